@@ -1,0 +1,3 @@
+"""Odradek: a Kafka-compatible, partitioned, replicated commit log in Python."""
+
+__version__ = "0.1.0"

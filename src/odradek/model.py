@@ -1,0 +1,56 @@
+"""The words everything else is said in: topic names, partitions, ids."""
+
+import base64
+import re
+import uuid
+from typing import NamedTuple
+
+from odradek.errors import ErrorCode, KafkaError
+
+MAX_TOPIC_NAME_LENGTH = 249
+LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+METADATA_TOPIC = "__cluster_metadata"
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+NO_TOPIC_ID = uuid.UUID(int=0)
+METADATA_TOPIC_ID = uuid.UUID(int=1)
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that Kafka refuses; what passes is also safe as a part of a path."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = "'.' or '..' is not allowed"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        reason = f"the length of '{name[:20]}…' is {len(name)}, more than {MAX_TOPIC_NAME_LENGTH}"
+    elif not LEGAL_TOPIC_NAME.fullmatch(name):
+        reason = f"{name!r} has a character other than ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def names_collide(one: str, other: str) -> bool:
+    """Kafka's metrics write '.' as '_', so names that differ only there may not both exist."""
+    return one.replace(".", "_") == other.replace(".", "_")
+
+
+def id_to_text(value: uuid.UUID) -> str:
+    """A UUID as Kafka writes it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def id_from_text(text: str) -> uuid.UUID:
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
