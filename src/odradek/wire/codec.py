@@ -1,0 +1,477 @@
+"""Messages of every version from one declaration.
+
+A message is an ordinary dataclass that holds the fields of all its versions, as Kafka's own classes do. Each
+field says in its annotation how it travels:
+
+    name: Annotated[str | None, Wire("string", nullable_since=12)] = ""
+    topic_id: Annotated[UUID, Wire("uuid", since=10)] = NO_TOPIC_ID
+
+`read_message` and `write_message` compile, the first time a version is asked for, one plain Python function
+per struct (fixed-width neighbours packed by one `struct` call). A field that a version does not have keeps
+its default when read and is left out when written. Unknown tagged fields are skipped.
+
+What comes from outside is never trusted: a length or count may not exceed the bytes that remain, and one
+message may not hold more than `MAX_ELEMENTS` array elements. Whatever is wrong becomes a `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Protocol, TypeVar
+from uuid import UUID
+
+from odradek.errors import ProtocolError
+
+MAX_ELEMENTS = 2_000_000
+MAX_TAGGED_FIELDS = 1_000
+FOREVER = 32_767
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Message(Protocol):
+    """A top-level struct: what a request, an answer or a stored record is made of."""
+
+    FLEXIBLE_SINCE: ClassVar[int]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+M = TypeVar("M", bound=Message)
+Reader = Callable[[Buffer, int, int, list[int]], tuple[Any, int]]
+Writer = Callable[[bytearray, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one field travels. `type` is a primitive, `struct`, or either followed by `[]`."""
+
+    type: str
+    since: int = 0
+    until: int = FOREVER
+    nullable_since: int = FOREVER + 1
+    nullable_until: int = FOREVER
+    tag: int | None = None
+    tag_since: int = 0
+
+    def is_in(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def is_nullable_in(self, version: int) -> bool:
+        return self.nullable_since <= version <= self.nullable_until
+
+    def is_tagged_in(self, version: int) -> bool:
+        return self.tag is not None and version >= self.tag_since
+
+
+def read_message(message_type: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
+    """Decode one message; answers it and the position after it."""
+    reader = _reader(message_type, version, version >= message_type.FLEXIBLE_SINCE)
+    try:
+        return reader(buffer, position, len(buffer), [MAX_ELEMENTS])
+    except (struct.error, IndexError, ValueError) as error:
+        raise ProtocolError(f"cannot read {message_type.__name__} v{version}: {error}") from None
+
+
+def write_message(message: Message, version: int, out: bytearray) -> None:
+    """Append the message to `out`."""
+    message_type = type(message)
+    _writer(message_type, version, version >= message_type.FLEXIBLE_SINCE)(out, message)
+
+
+def encode(message: Message, version: int) -> bytearray:
+    out = bytearray()
+    write_message(message, version, out)
+    return out
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits."""
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise ValueError("varint is longer than 5 bytes")
+    if value > 0xFFFFFFFF:
+        raise ValueError("varint is larger than 32 bits")
+    return value, position
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+# --- compiling ---
+
+FIXED_FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+}
+
+
+class _Field(typing.NamedTuple):
+    name: str
+    wire: Wire
+    struct_type: type[Any] | None
+    default: Any
+
+    @property
+    def is_array(self) -> bool:
+        return self.wire.type.endswith("[]")
+
+    @property
+    def element_type(self) -> str:
+        return self.wire.type.removesuffix("[]")
+
+
+@cache
+def _fields(struct_type: type[Any]) -> list[_Field]:
+    hints = typing.get_type_hints(struct_type, include_extras=True)
+    return [
+        _Field(field.name, wire, _struct_in(hints[field.name]), _default(field))
+        for field in dataclasses.fields(struct_type)
+        for wire in hints[field.name].__metadata__
+    ]
+
+
+def _struct_in(hint: Any) -> type[Any] | None:
+    """The dataclass inside Annotated[list[X] | None, …], if there is one."""
+    if dataclasses.is_dataclass(hint):
+        return typing.cast(type[Any], hint)
+    return next(filter(None, map(_struct_in, typing.get_args(hint))), None)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+class _Source:
+    """A function being written: lines of Python and the names they refer to."""
+
+    def __init__(self, header: str) -> None:
+        self.lines = [header]
+        self.names: dict[str, Any] = {"uvarint": read_uvarint, "write_uvarint": write_uvarint, "UUID": UUID}
+        self.indent = 1
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self, value: Any) -> str:
+        name = f"n{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def compile(self, filename: str) -> Any:
+        exec(compile("\n".join(self.lines), f"<{filename}>", "exec"), self.names)
+        return self.names["function"]
+
+
+def _runs(fields: list[_Field]) -> list[list[_Field]]:
+    """Split into runs: neighbours of fixed width together, every other field alone."""
+    runs: list[list[_Field]] = []
+    for field in fields:
+        fixed = field.wire.type in FIXED_FORMATS
+        if fixed and runs and runs[-1][-1].wire.type in FIXED_FORMATS:
+            runs[-1].append(field)
+        else:
+            runs.append([field])
+    return runs
+
+
+def _packer(run: list[_Field]) -> struct.Struct:
+    return struct.Struct(">" + "".join(FIXED_FORMATS[field.wire.type] for field in run))
+
+
+def _split(struct_type: type[Any], version: int) -> tuple[list[_Field], list[_Field]]:
+    """The fields of this version: those in the body, and those that travel as tagged fields."""
+    present = [field for field in _fields(struct_type) if field.wire.is_in(version)]
+    tagged = [field for field in present if field.wire.is_tagged_in(version)]
+    body = [field for field in present if not field.wire.is_tagged_in(version)]
+    return body, sorted(tagged, key=lambda field: field.wire.tag or 0)
+
+
+# --- readers ---
+
+
+@cache
+def _reader(struct_type: type[Any], version: int, flexible: bool) -> Reader:
+    source = _Source("def function(b, p, e, budget):")
+    body, tagged = _split(struct_type, version)
+    for run in _runs(body):
+        if run[0].wire.type in FIXED_FORMATS:
+            packer = _packer(run)
+            source.line(
+                f"{''.join(f'{field.name}_, ' for field in run)}= {source.name(packer.unpack_from)}(b, p)"
+            )
+            source.line(f"p += {packer.size}")
+        else:
+            _emit_read(source, run[0], version, flexible)
+    if flexible:
+        _emit_read_tags(source, tagged, version)
+    present = {field.name for field in (*body, *tagged)}
+    arguments = []
+    for field in _fields(struct_type):
+        if field.name in present:
+            arguments.append(f"{field.name}_")
+        else:
+            arguments.append(_default_expression(source, field))
+    source.line(f"return {source.name(struct_type)}({', '.join(arguments)}), p")
+    return typing.cast(Reader, source.compile(f"read {struct_type.__name__} v{version}"))
+
+
+def _default_expression(source: _Source, field: _Field) -> str:
+    return "[]" if field.default == [] else source.name(field.default)
+
+
+def _emit_read(source: _Source, field: _Field, version: int, flexible: bool) -> None:
+    target = f"{field.name}_"
+    nullable = field.wire.is_nullable_in(version)
+    if field.is_array:
+        _emit_read_array(source, field, target, version, flexible, nullable)
+    elif field.element_type == "struct":
+        _emit_read_struct(source, field, target, version, flexible, nullable)
+    else:
+        _emit_read_primitive(source, field.element_type, target, flexible, nullable, field.name)
+
+
+def _emit_read_struct(
+    source: _Source, field: _Field, target: str, version: int, flexible: bool, nullable: bool
+) -> None:
+    assert field.struct_type is not None
+    reader = source.name(_reader(field.struct_type, version, flexible))
+    if nullable:
+        source.line("p += 1")
+        source.line("if b[p - 1] > 127: " + f"{target} = None")
+        source.line(f"else: {target}, p = {reader}(b, p, e, budget)")
+    else:
+        source.line(f"{target}, p = {reader}(b, p, e, budget)")
+
+
+def _emit_read_length(source: _Source, width: str, flexible: bool) -> None:
+    """Leaves the length in `n`, -1 for null."""
+    if flexible:
+        source.line("n = b[p]")
+        source.line("if n < 128: p += 1")
+        source.line("else: n, p = uvarint(b, p)")
+        source.line("n -= 1")
+    else:
+        packer = struct.Struct(">" + width)
+        source.line(f"n, = {source.name(packer.unpack_from)}(b, p)")
+        source.line(f"p += {packer.size}")
+
+
+def _emit_null(source: _Source, target: str, nullable: bool, name: str) -> None:
+    source.line("if n < 0:")
+    if nullable:
+        source.line(f"    {target} = None")
+    else:
+        source.line(f"    raise ValueError('{name} is null')")
+
+
+def _emit_read_primitive(
+    source: _Source, kind: str, target: str, flexible: bool, nullable: bool, name: str
+) -> None:
+    if kind in FIXED_FORMATS:
+        packer = struct.Struct(">" + FIXED_FORMATS[kind])
+        source.line(f"{target}, = {source.name(packer.unpack_from)}(b, p)")
+        source.line(f"p += {packer.size}")
+    elif kind == "uuid":
+        source.line("if p + 16 > e: raise ValueError('uuid beyond the end')")
+        source.line(f"{target} = UUID(bytes=bytes(b[p:p + 16]))")
+        source.line("p += 16")
+    else:
+        _emit_read_length(source, "h" if kind == "string" else "i", flexible)
+        _emit_null(source, target, nullable, name)
+        source.line("else:")
+        source.line("    q = p + n")
+        source.line(f"    if q > e: raise ValueError('{name} reaches beyond the end')")
+        value = "str(b[p:q], 'utf-8')" if kind == "string" else "bytes(b[p:q])"
+        source.line(f"    {target} = {value}")
+        source.line("    p = q")
+
+
+def _emit_read_array(
+    source: _Source, field: _Field, target: str, version: int, flexible: bool, nullable: bool
+) -> None:
+    _emit_read_length(source, "i", flexible)
+    _emit_null(source, target, nullable, field.name)
+    source.line("else:")
+    source.indent += 1
+    source.line(f"if n > e - p: raise ValueError('{field.name} has more elements than bytes remain')")
+    source.line("budget[0] -= n")
+    source.line("if budget[0] < 0: raise ValueError('too many array elements')")
+    kind = field.element_type
+    if kind in FIXED_FORMATS:
+        unpack, code = source.name(struct.unpack_from), FIXED_FORMATS[kind]
+        source.line(f"{target} = list({unpack}('>%d{code}' % n, b, p))")
+        source.line(f"p += n * {struct.calcsize('>' + code)}")
+    else:
+        source.line(f"{target} = []")
+        source.line("for _ in range(n):")
+        source.indent += 1
+        element = field._replace(wire=dataclasses.replace(field.wire, type=kind))
+        if kind == "struct":
+            _emit_read_struct(source, element, "x", version, flexible, nullable=False)
+        else:
+            _emit_read_primitive(source, kind, "x", flexible, False, field.name)
+        source.line(f"{target}.append(x)")
+        source.indent -= 1
+    source.indent -= 1
+
+
+def _emit_read_tags(source: _Source, tagged: list[_Field], version: int) -> None:
+    for field in tagged:
+        source.line(f"{field.name}_ = {_default_expression(source, field)}")
+    source.line("tags = b[p]; p += 1")
+    source.line("if tags:")
+    source.indent += 1
+    source.line("tags, p = uvarint(b, p - 1)")
+    source.line(f"if tags > {MAX_TAGGED_FIELDS}: raise ValueError('too many tagged fields')")
+    source.line("for _ in range(tags):")
+    source.indent += 1
+    source.line("tag, p = uvarint(b, p)")
+    source.line("size, p = uvarint(b, p)")
+    source.line("after = p + size")
+    source.line("if after > e: raise ValueError('tagged field reaches beyond the end')")
+    for field in tagged:
+        source.line(f"if tag == {field.wire.tag}:")
+        source.indent += 1
+        _emit_read(source, field, version, True)
+        source.indent -= 1
+    source.line("p = after")
+    source.indent -= 2
+
+
+# --- writers ---
+
+
+@cache
+def _writer(struct_type: type[Any], version: int, flexible: bool) -> Writer:
+    source = _Source("def function(o, v):")
+    body, tagged = _split(struct_type, version)
+    for run in _runs(body):
+        if run[0].wire.type in FIXED_FORMATS:
+            values = ", ".join(f"v.{field.name}" for field in run)
+            source.line(f"o += {source.name(_packer(run).pack)}({values})")
+        else:
+            _emit_write(source, run[0], f"v.{run[0].name}", version, flexible)
+    if flexible:
+        _emit_write_tags(source, tagged, version)
+    source.line("return")
+    return typing.cast(Writer, source.compile(f"write {struct_type.__name__} v{version}"))
+
+
+def _emit_write(source: _Source, field: _Field, value: str, version: int, flexible: bool) -> None:
+    nullable = field.wire.is_nullable_in(version)
+    if field.is_array:
+        _emit_write_array(source, field, value, version, flexible, nullable)
+    elif field.element_type == "struct":
+        _emit_write_struct(source, field, value, version, flexible, nullable)
+    else:
+        _emit_write_primitive(source, field.element_type, value, flexible, nullable)
+
+
+def _emit_write_struct(
+    source: _Source, field: _Field, value: str, version: int, flexible: bool, nullable: bool
+) -> None:
+    assert field.struct_type is not None
+    writer = source.name(_writer(field.struct_type, version, flexible))
+    if nullable:
+        source.line(f"if {value} is None: o.append(255)")
+        source.line(f"else: o.append(1); {writer}(o, {value})")
+    else:
+        source.line(f"{writer}(o, {value})")
+
+
+def _emit_write_length(source: _Source, width: str, flexible: bool) -> None:
+    if flexible:
+        source.line("n += 1")
+        source.line("if n < 128: o.append(n)")
+        source.line("else: write_uvarint(o, n)")
+    else:
+        source.line(f"o += {source.name(struct.Struct('>' + width).pack)}(n)")
+
+
+def _emit_write_primitive(source: _Source, kind: str, value: str, flexible: bool, nullable: bool) -> None:
+    if kind in FIXED_FORMATS:
+        source.line(f"o += {source.name(struct.Struct('>' + FIXED_FORMATS[kind]).pack)}({value})")
+        return
+    if kind == "uuid":
+        source.line(f"o += {value}.bytes")
+        return
+    source.line(f"x = {value}")
+    if nullable:
+        source.line("if x is None:")
+        source.indent += 1
+        source.line("n = -1")
+        _emit_write_length(source, "h" if kind == "string" else "i", flexible)
+        source.indent -= 1
+        source.line("else:")
+        source.indent += 1
+    if kind == "string":
+        source.line("x = x.encode()")
+    source.line("n = len(x)")
+    _emit_write_length(source, "h" if kind == "string" else "i", flexible)
+    source.line("o += x")
+    if nullable:
+        source.indent -= 1
+
+
+def _emit_write_array(
+    source: _Source, field: _Field, value: str, version: int, flexible: bool, nullable: bool
+) -> None:
+    source.line(f"elements = {value}")
+    source.line("n = -1 if elements is None else len(elements)" if nullable else "n = len(elements)")
+    _emit_write_length(source, "i", flexible)
+    kind = field.element_type
+    if kind in FIXED_FORMATS:
+        source.line(f"if elements: o += {source.name(struct.pack)}(")
+        source.line(f"    '>%d{FIXED_FORMATS[kind]}' % len(elements), *elements)")
+        return
+    source.line("for element in elements or ():")
+    source.indent += 1
+    element = field._replace(wire=dataclasses.replace(field.wire, type=kind))
+    if kind == "struct":
+        _emit_write_struct(source, element, "element", version, flexible, nullable=False)
+    else:
+        _emit_write_primitive(source, kind, "element", flexible, nullable=False)
+    source.indent -= 1
+
+
+def _emit_write_tags(source: _Source, tagged: list[_Field], version: int) -> None:
+    """Tagged fields that hold their default are left out."""
+    if not tagged:
+        source.line("o.append(0)")
+        return
+    source.line("count, outer, o = 0, o, bytearray()")
+    for field in tagged:
+        source.line(f"if v.{field.name} != {source.name(field.default)}:")
+        source.indent += 1
+        source.line("count, saved, o = count + 1, o, bytearray()")
+        _emit_write(source, field, f"v.{field.name}", version, True)
+        source.line(f"write_uvarint(saved, {field.wire.tag})")
+        source.line("write_uvarint(saved, len(o))")
+        source.line("saved += o; o = saved")
+        source.indent -= 1
+    source.line("write_uvarint(outer, count)")
+    source.line("outer += o")
