@@ -9,7 +9,8 @@ the CRC and outside of what it covers, which is why they may be patched in place
    12  leader epoch       int32      |
    16  magic              int8       | always 2
    17  CRC-32C            uint32     | of all that follows
-   21  attributes         int16      bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon
+   21  attributes         int16      bits 0-2 codec, 3 log append time, 4 transactional, 5 control,
+                                     6 delete horizon (kept in the base timestamp)
    23  last offset delta  int32
    27  base timestamp     int64
    35  max timestamp      int64
