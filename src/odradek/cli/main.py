@@ -1,0 +1,20 @@
+"""The entry of the `odradek` command: a fork in the road.
+
+A broker should start in a blink and stay small, so its process must never import the command-line
+framework or the Kafka client that the other commands are made of. `odradek up` therefore turns off here,
+before any of it is imported.
+"""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["up"]:
+        from odradek.cli import up
+
+        return up.main(arguments[1:])
+    from odradek.cli import app
+
+    return app.main(arguments)

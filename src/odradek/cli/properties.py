@@ -1,0 +1,71 @@
+"""Client settings from a file: Java's .properties format, and Java's names where librdkafka has others.
+
+Whoever has a `client.properties` for Kafka's own tools should be able to hand it to ours. Most names are
+the same in librdkafka. Those that differ are translated here; those that librdkafka does not know at all
+(serializers, poll sizes) are dropped by `clients.build`, with a warning, as Java does with names it does
+not know.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+RENAMED = {
+    "buffer.memory": "queue.buffering.max.kbytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
+JAAS_ENTRY = re.compile(r"""(username|password)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]+))""")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for line in _logical_lines(text):
+        name, value = [*SEPARATOR.split(line, maxsplit=1), ""][:2]
+        settings[name] = value
+    return settings
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments, those that end in a backslash joined with the next."""
+    joined = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        if joined.endswith("\\"):
+            joined = joined[:-1]
+            continue
+        yield joined
+        joined = ""
+    if joined:
+        yield joined
+
+
+def to_librdkafka(settings: Mapping[str, str]) -> dict[str, str]:
+    """The same settings as librdkafka calls them."""
+    translated: dict[str, str] = {}
+    for name, value in settings.items():
+        if name == "sasl.jaas.config":
+            translated |= _jaas_credentials(value)
+        elif name == "ssl.truststore.location" and settings.get("ssl.truststore.type", "").upper() == "PEM":
+            translated["ssl.ca.location"] = value
+        elif name == "ssl.truststore.type":
+            continue
+        elif name == "buffer.memory":
+            translated[RENAMED[name]] = str(max(1, int(value) // 1024))
+        elif name == "ssl.endpoint.identification.algorithm":
+            translated[name] = value or "none"
+        else:
+            translated[RENAMED.get(name, name)] = value
+    return translated
+
+
+def _jaas_credentials(entry: str) -> dict[str, str]:
+    return {
+        f"sasl.{name}": double_quoted or single_quoted or bare
+        for name, double_quoted, single_quoted, bare in JAAS_ENTRY.findall(entry)
+    }

@@ -1,0 +1,168 @@
+"""`odradek up`: run a broker in this process, and say when and where it can be reached.
+
+Only the standard library and the broker itself are imported here; `main` says why. A broker that cannot
+start because of something its user can change (a port in use, a data directory that another broker
+holds, a bad setting) says so in one line; anything else is a bug and shows its traceback.
+"""
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek import __version__
+from odradek.cli.logs import LEVELS, configure_logging
+
+if TYPE_CHECKING:
+    from odradek.broker import Broker
+
+HOST = "localhost"
+DEFAULT_PORT = 9092
+FAILED = 1
+BAD_USAGE = 2
+
+DESCRIPTION = """\
+Run a broker on this machine, until Ctrl-C or SIGTERM. It speaks Kafka's protocol: any Kafka client,
+and the other odradek commands, can use it as soon as it says where it listens."""
+EPILOG = """\
+Settings have Kafka's names (log.retention.ms, num.partitions …). --set wins over --config.
+Environment: ODRADEK_DATA_DIR is the data directory where --data-dir does not name one."""
+
+GREETING = """\
+Odradek {version} is up.
+
+  listening on {bootstrap}
+  data in {data_dir}
+
+From Python (pip install confluent-kafka):
+
+  from confluent_kafka import Consumer, Producer, TopicPartition
+  p = Producer({{"bootstrap.servers": "{bootstrap}"}}); p.produce("greetings", "hello"); p.flush()
+  c = Consumer({{"bootstrap.servers": "{bootstrap}", "group.id": "me"}}); \
+c.assign([TopicPartition("greetings", 0, 0)]); print(c.poll(10).value())
+
+Or from a terminal:
+
+  echo hello | odradek produce -b {bootstrap} greetings
+  odradek consume -b {bootstrap} --from-beginning greetings
+
+Stop with Ctrl-C.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse_arguments(arguments)
+    configure_logging(options.log_level)
+    from odradek.broker import run
+    from odradek.config import ConfigError, load_broker_config
+
+    try:
+        config = load_broker_config(options.config, overrides_of(options, os.environ), os.environ)
+    except ConfigError as error:
+        return fail(str(error), BAD_USAGE)
+    try:
+        run(config, lambda broker: announce(broker, options.json))
+    except KeyboardInterrupt:
+        pass  # before the broker took over the signal
+    except OSError as error:
+        return fail(reason_of(error, options), FAILED)
+    return 0
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "odradek up",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        metavar="N",
+        help="port on localhost (default 9092; 0: the system chooses)",
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="where topics are kept (default ~/.local/share/odradek)"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, as a .properties file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="KEY=VALUE",
+        help="one setting; repeatable",
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    parser.add_argument(
+        "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
+    )
+    return parser.parse_args(arguments)
+
+
+def port_number(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port between 0 and 65535")
+    return int(text)
+
+
+def setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return name.strip(), value.strip()
+
+
+def overrides_of(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings by Kafka's names. A configuration file is in charge of what no option names."""
+    overrides = {}
+    if options.port is not None or options.config is None:
+        port = DEFAULT_PORT if options.port is None else options.port
+        overrides["listeners"] = f"PLAINTEXT://{HOST}:{port}"
+    if options.data_dir is not None or options.config is None:
+        overrides["log.dirs"] = str((options.data_dir or default_data_dir(environ)).absolute())
+    return overrides | dict(options.set)
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    if chosen := environ.get("ODRADEK_DATA_DIR"):
+        return Path(chosen)
+    base = environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "odradek"
+
+
+def announce(broker: "Broker", as_json: bool) -> None:
+    """Called once connections are accepted."""
+    if as_json:
+        import json
+
+        facts = {"bootstrap": broker.bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()}
+        print(json.dumps(facts), flush=True)
+        return
+    text = GREETING.format(
+        version=__version__,
+        bootstrap=broker.bootstrap,
+        data_dir=broker.data_dir,
+    )
+    print(text, flush=True)
+
+
+def reason_of(error: OSError, options: argparse.Namespace) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            port = DEFAULT_PORT if options.port is None else options.port
+            return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
+        case errno.EACCES | errno.EPERM if error.filename is None:
+            return f"not allowed to listen on port {options.port}: choose one above 1023 with --port"
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def fail(message: str, status: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return status
