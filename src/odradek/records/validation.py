@@ -1,0 +1,276 @@
+"""What Produce does to a batch before it is stored.
+
+`check_batch` looks at the header and the CRC alone: a few microseconds whatever the batch holds. Then
+`prepare_batch` applies the topic's rules, which for most topics is a comparison of timestamps and no more.
+Records are looked at only where a rule needs it: compacted topics (every record needs a key), a limit on how
+old a record may be, a compression type of the topic's own, and full validation.
+
+Kafka decodes every record of every batch. Where no rule asks for it we do not, so that we accept what Kafka
+would refuse, harming none but the reader of what its producer wrote:
+
+- records that are malformed, or compressed bytes that are damaged, under a CRC that is right;
+- a header whose maximal timestamp is not that of its records (Kafka corrects it): limits on how far in the
+  future a record may be are checked against the header, and hold for whoever trusts it.
+
+What we refuse and Kafka does not: bytes behind the batch that are no batch (Kafka drops them), the log append
+time attribute on any topic (Kafka only there where it keeps that time), a transactional batch without a
+producer id, a producer id below -1 or one without an epoch, offset deltas that do not count up from zero. A
+codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR.
+
+Messages older than format v2 are INVALID_RECORD: Produce has not allowed them since version 3, which is the
+oldest that Kafka 4 serves.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    LENGTH_OFFSET,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+)
+from odradek.records.compression import Codec, codec_of
+from odradek.records.record import (
+    INT64_MAX,
+    TimestampType,
+    invalid,
+    pack_batch,
+    patch_crc,
+    scan_records,
+    uncompressed_records,
+)
+
+MAGIC_OFFSET = 16
+ATTRIBUTES_OFFSET = 21
+MAX_TIMESTAMP_OFFSET = 35
+
+OLDEST_MESSAGE_LENGTH = 14  # of the smallest message in the oldest format
+ZSTD_SINCE_PRODUCE_VERSION = 7
+LATEST_PRODUCE_VERSION = 13
+
+DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024 + LENGTH_END
+DEFAULT_TIMESTAMP_AFTER_MAX_MS = 60 * 60 * 1000
+NO_LIMIT_MS: Final = INT64_MAX
+
+MAX_REPORTED_RECORDS = 100
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """The settings of a topic that Produce enforces, with Kafka's defaults."""
+
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = NO_LIMIT_MS
+    timestamp_after_max_ms: int = DEFAULT_TIMESTAMP_AFTER_MAX_MS
+    compression_type: Codec | None = None  # None: as the producer has it
+    compression_level: int | None = None  # None: the codec's own default
+    compact: bool = False
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    full_validation: bool = False  # look at every record of every batch, as Kafka does
+
+    def needs_records(self, header: BatchHeader) -> bool:
+        return (
+            self.compact
+            or self.full_validation
+            or self.recompresses(header)
+            or (
+                self.timestamp_before_max_ms != NO_LIMIT_MS
+                and self.message_timestamp_type is TimestampType.CREATE_TIME
+            )
+        )
+
+    def recompresses(self, header: BatchHeader) -> bool:
+        return self.compression_type is not None and self.compression_type != header.codec
+
+
+DEFAULT_RULES = TopicRules()
+
+
+class RejectedRecords(KafkaError):
+    """Names the records that made a batch unacceptable: Produce answers with them since version 8."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors  # index in the batch, reason
+
+
+# The header
+
+
+def check_batch(
+    buffer: memoryview,
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    produce_version: int = LATEST_PRODUCE_VERSION,
+) -> BatchHeader:
+    """The header of the one batch that `buffer` must hold, if a client may append it."""
+    size = len(buffer)
+    if size < HEADER_SIZE or _INT32.unpack_from(buffer, LENGTH_OFFSET)[0] != size - LENGTH_END:
+        raise _not_one_batch(buffer)
+    header = BatchHeader._make(HEADER.unpack_from(buffer))
+    if header.magic != MAGIC:
+        raise _not_one_batch(buffer)
+    codec = header.attributes & CODEC_MASK
+    if codec >= Codec.ZSTD:
+        _check_codec(codec, produce_version)
+    if header.base_offset != 0:
+        raise invalid(f"The base offset of the record batch should be 0, but it is {header.base_offset}")
+    if size > max_message_bytes:
+        raise _too_large(size, max_message_bytes)
+    if crc32c(buffer[CRC_START:]) != header.crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Record batch is corrupt (stored crc = {header.crc})")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise invalid(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
+    if header.attributes & CONTROL:
+        raise invalid("Clients are not allowed to write control records")
+    if header.producer_id != NO_PRODUCER_ID or header.attributes & TRANSACTIONAL:
+        _check_producer(header)
+    return header
+
+
+def _not_one_batch(buffer: memoryview) -> KafkaError:
+    """Why the bytes are not exactly one batch of format v2."""
+    if len(buffer) <= MAGIC_OFFSET:
+        return invalid("Exactly one record batch per partition is required, there is none")
+    (length,) = _INT32.unpack_from(buffer, LENGTH_OFFSET)
+    (magic,) = buffer[MAGIC_OFFSET : MAGIC_OFFSET + 1].cast("b")
+    if length < OLDEST_MESSAGE_LENGTH:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
+    if not 0 <= magic <= MAGIC:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record batch: {magic}")
+    if LENGTH_END + length > len(buffer):
+        return invalid(f"A record batch of {LENGTH_END + length} bytes where {len(buffer)} are")
+    if magic != MAGIC:
+        return invalid(f"Only record batches with magic version 2 are allowed, not {magic}")
+    if LENGTH_END + length < HEADER_SIZE:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
+    return invalid("Exactly one record batch per partition is required, there are more bytes behind it")
+
+
+def _check_codec(codec: int, produce_version: int) -> None:
+    if codec_of(codec) is Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE_VERSION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {produce_version} are not allowed to use ZStandard compression",
+        )
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.producer_id < 0:
+        raise invalid(f"Producer id {header.producer_id} in a record batch that needs one")
+    if header.producer_epoch < 0:
+        raise invalid(f"Producer epoch {header.producer_epoch} of producer id {header.producer_id}")
+    if header.base_sequence < 0:
+        raise invalid(f"Sequence number {header.base_sequence} of producer id {header.producer_id}")
+
+
+def _too_large(size: int, max_message_bytes: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The record batch size is {size} bytes, the maximum configured is {max_message_bytes}",
+    )
+
+
+# The topic's rules
+
+
+def prepare_batch(
+    buffer: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    """The batch as the topic wants it: mostly the very same, at times changed in place, seldom rebuilt."""
+    if header.attributes & LOG_APPEND_TIME:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to log append time"
+        )
+    if rules.message_timestamp_type is TimestampType.CREATE_TIME:
+        wanted = header
+        if header.max_timestamp > now_ms + rules.timestamp_after_max_ms:
+            raise _out_of_range(header.max_timestamp, rules, now_ms)
+    else:
+        wanted = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    if rules.needs_records(header):
+        return _prepare_records(buffer, header, wanted, rules, now_ms)
+    if wanted is header:
+        return buffer, header
+    return _restamp(buffer, wanted)
+
+
+def _prepare_records(
+    buffer: memoryview, header: BatchHeader, wanted: BatchHeader, rules: TopicRules, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    data = uncompressed_records(buffer, header)
+    max_timestamp = _check_records(data, header, rules, now_ms)
+    if rules.message_timestamp_type is TimestampType.CREATE_TIME and max_timestamp != header.max_timestamp:
+        wanted = wanted._replace(max_timestamp=max_timestamp)
+    if rules.recompresses(header):
+        return _recompress(data, wanted, rules)
+    return (buffer, header) if wanted is header else _restamp(buffer, wanted)
+
+
+def _check_records(data: bytes, header: BatchHeader, rules: TopicRules, now_ms: int) -> int:
+    """The latest timestamp, once every record has been found to be acceptable."""
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    create_time = rules.message_timestamp_type is TimestampType.CREATE_TIME
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    max_timestamp = NO_TIMESTAMP
+    for index, (_, _, timestamp_delta, offset_delta, key, _, _) in enumerate(scan_records(data, header)):
+        if offset_delta != index:
+            raise invalid(f"Record {index} has the offset delta {offset_delta}")
+        if key is None and rules.compact:
+            errors.append((index, "Compacted topic cannot accept message without key"))
+            continue
+        timestamp = header.base_timestamp + timestamp_delta
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        if create_time and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append((index, _out_of_range(timestamp, rules, now_ms).message))
+    if errors:
+        raise RejectedRecords(
+            code, f"{len(errors)} records have been rejected", errors[:MAX_REPORTED_RECORDS]
+        )
+    return max_timestamp
+
+
+def _out_of_range(timestamp: int, rules: TopicRules, now_ms: int) -> KafkaError:
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    return KafkaError(
+        ErrorCode.INVALID_TIMESTAMP, f"Timestamp {timestamp} is not within [{earliest}, {latest}]"
+    )
+
+
+def _recompress(data: bytes, header: BatchHeader, rules: TopicRules) -> tuple[memoryview, BatchHeader]:
+    """The same records under another codec. Offsets, timestamps and producer stay as they are."""
+    codec = rules.compression_type
+    assert codec is not None
+    attributes = header.attributes & ~CODEC_MASK | codec
+    batch = pack_batch(header._replace(attributes=attributes), data, level=rules.compression_level)
+    if len(batch) > rules.max_message_bytes:
+        raise _too_large(len(batch), rules.max_message_bytes)
+    return memoryview(batch), read_header(batch)
+
+
+def _restamp(buffer: memoryview, header: BatchHeader) -> tuple[memoryview, BatchHeader]:
+    """Write the header's attributes and maximal timestamp over the batch, which is in a buffer of our own."""
+    _INT16.pack_into(buffer, ATTRIBUTES_OFFSET, header.attributes)
+    _INT64.pack_into(buffer, MAX_TIMESTAMP_OFFSET, header.max_timestamp)
+    return buffer, header._replace(crc=patch_crc(buffer))
