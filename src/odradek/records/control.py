@@ -1,0 +1,163 @@
+"""Control records: what brokers write into a log for readers of the protocol, not of the data.
+
+A control batch holds one record whose key says what it is (a version and a type, both int16). Two matter to
+every partition: the markers that end a transaction, COMMIT and ABORT, whose value is a version and the epoch
+of the coordinator that decided. LEADER_CHANGE opens every epoch of the metadata log. The types 3 to 6 (the
+frame of a metadata snapshot, and the quorum's voters) are named here; their values belong to the quorum.
+
+A type that is not known yet is for readers to skip, hence `None` and no error.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.records.batch import NO_SEQUENCE
+from odradek.records.record import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, Record, build_batch, invalid
+
+KEY_VERSION = 0
+MARKER_VERSION = 0
+LEADER_CHANGE_VERSION = 1
+NO_DIRECTORY_ID = UUID(int=0)
+
+_KEY = Struct(">hh")
+_MARKER = Struct(">hi")
+_LEADER_CHANGE = Struct(">hi")
+_VOTER_ID = Struct(">i")
+_UUID_BYTES = 16
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+def encode_control_key(control_type: ControlType) -> bytes:
+    return _KEY.pack(KEY_VERSION, control_type)
+
+
+def decode_control_key(key: bytes | None) -> ControlType | None:
+    """None: a type that came after us."""
+    if key is None or len(key) < _KEY.size:
+        raise invalid("The key of a control record is too short")
+    version, value = _KEY.unpack_from(key)
+    if version < 0:
+        raise invalid(f"Version {version} of a control record's key")
+    return ControlType(value) if value in ControlType._value2member_map_ else None
+
+
+def build_control_batch(
+    control_type: ControlType,
+    value: bytes,
+    *,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """A control batch of the quorum, which has no producer."""
+    record = Record(base_offset, timestamp, encode_control_key(control_type), value)
+    return build_batch([record], control=True, leader_epoch=leader_epoch)
+
+
+# The end of a transaction
+
+
+def encode_marker(coordinator_epoch: int) -> bytes:
+    return _MARKER.pack(MARKER_VERSION, coordinator_epoch)
+
+
+def decode_marker(value: bytes | None) -> int:
+    """The coordinator's epoch. Later versions may append fields, which are not for us."""
+    if value is None or len(value) < _MARKER.size:
+        raise invalid("The value of a transaction marker is too short")
+    version, coordinator_epoch = _MARKER.unpack_from(value)
+    if version < 0:
+        raise invalid(f"Version {version} of a transaction marker")
+    return int(coordinator_epoch)
+
+
+def build_marker_batch(
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    control_type = ControlType.COMMIT if commit else ControlType.ABORT
+    record = Record(
+        base_offset, timestamp, encode_control_key(control_type), encode_marker(coordinator_epoch)
+    )
+    return build_batch(
+        [record],
+        control=True,
+        transactional=True,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        leader_epoch=leader_epoch,
+    )
+
+
+# The start of an epoch in the metadata log
+
+
+class Voter(NamedTuple):
+    node_id: int
+    directory_id: UUID = NO_DIRECTORY_ID
+
+
+class LeaderChange(NamedTuple):
+    leader_id: int
+    voters: tuple[Voter, ...]
+    granting_voters: tuple[Voter, ...]
+
+
+def encode_leader_change(change: LeaderChange) -> bytes:
+    output = bytearray(_LEADER_CHANGE.pack(LEADER_CHANGE_VERSION, change.leader_id))
+    for voters in (change.voters, change.granting_voters):
+        assert len(voters) < 127, "the length of a compact array is written in one byte"
+        output.append(len(voters) + 1)
+        for voter in voters:
+            output += _VOTER_ID.pack(voter.node_id) + voter.directory_id.bytes
+            output.append(0)  # no tagged fields
+    output.append(0)
+    return bytes(output)
+
+
+def decode_leader_change(value: bytes) -> LeaderChange:
+    """Version 0 knows no directory ids."""
+    try:
+        version, leader_id = _LEADER_CHANGE.unpack_from(value)
+        voters, position = _decode_voters(value, _LEADER_CHANGE.size, version)
+        granting_voters, position = _decode_voters(value, position, version)
+    except (StructError, IndexError, ValueError):
+        raise invalid("A leader change that is cut short") from None
+    return LeaderChange(leader_id, voters, granting_voters)
+
+
+def _decode_voters(value: bytes, position: int, version: int) -> tuple[tuple[Voter, ...], int]:
+    count = value[position] - 1
+    position += 1
+    voters = []
+    for _ in range(count):
+        (node_id,) = _VOTER_ID.unpack_from(value, position)
+        position += _VOTER_ID.size
+        directory_id = NO_DIRECTORY_ID
+        if version >= 1:
+            directory_id = UUID(bytes=value[position : position + _UUID_BYTES])
+            position += _UUID_BYTES
+        if value[position] != 0:
+            raise invalid("A voter with tagged fields, of which none is known")
+        position += 1
+        voters.append(Voter(node_id, directory_id))
+    return tuple(voters), position
