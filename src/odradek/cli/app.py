@@ -44,9 +44,9 @@ def options(
 )
 def up(context: typer.Context) -> None:
     """Run a broker on this machine, until Ctrl-C."""
-    from odradek.cli import up as broker_command
+    from odradek.cli.up import main as run_broker
 
-    raise typer.Exit(broker_command.main(context.args))
+    raise typer.Exit(run_broker(context.args))
 
 
 app.add_typer(topic.app, name="topic")

@@ -17,7 +17,8 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from odradek.cli.properties import parse_properties, to_librdkafka
+from odradek.cli.java_names import to_librdkafka
+from odradek.config.sources import parse_properties
 
 DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 DEFAULT_PORT = 9092

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["up"]:
-        from odradek.cli import up
+        from odradek.cli.up import main as run_broker
 
-        return up.main(arguments[1:])
-    from odradek.cli import app
+        return run_broker(arguments[1:])
+    from odradek.cli.app import main as run_client_command
 
-    return app.main(arguments)
+    return run_client_command(arguments)

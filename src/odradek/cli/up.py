@@ -7,6 +7,7 @@ holds, a bad setting) says so in one line; anything else is a bug and shows its 
 
 import argparse
 import errno
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,18 +19,20 @@ from odradek.cli.logs import LEVELS, configure_logging
 
 if TYPE_CHECKING:
     from odradek.broker import Broker
+    from odradek.config.broker import BrokerConfig
 
 HOST = "localhost"
 DEFAULT_PORT = 9092
 FAILED = 1
 BAD_USAGE = 2
+NOT_SETTINGS = {"ODRADEK_DATA_DIR", "ODRADEK_BOOTSTRAP_SERVER"}  # other ODRADEK_ variables name settings
 
 DESCRIPTION = """\
 Run a broker on this machine, until Ctrl-C or SIGTERM. It speaks Kafka's protocol: any Kafka client,
 and the other odradek commands, can use it as soon as it says where it listens."""
 EPILOG = """\
-Settings have Kafka's names (log.retention.ms, num.partitions …). --set wins over --config.
-Environment: ODRADEK_DATA_DIR is the data directory where --data-dir does not name one."""
+Settings have Kafka's names (log.retention.ms, num.partitions …). An option wins over the environment
+(ODRADEK_LOG_RETENTION_MS, and ODRADEK_DATA_DIR for --data-dir), and that over the file."""
 
 GREETING = """\
 Odradek {version} is up.
@@ -57,12 +60,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     configure_logging(options.log_level)
     from odradek.broker import run
-    from odradek.config import ConfigError, load_broker_config
+    from odradek.config.definition import ConfigError
 
     try:
-        config = load_broker_config(options.config, overrides_of(options, os.environ), os.environ)
+        config = load_config(options, os.environ)
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
+    for warning in config.warnings:
+        logging.getLogger("odradek.config").warning("%s", warning)
     try:
         run(config, lambda broker: announce(broker, options.json))
     except KeyboardInterrupt:
@@ -89,7 +94,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where topics are kept (default ~/.local/share/odradek)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, as a .properties file")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, as .properties or .toml")
     parser.add_argument(
         "--set",
         action="append",
@@ -118,15 +123,23 @@ def setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def overrides_of(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings by Kafka's names. A configuration file is in charge of what no option names."""
-    overrides = {}
-    if options.port is not None or options.config is None:
-        port = DEFAULT_PORT if options.port is None else options.port
-        overrides["listeners"] = f"PLAINTEXT://{HOST}:{port}"
-    if options.data_dir is not None or options.config is None:
-        overrides["log.dirs"] = str((options.data_dir or default_data_dir(environ)).absolute())
-    return overrides | dict(options.set)
+def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
+    """Options over environment over file; where none of them says it, localhost and the user's own data."""
+    from odradek.config.broker import load_broker_config
+
+    overrides = dict(options.set)
+    if options.port is not None:
+        overrides["listeners"] = f"PLAINTEXT://{HOST}:{options.port}"
+    if options.data_dir is not None:
+        overrides["log.dirs"] = str(options.data_dir.absolute())
+    settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
+    config = load_broker_config(options.config, overrides, settings)
+    defaults = {}
+    if "listeners" not in config.static:
+        defaults["listeners"] = f"PLAINTEXT://{HOST}:{DEFAULT_PORT}"
+    if not {"log.dirs", "log.dir"} & config.static.keys():
+        defaults["log.dirs"] = str(default_data_dir(environ).absolute())
+    return load_broker_config(options.config, overrides | defaults, settings) if defaults else config
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:

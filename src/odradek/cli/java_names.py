@@ -1,4 +1,4 @@
-"""Client settings from a file: Java's .properties format, and Java's names where librdkafka has others.
+"""Client settings by Java's names, in librdkafka's.
 
 Whoever has a `client.properties` for Kafka's own tools should be able to hand it to ours. Most names are
 the same in librdkafka. Those that differ are translated here; those that librdkafka does not know at all
@@ -7,7 +7,7 @@ not know.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 RENAMED = {
     "buffer.memory": "queue.buffering.max.kbytes",
@@ -16,33 +16,7 @@ RENAMED = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
-SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 JAAS_ENTRY = re.compile(r"""(username|password)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]+))""")
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for line in _logical_lines(text):
-        name, value = [*SEPARATOR.split(line, maxsplit=1), ""][:2]
-        settings[name] = value
-    return settings
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments, those that end in a backslash joined with the next."""
-    joined = ""
-    for raw in text.splitlines():
-        line = raw.strip()
-        if not joined and (not line or line[0] in "#!"):
-            continue
-        joined += line
-        if joined.endswith("\\"):
-            joined = joined[:-1]
-            continue
-        yield joined
-        joined = ""
-    if joined:
-        yield joined
 
 
 def to_librdkafka(settings: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,115 @@
+"""What tests of the whole product share: a real broker in its own process, and the real command.
+
+    with running_broker(tmp_path, auto_create_topics_enable="false") as broker:
+        run_command("topic", "list", "-b", broker.bootstrap)
+
+Nothing here reaches into the broker: it is started as a user starts it, and asked through its port.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = 60
+
+
+class RunningBroker:
+    """A broker process on a port of the system's choice, which it keeps over restarts."""
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
+        self.data_dir = data_dir
+        self.settings = settings
+        self.bootstrap = ""
+        self.process: subprocess.Popen[str]
+        self._log = data_dir.with_name(f"{data_dir.name}.log")
+
+    @property
+    def log(self) -> str:
+        """All the broker has written to its log, over all its lives."""
+        return self._log.read_text()
+
+    def start(self) -> None:
+        port = self.bootstrap.rpartition(":")[2] or "0"
+        command = [sys.executable, "-m", "odradek", "up", "--json", "--port", port]
+        command += ["--data-dir", str(self.data_dir)]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.bootstrap = json.loads(self._first_line())["bootstrap"]
+
+    def _first_line(self) -> str:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            ready = selector.select(START_TIMEOUT_S)
+        line = self.process.stdout.readline() if ready else ""
+        if not line:
+            self.kill()
+            raise AssertionError(f"the broker did not start:\n{self.log}")
+        return line
+
+    def stop(self) -> int:
+        """Ask it to stop, as a service manager does; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it with SIGKILL: no goodbye, no last sync."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def restart(self) -> None:
+        """Stop it, unless it is dead already, and start it on the same data and port."""
+        if self.process.poll() is None:
+            status = self.stop()
+            assert status == 0, f"the broker stopped with {status}:\n{self.log}"
+        self.start()
+
+
+@contextmanager
+def running_broker(tmp_path: Path, **settings: str) -> Iterator[RunningBroker]:
+    """A broker for the length of a block. `settings` are Kafka's names, with '_' for '.'."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    broker = RunningBroker(tmp_path / "data", named)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+def odradek_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "odradek", *arguments]
+
+
+def run_command(
+    *arguments: str, stdin: str | bytes = "", environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `odradek …` to its end; a hang fails the test. Output is text, bad bytes replaced."""
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    result = subprocess.run(
+        odradek_command(*arguments),
+        input=data,
+        capture_output=True,
+        timeout=COMMAND_TIMEOUT_S,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **(environ or {})},
+    )
+    return subprocess.CompletedProcess(
+        result.args, result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode()
+    )
