@@ -1,0 +1,1 @@
+"""Configuration under Kafka's names: tables of keys, loading, resolution, and what DescribeConfigs shows."""

@@ -1,0 +1,216 @@
+"""The broker's configuration: every key's value, where it comes from, and loading it.
+
+A value comes from the first of: this broker's dynamic configuration, the cluster's dynamic default, what
+the node was started with (command line over environment over file), the key's default. A `BrokerConfig` is
+immutable; a change of the dynamic layers makes a new one (`with_dynamic`).
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from odradek.config.broker_definitions import BROKER_DEFINITIONS
+from odradek.config.definition import ConfigError, ConfigSource, Definition
+from odradek.config.listeners import (
+    Listener,
+    SecurityProtocol,
+    advertise,
+    parse_listeners,
+    parse_protocol_map,
+)
+from odradek.config.sources import read_environment, read_file
+from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS
+
+_LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
+
+
+def load_broker_config(
+    file: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> "BrokerConfig":
+    """Read file, environment and overrides, each over the one before; ConfigError for the first bad value."""
+    settings = read_file(file) if file else {}
+    settings.update(read_environment(environ or {}, BROKER_DEFINITIONS))
+    settings.update(overrides or {})
+    return BrokerConfig(settings)
+
+
+def definition_of(key: str) -> Definition | None:
+    """A key's definition; `listener.name.<listener>.[<mechanism>.]<key>` has that of the key it narrows."""
+    match = _LISTENER_KEY.fullmatch(key)
+    if not match:
+        return BROKER_DEFINITIONS.get(key)
+    narrowed = match["key"]
+    return BROKER_DEFINITIONS.get(narrowed) or BROKER_DEFINITIONS.get(narrowed.partition(".")[2])
+
+
+class BrokerConfig:
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        dynamic: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+    ) -> None:
+        self.warnings: list[str] = []
+        self.static = self._keep_known(static or {})
+        self._apply_older_names()
+        self._values: dict[str, Any] = {
+            name: definition.default for name, definition in BROKER_DEFINITIONS.items()
+        }
+        self._values.update(self._parse(self.static))
+        self.dynamic_default = self._keep_valid(dynamic_default or {})
+        self.dynamic = self._keep_valid(dynamic or {})
+        self._check_together()
+
+    def __getitem__(self, key: str) -> Any:
+        """The typed value of a broker key; KeyError for a key that does not exist."""
+        return self._values[key]
+
+    def with_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> "BrokerConfig":
+        """This configuration under new dynamic layers (this broker's own, and the cluster's default)."""
+        return BrokerConfig(self.static, dynamic, dynamic_default)
+
+    def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
+        """What was set, as text, the strongest layer first."""
+        return (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default),
+            (ConfigSource.STATIC_BROKER_CONFIG, self.static),
+        )
+
+    def for_listener(self, listener: str, key: str) -> Any:
+        """A key's value for one listener: its own where `listener.name.<listener>.<key>` is set."""
+        return self._values.get(f"listener.name.{listener.lower()}.{key}", self._values.get(key))
+
+    @property
+    def node_id(self) -> int:
+        node_id: int = self._values["node.id"]
+        return node_id
+
+    @cached_property
+    def log_dirs(self) -> tuple[Path, ...]:
+        names = self._values["log.dirs"] or (self._values["log.dir"],)
+        return tuple(Path(name) for name in names)
+
+    @cached_property
+    def metadata_log_dir(self) -> Path:
+        name = self._values["metadata.log.dir"]
+        return Path(name) if name else self.log_dirs[0]
+
+    @cached_property
+    def listeners(self) -> tuple[Listener, ...]:
+        """All listeners, the controller's among them."""
+        return parse_listeners("listeners", self._values["listeners"], self._protocols)
+
+    @cached_property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        names = self._values["controller.listener.names"] or ""
+        return tuple(name.strip().upper() for name in names.split(",") if name.strip())
+
+    @cached_property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        """The listeners that serve clients."""
+        return tuple(item for item in self.listeners if item.name not in self.controller_listener_names)
+
+    @cached_property
+    def inter_broker_listener_name(self) -> str:
+        """The listener brokers use among each other: by name, else by protocol, else the first."""
+        if self._values["inter.broker.listener.name"]:
+            return str(self._values["inter.broker.listener.name"]).upper()
+        protocol = SecurityProtocol[self._values["security.inter.broker.protocol"]]
+        fallback = self.broker_listeners[0]
+        return next((item for item in self.broker_listeners if item.protocol is protocol), fallback).name
+
+    def advertised_listeners(self, bound: Iterable[Listener], default_host: str) -> tuple[Listener, ...]:
+        """What clients are told, once `bound` holds the ports that were really bound."""
+        return advertise(bound, self._advertised, default_host)
+
+    @cached_property
+    def topic_defaults(self) -> dict[str, Any]:
+        """The value of every topic key for a topic that sets none."""
+        return {name: self._topic_default(definition) for name, definition in TOPIC_DEFINITIONS.items()}
+
+    def _topic_default(self, definition: Definition) -> Any:
+        for synonym, factor in SYNONYMS.get(definition.name, ()):
+            value = self._values[synonym]
+            if value is not None:
+                return value if factor == 1 else max(value * factor, -1)  # -1 hours is no limit, too
+        return definition.default
+
+    @cached_property
+    def _protocols(self) -> dict[str, SecurityProtocol]:
+        protocols = parse_protocol_map(self._values["listener.security.protocol.map"])
+        if "listener.security.protocol.map" not in self.static:
+            for name in self.controller_listener_names:
+                protocols.setdefault(name, SecurityProtocol.PLAINTEXT)
+        return protocols
+
+    @cached_property
+    def _advertised(self) -> dict[str, Listener]:
+        text = self._values["advertised.listeners"]
+        if not text:
+            return {}
+        return {item.name: item for item in parse_listeners("advertised.listeners", text, self._protocols)}
+
+    def _keep_known(self, settings: Mapping[str, str]) -> dict[str, str]:
+        known = {}
+        for key, text in settings.items():
+            if definition_of(key):
+                known[key] = text
+            else:
+                self.warnings.append(_unknown_key(key))
+        return known
+
+    def _apply_older_names(self) -> None:
+        broker_id = self.static.get("broker.id")
+        if broker_id is None:
+            return
+        if self.static.setdefault("node.id", broker_id) != broker_id:
+            raise ConfigError(
+                "broker.id", broker_id, f"node.id says {self.static['node.id']}; they must agree"
+            )
+
+    def _parse(self, settings: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            key: definition.parse(text)
+            for key, text in settings.items()
+            if (definition := definition_of(key))
+        }
+
+    def _keep_valid(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Apply a dynamic layer. It was checked when it was set: what is wrong now (after an upgrade, say)
+        must not keep the broker from starting."""
+        kept = {}
+        for key, text in self._keep_known(settings).items():
+            try:
+                self._values.update(self._parse({key: text}))
+                kept[key] = text
+            except ConfigError as error:
+                self.warnings.append(f"ignored: {error}")
+        return kept
+
+    def _check_together(self) -> None:
+        """What one key alone cannot show to be wrong."""
+        for item in self._advertised.values():
+            if item.host in ("0.0.0.0", "::"):
+                raise ConfigError("advertised.listeners", item.host, "clients cannot connect to this address")
+            if item.name in self.controller_listener_names:
+                raise ConfigError(
+                    "advertised.listeners", item.name, "a controller's listener is not advertised"
+                )
+        if "broker" in self._values["process.roles"] and not self.broker_listeners:
+            raise ConfigError("listeners", self._values["listeners"], "a broker needs a listener for clients")
+        if self.topic_defaults["retention.ms"] == 0:
+            raise ConfigError("log.retention.ms", 0, "must be -1 (no limit) or at least 1")
+        if not self._values["process.roles"]:
+            raise ConfigError("process.roles", "", "must be broker, controller or both")
+
+
+def _unknown_key(key: str) -> str:
+    likely = difflib.get_close_matches(key, BROKER_DEFINITIONS, n=1, cutoff=0.75)
+    hint = f"; did you mean {likely[0]}?" if likely else ""
+    return f"unknown configuration {key}{hint}"

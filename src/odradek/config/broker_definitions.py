@@ -1,0 +1,246 @@
+"""The table of broker keys: Kafka 4's names, types and defaults, and two of our own.
+
+The keys that stand in for topic keys are derived from the topic table, so that type, limit and default
+cannot drift apart. Some keys steer thread pools that Odradek, one event loop, does not have: they are
+accepted because every `server.properties` has them, and their documentation says that they do nothing.
+
+Other defaults than Kafka's: `log.dir` (a directory of our own), `node.id` and `process.roles` (a single
+node starts without any configuration).
+"""
+
+from odradek.config.coordinator_definitions import COORDINATOR_DEFINITIONS
+from odradek.config.definition import (
+    MAX_DOUBLE,
+    MAX_INT,
+    ConfigType,
+    Definition,
+    Importance,
+    Row,
+    Scope,
+    at_least,
+    each_one_of,
+    one_of,
+)
+from odradek.config.security_definitions import SECURITY_DEFINITIONS
+from odradek.config.topic_definitions import HOUR_MS, MIB, SYNONYMS, TOPIC_DEFINITIONS
+
+BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+DOUBLE, LIST = ConfigType.DOUBLE, ConfigType.LIST
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
+
+PROTOCOL_MAP_DEFAULT = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+NO_EFFECT = "Accepted and without effect: a broker is one event loop."
+QUORUM_LATER = "Used once the quorum has more than one voter."
+
+_NODE: tuple[Row, ...] = (
+    ("node.id", INT, 1, at_least(0), HIGH, FIXED, "This node's number, unique in the cluster."),
+    ("broker.id", INT, -1, None, HIGH, FIXED, "The older name of node.id."),
+    ("process.roles", LIST, ("broker", "controller"), each_one_of("broker", "controller"), HIGH, FIXED,
+     "What this process is: broker, controller or both."),
+    ("broker.rack", STRING, None, None, MEDIUM, FIXED, "The rack or zone this broker stands in."),
+    ("broker.heartbeat.interval.ms", INT, 2000, at_least(1), MEDIUM, FIXED,
+     "How often a broker tells the controller that it lives."),
+    ("broker.session.timeout.ms", INT, 9000, at_least(1), MEDIUM, FIXED,
+     "Silence after which the controller fences a broker."),
+    ("initial.broker.registration.timeout.ms", INT, 60000, at_least(1), MEDIUM, FIXED,
+     "How long a starting broker tries to register before it gives up."),
+    ("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, FIXED,
+     "Whether a stopping broker first hands its leaderships over."),
+    ("request.timeout.ms", INT, 30000, at_least(1), HIGH, FIXED,
+     "How long this broker, as a client of others, waits for an answer."),
+    ("num.network.threads", INT, 3, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
+    ("num.io.threads", INT, 8, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
+    ("background.threads", INT, 10, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
+    ("num.recovery.threads.per.data.dir", INT, 2, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
+    ("num.replica.alter.log.dirs.threads", INT, None, None, HIGH, FIXED, NO_EFFECT),
+)  # fmt: skip
+
+_NETWORK: tuple[Row, ...] = (
+    ("listeners", STRING, "PLAINTEXT://:9092", None, HIGH, FIXED,
+     "Where to listen: NAME://host:port, separated by commas; no host means all addresses."),
+    ("advertised.listeners", STRING, None, None, HIGH, FIXED,
+     "What clients are told to connect to, where that differs from listeners."),
+    ("listener.security.protocol.map", STRING, PROTOCOL_MAP_DEFAULT, None, LOW, FIXED,
+     "The security protocol of each listener name, as NAME:PROTOCOL."),
+    ("inter.broker.listener.name", STRING, None, None, MEDIUM, FIXED,
+     "The listener that brokers use among each other."),
+    ("security.inter.broker.protocol", STRING, "PLAINTEXT",
+     one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), MEDIUM, FIXED,
+     "The listener brokers use among each other, found by its protocol."),
+    ("socket.send.buffer.bytes", INT, 100 * 1024, None, HIGH, FIXED,
+     "SO_SNDBUF of a connection; -1 leaves it to the system."),
+    ("socket.receive.buffer.bytes", INT, 100 * 1024, None, HIGH, FIXED,
+     "SO_RCVBUF of a connection; -1 leaves it to the system."),
+    ("socket.request.max.bytes", INT, 100 * MIB, at_least(1), HIGH, FIXED,
+     "The largest request; a connection that sends a larger one is closed."),
+    ("socket.listen.backlog.size", INT, 50, at_least(1), MEDIUM, FIXED,
+     "Connections that may wait to be accepted."),
+    ("socket.connection.setup.timeout.ms", LONG, 10000, None, MEDIUM, FIXED,
+     "How long a connection to another broker may take to be made."),
+    ("socket.connection.setup.timeout.max.ms", LONG, 30000, None, MEDIUM, FIXED,
+     "The limit to which that time grows with each failure."),
+    ("max.connections", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
+     "Connections at one time; further ones wait until one closes."),
+    ("max.connections.per.ip", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
+     "Connections at one time from one address."),
+    ("max.connections.per.ip.overrides", STRING, "", None, MEDIUM, DYNAMIC,
+     "Exceptions to max.connections.per.ip, as address:count."),
+    ("max.connection.creation.rate", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
+     "New connections accepted in a second."),
+    ("connections.max.idle.ms", LONG, 600000, None, MEDIUM, FIXED,
+     "Silence after which a connection is closed."),
+    ("connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW, FIXED,
+     "How long a refused login waits for its answer."),
+    ("queued.max.requests", INT, 500, at_least(1), HIGH, FIXED,
+     "Requests in work at one time before no more are read."),
+    ("queued.max.request.bytes", LONG, -1, None, MEDIUM, FIXED,
+     "Bytes of requests in work before no more are read; -1 for no limit."),
+    ("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), MEDIUM, FIXED,
+     "Fetch sessions kept at one time."),
+    ("fetch.max.bytes", INT, 55 * MIB, at_least(1024), MEDIUM, FIXED,
+     "The largest answer to a fetch, whatever the client asks for."),
+    ("max.request.partition.size.limit", INT, 2000, at_least(1), MEDIUM, FIXED,
+     "Partitions in one answer of DescribeTopicPartitions."),
+)  # fmt: skip
+
+_LOG: tuple[Row, ...] = (
+    ("log.dir", STRING, "/tmp/odradek-logs", None, HIGH, FIXED,
+     "The data directory, where log.dirs is not set."),
+    ("log.dirs", LIST, None, None, HIGH, FIXED, "The data directories. Odradek uses the first."),
+    ("num.partitions", INT, 1, at_least(1), MEDIUM, FIXED, "Partitions of a topic created without a number."),
+    ("default.replication.factor", INT, 1, None, MEDIUM, FIXED,
+     "Replicas of a topic created without a number."),
+    ("auto.create.topics.enable", BOOLEAN, True, None, HIGH, FIXED,
+     "Whether asking for a topic's metadata creates it."),
+    ("delete.topic.enable", BOOLEAN, True, None, HIGH, FIXED, "Whether topics may be deleted."),
+    ("log.retention.check.interval.ms", LONG, 300000, at_least(1), MEDIUM, FIXED,
+     "How often segments are looked through for old ones."),
+    ("log.flush.offset.checkpoint.interval.ms", INT, 60000, at_least(0), HIGH, FIXED,
+     "How often the recovery points are written down."),
+    ("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, at_least(0), HIGH, FIXED,
+     "How often the logs' start offsets are written down."),
+    ("log.initial.task.delay.ms", LONG, 30000, at_least(0), LOW, FIXED,
+     "How long after the start the first look for old segments comes."),
+    ("log.dir.failure.timeout.ms", LONG, 30000, at_least(1), LOW, FIXED,
+     "How long a broker that cannot report a failed directory keeps running."),
+    ("log.cleaner.enable", BOOLEAN, True, None, MEDIUM, FIXED, "Whether logs are compacted at all."),
+    ("log.cleaner.threads", INT, 1, at_least(0), MEDIUM, DYNAMIC, NO_EFFECT),
+    ("log.cleaner.io.max.bytes.per.second", DOUBLE, MAX_DOUBLE, None, MEDIUM, DYNAMIC,
+     "Bytes that compaction may read and write in a second."),
+    ("log.cleaner.dedupe.buffer.size", LONG, 128 * MIB, None, MEDIUM, DYNAMIC,
+     "Memory for the keys of one compaction."),
+    ("log.cleaner.io.buffer.size", INT, 512 * 1024, at_least(0), MEDIUM, DYNAMIC,
+     "Memory for the reads and writes of a compaction."),
+    ("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, None, MEDIUM, DYNAMIC,
+     "How full the memory for keys may become."),
+    ("log.cleaner.backoff.ms", LONG, 15000, at_least(0), MEDIUM, DYNAMIC,
+     "How long compaction rests when there is nothing to do."),
+    ("log.sync.commit", BOOLEAN, True, None, HIGH, DYNAMIC,
+     "Odradek's own: a record counts as committed only once it is on this broker's disk. With false it "
+     "counts once written, as in Kafka, and a power failure of every replica may lose it."),
+    ("log.validate.records", BOOLEAN, False, None, MEDIUM, DYNAMIC,
+     "Odradek's own: decode every record of every produced batch instead of trusting header and checksum."),
+)  # fmt: skip
+
+_REPLICATION: tuple[Row, ...] = (
+    ("replica.lag.time.max.ms", LONG, 30000, None, HIGH, FIXED,
+     "How long a follower may lag before it leaves the in-sync replicas."),
+    ("replica.fetch.min.bytes", INT, 1, None, HIGH, FIXED, "Bytes a follower's fetch waits for."),
+    ("replica.fetch.max.bytes", INT, MIB, at_least(0), MEDIUM, FIXED,
+     "Bytes a follower's fetch asks of one partition."),
+    ("replica.fetch.response.max.bytes", INT, 10 * MIB, at_least(0), MEDIUM, FIXED,
+     "Bytes a follower's fetch asks for in all."),
+    ("replica.fetch.wait.max.ms", INT, 500, None, HIGH, FIXED, "How long a follower's fetch waits for them."),
+    ("replica.fetch.backoff.ms", INT, 1000, at_least(0), MEDIUM, FIXED,
+     "How long a follower rests after a failed fetch."),
+    ("replica.socket.timeout.ms", INT, 30000, None, HIGH, FIXED, "How long a follower waits for an answer."),
+    ("replica.socket.receive.buffer.bytes", INT, 64 * 1024, None, HIGH, FIXED,
+     "SO_RCVBUF of a follower's connection."),
+    ("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH, FIXED,
+     "How often the high watermarks are written down."),
+    ("replica.selector.class", STRING, None, None, MEDIUM, FIXED,
+     "Which replica a consumer is sent to; only reading from the leader is there."),
+    ("num.replica.fetchers", INT, 1, None, HIGH, DYNAMIC, NO_EFFECT),
+    ("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, FIXED,
+     "Whether leadership goes back to preferred replicas by itself."),
+    ("leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), HIGH, FIXED,
+     "How often leaderships are looked through for that."),
+    ("leader.imbalance.per.broker.percentage", INT, 10, None, HIGH, FIXED,
+     "Share of misplaced leaderships that is left alone."),
+    ("fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, FIXED, NO_EFFECT),
+    ("producer.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, FIXED, NO_EFFECT),
+    ("delete.records.purgatory.purge.interval.requests", INT, 1, None, MEDIUM, FIXED, NO_EFFECT),
+)  # fmt: skip
+
+_QUORUM: tuple[Row, ...] = (
+    ("controller.quorum.voters", LIST, (), None, HIGH, FIXED,
+     "The voters of the metadata quorum, as id@host:port; none means this node alone."),
+    ("controller.quorum.bootstrap.servers", LIST, (), None, HIGH, FIXED,
+     "Where to ask for the quorum's leader, as host:port."),
+    ("controller.listener.names", STRING, None, None, HIGH, FIXED,
+     "The listeners, by name, that belong to the controller and are not shown to clients."),
+    ("controller.quorum.election.timeout.ms", INT, 1000, at_least(1), HIGH, FIXED, QUORUM_LATER),
+    ("controller.quorum.election.backoff.max.ms", INT, 1000, at_least(0), HIGH, FIXED, QUORUM_LATER),
+    ("controller.quorum.fetch.timeout.ms", INT, 2000, at_least(1), HIGH, FIXED, QUORUM_LATER),
+    ("controller.quorum.append.linger.ms", INT, 25, at_least(0), MEDIUM, FIXED, QUORUM_LATER),
+    ("controller.quorum.request.timeout.ms", INT, 2000, at_least(1), MEDIUM, FIXED, QUORUM_LATER),
+    ("controller.quorum.retry.backoff.ms", INT, 20, at_least(0), LOW, FIXED, QUORUM_LATER),
+    ("controller.socket.timeout.ms", INT, 30000, None, MEDIUM, FIXED,
+     "How long a broker waits for the controller's answer."),
+    ("metadata.log.dir", STRING, None, None, HIGH, FIXED,
+     "Where the metadata log lies; the first data directory if not set."),
+    ("metadata.log.segment.bytes", INT, 1024 * MIB, at_least(12), HIGH, FIXED,
+     "Size at which the metadata log begins a new segment."),
+    ("metadata.log.segment.ms", LONG, 168 * HOUR_MS, None, HIGH, FIXED,
+     "Age at which the metadata log begins a new segment."),
+    ("metadata.log.max.record.bytes.between.snapshots", LONG, 20 * MIB, at_least(1), HIGH, FIXED,
+     "Bytes of metadata log after which a snapshot is written."),
+    ("metadata.log.max.snapshot.interval.ms", LONG, HOUR_MS, at_least(0), HIGH, FIXED,
+     "Time after which a snapshot is written."),
+    ("metadata.max.retention.bytes", LONG, 100 * MIB, None, HIGH, FIXED,
+     "Bytes of metadata log kept behind the last snapshot."),
+    ("metadata.max.retention.ms", LONG, 168 * HOUR_MS, None, HIGH, FIXED,
+     "How long metadata log behind the last snapshot is kept."),
+    ("metadata.max.idle.interval.ms", INT, 500, at_least(0), LOW, FIXED,
+     "How often an idle controller shows by an empty record that it lives."),
+    ("unclean.leader.election.interval.ms", LONG, 300000, at_least(1), MEDIUM, FIXED,
+     "How often partitions without leader are looked through for an unclean election."),
+    ("early.start.listeners", STRING, None, None, HIGH, FIXED,
+     "Listeners that open before the broker is ready."),
+)  # fmt: skip
+
+
+def _log_defaults() -> list[Definition]:
+    """The broker keys behind topic keys. Only the last synonym has a default; one without is passed over."""
+    found = []
+    for topic_name, synonyms in SYNONYMS.items():
+        topic = TOPIC_DEFINITIONS[topic_name]
+        for position, (name, factor) in enumerate(synonyms):
+            is_last = position == len(synonyms) - 1
+            found.append(
+                Definition(
+                    name,
+                    topic.type if factor == 1 else INT,
+                    _in_unit(topic.default, factor) if is_last else None,
+                    f"For topics without {topic_name}: {topic.documentation}",
+                    topic.validator,
+                    HIGH,
+                    DYNAMIC if position == 0 else FIXED,
+                )
+            )
+    return found
+
+
+def _in_unit(default: object, factor: int) -> object:
+    return default // factor if isinstance(default, int) and factor > 1 else default
+
+
+def _build() -> dict[str, Definition]:
+    rows = _NODE + _NETWORK + _LOG + _REPLICATION + _QUORUM + COORDINATOR_DEFINITIONS + SECURITY_DEFINITIONS
+    table = {row[0]: Definition(row[0], row[1], row[2], row[6], row[3], row[4], row[5]) for row in rows}
+    table.update((definition.name, definition) for definition in _log_defaults())
+    return table
+
+
+BROKER_DEFINITIONS: dict[str, Definition] = _build()

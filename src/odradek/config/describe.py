@@ -1,0 +1,131 @@
+"""What DescribeConfigs says: every key, its value, where that comes from and what else sets it.
+
+The synonyms of a key are all places that give it a value, the strongest first. They follow Kafka's rule to
+the letter: where a key is set under another name alone (log.retention.hours for retention.ms), the list
+is empty and the source is the default, although the value counts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from odradek.config.broker import BrokerConfig, definition_of
+from odradek.config.broker_definitions import BROKER_DEFINITIONS
+from odradek.config.definition import ConfigSource, ConfigType, Definition, Scope, to_text
+from odradek.config.topic import topic_values
+from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS
+
+# A broker key of such a family is described with the others of it.
+_FAMILIES = {
+    name: tuple(other for other, _ in synonyms) for synonyms in SYNONYMS.values() for name, _ in synonyms
+}
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    name: str
+    value: str | None  # None also where the key is sensitive
+    source: ConfigSource
+    is_sensitive: bool
+    read_only: bool
+    type: ConfigType
+    documentation: str
+    synonyms: tuple[Synonym, ...]
+
+
+def describe_topic(
+    overrides: Mapping[str, str], broker: BrokerConfig, keys: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """Every topic key, or those named in `keys`."""
+    values = topic_values(overrides, broker)
+    return [
+        _topic_entry(definition, values[definition.name], overrides, broker)
+        for definition in _chosen(TOPIC_DEFINITIONS, keys)
+    ]
+
+
+def describe_broker(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:
+    """Every key of one broker, or those named in `keys`."""
+    return [_broker_entry(definition, broker) for definition in _chosen(BROKER_DEFINITIONS, keys)]
+
+
+def describe_broker_defaults(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:
+    """The keys set for all brokers: what the empty resource name stands for."""
+    wanted = None if keys is None else set(keys)
+    entries = []
+    for name, text in broker.dynamic_default.items():
+        definition = definition_of(name)
+        if definition and (wanted is None or name in wanted):
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            value = _shown(definition, text)
+            entries.append(_entry(definition, value, source, (Synonym(name, value, source),)))
+    return entries
+
+
+def _chosen(table: Mapping[str, Definition], keys: Iterable[str] | None) -> Iterator[Definition]:
+    wanted = None if keys is None else set(keys)
+    for name, definition in table.items():
+        if not definition.internal and (wanted is None or name in wanted):
+            yield definition
+
+
+def _topic_entry(
+    definition: Definition, value: Any, overrides: Mapping[str, str], broker: BrokerConfig
+) -> ConfigEntry:
+    name, text = definition.name, to_text(value)
+    synonyms = _broker_synonyms(SYNONYMS[name][0][0], broker) if name in SYNONYMS else ()
+    if name in overrides:
+        synonyms = (Synonym(name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
+    return _entry(definition, text, _source(synonyms), synonyms)
+
+
+def _broker_entry(definition: Definition, broker: BrokerConfig) -> ConfigEntry:
+    synonyms = _broker_synonyms(definition.name, broker)
+    value = _shown(definition, to_text(broker[definition.name]))
+    return _entry(definition, value, _source(synonyms), synonyms)
+
+
+def _broker_synonyms(name: str, broker: BrokerConfig) -> tuple[Synonym, ...]:
+    """All that sets `name` or its family, from where `name` itself first appears."""
+    family = _FAMILIES.get(name, (name,))
+    found = [
+        Synonym(member, _shown(BROKER_DEFINITIONS[member], layer[member]), source)
+        for source, layer in broker.layers()
+        for member in family
+        if member in layer
+    ]
+    for member in family:
+        definition = BROKER_DEFINITIONS[member]
+        if definition.default is not None:
+            value = _shown(definition, to_text(definition.default))
+            found.append(Synonym(member, value, ConfigSource.DEFAULT_CONFIG))
+    start = next((position for position, item in enumerate(found) if item.name == name), len(found))
+    return tuple(found[start:])
+
+
+def _entry(
+    definition: Definition, value: str | None, source: ConfigSource, synonyms: tuple[Synonym, ...]
+) -> ConfigEntry:
+    read_only = definition.scope is Scope.READ_ONLY
+    return ConfigEntry(
+        definition.name,
+        value,
+        source,
+        definition.is_sensitive,
+        read_only,
+        definition.type,
+        definition.documentation,
+        synonyms,
+    )
+
+
+def _source(synonyms: tuple[Synonym, ...]) -> ConfigSource:
+    return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+
+
+def _shown(definition: Definition, text: str | None) -> str | None:
+    return None if definition.is_sensitive else text

@@ -1,0 +1,120 @@
+"""Where settings are written: Java properties files, TOML files, the environment, the command line.
+
+Each reader answers a plain mapping from key to text. None of them knows which keys exist, apart from the
+environment, whose names have lost their dots and are matched with the keys that there are.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from odradek.config.definition import ConfigError
+
+ENVIRONMENT_PREFIX = "ODRADEK_"
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """The settings of a file: TOML by its suffix, else Java properties."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("the configuration file", path, str(error)) from None
+    if path.suffix != ".toml":
+        return parse_properties(text)
+    try:
+        return flatten_toml(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("the configuration file", path, str(error)) from None
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties syntax: comments, =, : or blank between key and value, continued lines, escapes."""
+    settings = {}
+    for line in _logical_lines(text):
+        key, value = _split_property(line)
+        settings[_unescape(key)] = _unescape(value)
+    return settings
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    pending = ""
+    for line in text.splitlines():
+        line = line.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        pending += line
+        if _ends_with_open_backslash(pending):
+            pending = pending[:-1]
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _ends_with_open_backslash(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    """Key and value; the first =, : or blank that no backslash protects ends the key."""
+    position = 0
+    while position < len(line) and line[position] not in "=: \t\f":
+        position += 2 if line[position] == "\\" else 1
+    key, rest = line[:position], line[position:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return key, rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character == "\\" and position < len(text):
+            character = text[position]
+            position += 1
+            if character == "u":
+                character = chr(int(text[position : position + 4], 16))
+                position += 4
+            else:
+                character = _ESCAPES.get(character, character)
+        out.append(character)
+    return "".join(out)
+
+
+def flatten_toml(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested tables as dotted keys; values as the text that a properties file would have."""
+    settings = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            settings.update(flatten_toml(value, f"{prefix}{name}."))
+        else:
+            settings[prefix + name] = _toml_text(value)
+    return settings
+
+
+def _toml_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(map(_toml_text, value))
+    return str(value)
+
+
+def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
+    """ODRADEK_LOG_RETENTION_MS sets log.retention.ms; an unknown name is answered with its dots guessed."""
+    known = {key.upper().replace(".", "_"): key for key in keys}
+    settings = {}
+    for variable, value in environ.items():
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            name = variable.removeprefix(ENVIRONMENT_PREFIX)
+            settings[known.get(name, name.lower().replace("_", "."))] = value
+    return settings

@@ -1,0 +1,75 @@
+"""A topic's configuration: its overrides over the broker's values, checked, and in the shapes that use it.
+
+The caller keeps what `log_config` makes for as long as neither the topic's overrides nor the broker's
+configuration change: none of this is meant for the path of a request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NoReturn
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigError
+from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+from odradek.errors import ErrorCode, KafkaError
+from odradek.storage.config import LogConfig
+
+
+def topic_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
+    """The typed value of every topic key. An override that no longer parses yields to the broker's value."""
+    values = dict(broker.topic_defaults)
+    for name, text in overrides.items():
+        definition = TOPIC_DEFINITIONS.get(name)
+        if definition:
+            try:
+                values[name] = definition.parse(text)
+            except ConfigError:
+                continue
+    return values
+
+
+def check_topic_overrides(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
+    """Refuse, with INVALID_CONFIG, what a topic cannot be set to."""
+    missing = [name for name, text in overrides.items() if text is None]
+    if missing:
+        _refuse(f"Null value not supported for topic configs: {','.join(missing)}")
+    values = dict(broker.topic_defaults)
+    for name, text in overrides.items():
+        definition = TOPIC_DEFINITIONS.get(name)
+        if not definition:
+            _refuse(f"Unknown topic config name: {name}")
+        try:
+            values[name] = definition.parse(text or "")
+        except ConfigError as error:
+            _refuse(str(error))
+    _check_together(values)
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if least > most:
+        _refuse(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )
+    if values["remote.storage.enable"]:
+        _refuse("Tiered Storage functionality is disabled in the broker: remote.storage.enable must be false")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+# LogConfig names its fields after the topic keys, but for the cleanup policy, which it splits in two.
+_LOG_CONFIG_KEYS = {
+    field.name: key
+    for field in fields(LogConfig)
+    if (key := field.name.replace("_", ".")) in TOPIC_DEFINITIONS
+}
+
+
+def log_config(values: Mapping[str, Any]) -> LogConfig:
+    """What a topic's values (see `topic_values`) mean for its logs."""
+    settings = {field: values[key] for field, key in _LOG_CONFIG_KEYS.items()}
+    settings["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
+    policy = values["cleanup.policy"]
+    return LogConfig(**settings, compact="compact" in policy, delete="delete" in policy)
