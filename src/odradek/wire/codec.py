@@ -10,6 +10,8 @@ field says in its annotation how it travels:
 per struct (fixed-width neighbours packed by one `struct` call). A field that a version does not have keeps
 its default when read and is left out when written. Unknown tagged fields are skipped.
 
+Records are not copied: they are a slice of the buffer that was read, a view if the buffer is a memoryview.
+
 What comes from outside is never trusted: a length or count may not exceed the bytes that remain, and one
 message may not hold more than `MAX_ELEMENTS` array elements. Whatever is wrong becomes a `ProtocolError`.
 """
@@ -130,7 +132,7 @@ FIXED_FORMATS = {
 class _Field(typing.NamedTuple):
     name: str
     wire: Wire
-    struct_type: type[Any] | None
+    struct_type: Any
     default: Any
 
     @property
@@ -143,7 +145,7 @@ class _Field(typing.NamedTuple):
 
 
 @cache
-def _fields(struct_type: type[Any]) -> list[_Field]:
+def _fields(struct_type: Any) -> list[_Field]:
     hints = typing.get_type_hints(struct_type, include_extras=True)
     return [
         _Field(field.name, wire, _struct_in(hints[field.name]), _default(field))
@@ -202,7 +204,7 @@ def _packer(run: list[_Field]) -> struct.Struct:
     return struct.Struct(">" + "".join(FIXED_FORMATS[field.wire.type] for field in run))
 
 
-def _split(struct_type: type[Any], version: int) -> tuple[list[_Field], list[_Field]]:
+def _split(struct_type: Any, version: int) -> tuple[list[_Field], list[_Field]]:
     """The fields of this version: those in the body, and those that travel as tagged fields."""
     present = [field for field in _fields(struct_type) if field.wire.is_in(version)]
     tagged = [field for field in present if field.wire.is_tagged_in(version)]
@@ -214,7 +216,7 @@ def _split(struct_type: type[Any], version: int) -> tuple[list[_Field], list[_Fi
 
 
 @cache
-def _reader(struct_type: type[Any], version: int, flexible: bool) -> Reader:
+def _reader(struct_type: Any, version: int, flexible: bool) -> Reader:
     source = _Source("def function(b, p, e, budget):")
     body, tagged = _split(struct_type, version)
     for run in _runs(body):
@@ -305,7 +307,7 @@ def _emit_read_primitive(
         source.line("else:")
         source.line("    q = p + n")
         source.line(f"    if q > e: raise ValueError('{name} reaches beyond the end')")
-        value = "str(b[p:q], 'utf-8')" if kind == "string" else "bytes(b[p:q])"
+        value = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind]
         source.line(f"    {target} = {value}")
         source.line("    p = q")
 
@@ -366,7 +368,7 @@ def _emit_read_tags(source: _Source, tagged: list[_Field], version: int) -> None
 
 
 @cache
-def _writer(struct_type: type[Any], version: int, flexible: bool) -> Writer:
+def _writer(struct_type: Any, version: int, flexible: bool) -> Writer:
     source = _Source("def function(o, v):")
     body, tagged = _split(struct_type, version)
     for run in _runs(body):

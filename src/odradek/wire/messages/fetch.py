@@ -109,7 +109,7 @@ class PartitionData:
         field(default_factory=list)
     )
     preferred_read_replica: Annotated[int, Wire("int32", since=11)] = -1
-    records: Annotated[bytes | None, Wire("records", nullable_since=0)] = b""
+    records: Annotated[bytes | memoryview | None, Wire("records", nullable_since=0)] = b""
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class PartitionSnapshotInResponse:
     )
     size: Annotated[int, Wire("int64")] = 0
     position: Annotated[int, Wire("int64")] = 0
-    unaligned_records: Annotated[bytes, Wire("records")] = b""
+    unaligned_records: Annotated[bytes | memoryview, Wire("records")] = b""
 
 
 @dataclass(slots=True)

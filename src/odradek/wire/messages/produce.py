@@ -11,7 +11,7 @@ from odradek.wire.codec import Wire
 @dataclass(slots=True)
 class PartitionProduceData:
     index: Annotated[int, Wire("int32")] = 0
-    records: Annotated[bytes | None, Wire("records", nullable_since=0)] = b""
+    records: Annotated[bytes | memoryview | None, Wire("records", nullable_since=0)] = b""
 
 
 @dataclass(slots=True)

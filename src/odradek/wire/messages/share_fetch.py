@@ -77,7 +77,7 @@ class PartitionData:
     acknowledge_error_code: Annotated[int, Wire("int16")] = 0
     acknowledge_error_message: Annotated[str | None, Wire("string", nullable_since=0)] = None
     current_leader: Annotated[LeaderIdAndEpoch, Wire("struct")] = field(default_factory=LeaderIdAndEpoch)
-    records: Annotated[bytes, Wire("records")] = b""
+    records: Annotated[bytes | memoryview, Wire("records")] = b""
     acquired_records: Annotated[list[AcquiredRecords], Wire("struct[]")] = field(default_factory=list)
 
 

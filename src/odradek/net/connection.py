@@ -1,0 +1,271 @@
+"""One client connection: frames in, answers out in the order of their requests.
+
+Reading. A readable socket is read into a buffer that all connections share; whole frames are handled where they
+lie, without a copy. Only a frame that did not arrive whole gets memory of its own, and the socket is then read
+straight into it.
+
+Order. Every request stands in `waiting` until its answer, and all before it, have been handed to the socket.
+A handler that must wait for something before its effect is done (a topic being created) is a coroutine, and the
+frames behind it are held until it ends: effects keep the order of the requests too. A request that has done its
+work and only waits to answer (a Produce for its sync, a Fetch for data) does not hold up the next one.
+
+Bounds. Reading stops while too many requests wait, while too much output waits for a client that does not read,
+or while all connections together hold too much. TCP then slows the client down.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from odradek.api.request import Request
+from odradek.errors import ProtocolError
+from odradek.net.output import Output, Sent, read_into_memory
+from odradek.wire.frame import SIZE, read_request_header
+
+if TYPE_CHECKING:
+    from odradek.net.server import Server
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 200  # requests of one connection that are not answered yet
+MAX_OUTPUT_BYTES = 8 << 20  # answers that wait for a client to read them, before its requests are left unread
+
+
+class Connection:
+    def __init__(self, server: "Server", sock: socket.socket, address: str, listener: str) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._socket = sock
+        self._descriptor = sock.fileno()
+        self.address = address
+        self.listener = listener
+        self._output = Output(sock)
+        self._waiting: deque[Request] = deque()
+        self._held: deque[bytes] = (
+            deque()
+        )  # frames behind a request whose effect is not done, or over the bound
+        self._gate: asyncio.Task[None] | None = None
+        self._start = b""  # up to 3 bytes of a frame's size
+        self._frame: memoryview | None = None  # a frame that arrives in pieces
+        self._filled = 0
+        self._reading = False
+        self._starved = False  # no memory for a frame of which a part has arrived
+        self._writing = False
+        self._warming = False
+        self._flush_is_due = False
+        self.closed = False
+        self.last_active = time.monotonic()
+        self._resume_reading()
+
+    # --- reading ---
+
+    def _on_readable(self) -> None:
+        self.last_active = time.monotonic()
+        self._guarded(self._read_rest if self._frame is not None else self._read_frames)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do some of this connection's work; what goes wrong ends this connection and no other."""
+        self._flush_is_due = True  # all answers of this turn leave together, below
+        try:
+            work()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except ProtocolError as error:
+            self.close(f"protocol error: {error}")
+        except OSError as error:
+            self.close(f"connection lost: {error}", logging.DEBUG)
+        except Exception:
+            log.exception("connection %s: a request could not be handled", self.address)
+            self.close("internal error")
+        self._flush()
+
+    def _read_frames(self) -> None:
+        buffer = self._server.receive_buffer
+        start = len(self._start)
+        buffer[:start] = self._start
+        count = self._socket.recv_into(buffer[start:])
+        if count == 0:
+            self.close("closed by the client", logging.DEBUG)
+            return
+        self._split(buffer[: start + count])
+
+    def _split(self, data: memoryview) -> None:
+        """Handle the whole frames in `data`, keep what is left."""
+        position, end = 0, len(data)
+        while end - position >= SIZE.size:
+            (size,) = SIZE.unpack_from(data, position)
+            if not 0 <= size <= self._server.max_frame_size:
+                raise ProtocolError(f"a frame of {size} bytes (0 to {self._server.max_frame_size} allowed)")
+            begin = position + SIZE.size
+            if begin + size > end:
+                self._begin_frame(size, data[position:])
+                return
+            position = begin + size
+            self._receive(data[begin:position])
+            if self.closed:
+                return
+        self._start = bytes(data[position:])
+
+    def _begin_frame(self, size: int, received: memoryview) -> None:
+        if not self._server.memory.take(size, self._memory_is_free):
+            self._start = bytes(received)
+            self._starved = True
+            self._pause_reading()
+            return
+        self._start = b""
+        beginning = received[SIZE.size :]
+        self._frame = memoryview(bytearray(size))
+        self._frame[: len(beginning)] = beginning
+        self._filled = len(beginning)
+
+    def _memory_is_free(self) -> None:
+        if not self.closed:
+            self._starved = False
+            self._guarded(lambda: self._split(memoryview(self._start)))
+
+    def _read_rest(self) -> None:
+        frame = self._frame
+        assert frame is not None
+        count = self._socket.recv_into(frame[self._filled :])
+        if count == 0:
+            self.close("closed by the client in the middle of a request", logging.INFO)
+            return
+        self._filled += count
+        if self._filled == len(frame):
+            self._drop_frame()
+            self._receive(frame)
+
+    def _drop_frame(self) -> None:
+        if self._frame is not None:
+            self._server.memory.release(len(self._frame))
+            self._frame = None
+
+    # --- handling ---
+
+    def _receive(self, frame: memoryview) -> None:
+        if self._gate is not None or self._held or len(self._waiting) >= MAX_WAITING:
+            self._held.append(bytes(frame))
+            self._pause_reading()
+        else:
+            self._handle(frame)
+
+    def _handle(self, frame: memoryview) -> None:
+        header = read_request_header(frame)
+        request = Request(header, self.address, self.listener, self._answered)
+        self._waiting.append(request)
+        effect = self._server.dispatch(request, frame, header.body)
+        if effect is not None:
+            self._gate = self._loop.create_task(self._wait_for(request, effect))
+
+    async def _wait_for(self, request: Request, effect: Coroutine[Any, Any, None]) -> None:
+        try:
+            await effect
+        except Exception:
+            log.exception("connection %s: request %d could not be handled", self.address, request.api_key)
+            self.close("internal error")
+        finally:
+            self._gate = None
+        self._go_on()
+
+    def _answered(self, request: Request) -> None:
+        """The head of the queue may be sent now, and what is answered behind it."""
+        if self.closed:
+            return
+        waiting = self._waiting
+        while waiting and waiting[0].parts is not None:
+            self._output.add(waiting.popleft().parts or ())
+        if not self._flush_is_due and self._output.size:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+        if self._held and self._gate is None and len(waiting) < MAX_WAITING:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Handle held frames, as far as the bounds allow; reading resumes when none is left."""
+        self._guarded(self._handle_held)
+
+    def _handle_held(self) -> None:
+        while self._held and not self.closed and self._gate is None and len(self._waiting) < MAX_WAITING:
+            self._handle(memoryview(bytearray(self._held.popleft())))
+
+    # --- writing ---
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self.closed or self._warming:
+            return
+        if not self._output.size:
+            self._resume_reading()
+            return
+        try:
+            sent = self._output.send()
+        except OSError as error:
+            self.close(f"connection lost: {error}", logging.DEBUG)
+            return
+        if sent is Sent.NEEDS_DISK:
+            self._warming = True
+            self._loop.create_task(self._warm())
+        self._watch_writable(sent is Sent.SOCKET_FULL)
+        if self._output.size > MAX_OUTPUT_BYTES:
+            self._pause_reading()
+        else:
+            self._resume_reading()
+
+    async def _warm(self) -> None:
+        piece = self._output.slice_to_warm()
+        try:
+            descriptor = piece.file.fileno()
+            await self._loop.run_in_executor(None, read_into_memory, descriptor, piece.position, piece.length)
+        except OSError as error:
+            self.close(f"cannot read {piece.file.path}: {error}")
+        if self.closed:
+            self._warming = False
+            self._output.clear()
+            return
+        self._warming = False
+        self._output.warmed()
+        self._flush()
+
+    def _watch_writable(self, watch: bool) -> None:
+        if watch != self._writing:
+            self._writing = watch
+            if watch:
+                self._loop.add_writer(self._descriptor, self._flush)
+            else:
+                self._loop.remove_writer(self._descriptor)
+
+    # --- life ---
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._descriptor)
+
+    def _resume_reading(self) -> None:
+        if self._reading or self.closed or self._held or self._starved:
+            return
+        if self._output.size <= MAX_OUTPUT_BYTES:
+            self._reading = True
+            self._loop.add_reader(self._descriptor, self._on_readable)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting or self._output.size)
+
+    def close(self, reason: str, level: int = logging.WARNING) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        log.log(level, "connection %s closed: %s", self.address, reason)
+        self._pause_reading()
+        self._watch_writable(False)
+        self._drop_frame()
+        if not self._warming:  # a thread still reads from the pinned file
+            self._output.clear()
+        self._held.clear()
+        self._socket.close()
+        self._server.closed(self)

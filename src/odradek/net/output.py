@@ -1,0 +1,160 @@
+"""What waits to leave a connection: bytes, and slices of files that go from page cache to socket uncopied.
+
+`send` writes as much as the socket takes. A slice whose pages are not in memory would block the event loop in
+the middle of a sendfile, and with it every other connection. So it is probed first, and where a page is
+missing, `send` stops and says so: the connection has a thread read the slice into the page cache and goes on.
+"""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from odradek.api.request import Part
+from odradek.storage.slice import Slice
+
+COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read and send with their neighbours
+MAX_GATHERED = 64
+PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
+MAX_SENDFILE = 1 << 20
+CAN_PROBE = hasattr(os, "RWF_NOWAIT")
+
+
+class Sent(Enum):
+    ALL = auto()
+    SOCKET_FULL = auto()
+    NEEDS_DISK = auto()
+
+
+class Output:
+    """A queue of parts. Slices are pinned while they wait, so that their files stay open."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._parts: deque[Part] = deque()
+        self.size = 0
+        self._warm = False  # the slice at the head has been read into memory
+
+    def add(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if isinstance(part, Slice):
+                part.file.pin()
+                self.size += part.length
+            else:
+                self.size += len(part)
+            self._parts.append(part)
+
+    def send(self) -> Sent:
+        try:
+            while self._parts:
+                head = self._parts[0]
+                if not isinstance(head, Slice):
+                    self._send_bytes()
+                elif not self._warm and not is_in_memory(head):
+                    return Sent.NEEDS_DISK
+                elif head.length < COPY_BELOW:
+                    self._copy_head(head)
+                else:
+                    self._send_slice(head)
+        except BlockingIOError:
+            return Sent.SOCKET_FULL
+        return Sent.ALL
+
+    def _send_bytes(self) -> None:
+        gathered: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in self._parts:
+            if isinstance(part, Slice):
+                if part.length < COPY_BELOW and len(gathered) < MAX_GATHERED and is_in_memory(part):
+                    gathered.append(part.file.read_at(part.position, part.length))
+                    continue
+                flags = getattr(socket, "MSG_MORE", 0)
+                break
+            gathered.append(part)
+            if len(gathered) >= MAX_GATHERED:
+                break
+        sent = (
+            self._socket.send(gathered[0], flags) if len(gathered) == 1 else self._send_many(gathered, flags)
+        )
+        self._advance(sent)
+
+    def _send_many(self, buffers: list[bytes | bytearray | memoryview], flags: int) -> int:
+        return self._socket.sendmsg(buffers, (), flags)
+
+    def _advance(self, sent: int) -> None:
+        """Drop what has left from the head of the queue."""
+        self.size -= sent
+        while sent > 0:
+            part = self._parts[0]
+            length = part.length if isinstance(part, Slice) else len(part)
+            if sent < length:
+                self._parts[0] = self._rest(part, sent)
+                return
+            self._parts.popleft()
+            if isinstance(part, Slice):
+                part.file.unpin()
+                self._warm = False
+            sent -= length
+
+    @staticmethod
+    def _rest(part: Part, sent: int) -> Part:
+        if isinstance(part, Slice):
+            return Slice(part.file, part.position + sent, part.length - sent)
+        return memoryview(part)[sent:]
+
+    def _copy_head(self, head: Slice) -> None:
+        data = head.file.read_at(head.position, head.length)
+        if len(data) < head.length:
+            raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+        self._advance(self._socket.send(data))
+
+    def _send_slice(self, head: Slice) -> None:
+        count = min(head.length, MAX_SENDFILE)
+        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, count)
+        if sent == 0:
+            raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+        self._advance(sent)
+
+    def slice_to_warm(self) -> Slice:
+        head = self._parts[0]
+        assert isinstance(head, Slice)
+        return head
+
+    def warmed(self) -> None:
+        self._warm = True
+
+    def clear(self) -> None:
+        for part in self._parts:
+            if isinstance(part, Slice):
+                part.file.unpin()
+        self._parts.clear()
+        self.size = 0
+
+
+def is_in_memory(piece: Slice) -> bool:
+    """Whether a byte in every 64 KiB of it, and its last one, can be read without waiting for the disk."""
+    if not CAN_PROBE:
+        return True
+    descriptor, probe = piece.file.fileno(), [bytearray(1)]
+    last = piece.position + piece.length - 1
+    try:
+        for position in range(piece.position, last, PROBE_INTERVAL):
+            os.preadv(descriptor, probe, position, os.RWF_NOWAIT)
+        os.preadv(descriptor, probe, last, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system cannot say: read as if it were there
+    return True
+
+
+def read_into_memory(descriptor: int, position: int, length: int) -> None:
+    """Runs in a thread: the read waits for the disk, and leaves the pages in the cache."""
+    buffer = bytearray(min(length, 1 << 20))
+    end = position + length
+    while position < end:
+        count = os.preadv(descriptor, [buffer], position)
+        if count == 0:
+            return
+        position += count

@@ -1,0 +1,36 @@
+"""The partitions that this broker holds, by name."""
+
+from collections.abc import Iterator
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import TopicPartition
+from odradek.replication.partition import Partition
+
+
+class Replicas:
+    def __init__(self) -> None:
+        self._partitions: dict[tuple[str, int], Partition] = {}
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        return self._partitions.get((topic, partition))
+
+    def get(self, topic: str, partition: int) -> Partition:
+        found = self._partitions.get((topic, partition))
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def add(self, partition: Partition) -> None:
+        self._partitions[partition.topic_partition] = partition
+
+    def remove(self, topic_partition: TopicPartition) -> Partition | None:
+        return self._partitions.pop(topic_partition, None)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {partition.topic_partition: partition.high_watermark for partition in self}

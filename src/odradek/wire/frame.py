@@ -1,0 +1,86 @@
+"""Frames and headers: what stands around every message.
+
+A frame is a 4-byte size and that many bytes. A request opens with api key, version, correlation id and client
+id (header v1), and a tagged section where the version is flexible (v2). An answer opens with the correlation
+id (v0), and a tagged section where the version is flexible (v1); the answer to ApiVersions never has one,
+because a client reads it before it knows what the server speaks.
+"""
+
+from struct import Struct, error
+from typing import NamedTuple
+
+from odradek.errors import ProtocolError
+from odradek.wire.codec import MAX_TAGGED_FIELDS, Buffer, Message, read_uvarint, write_message
+from odradek.wire.messages.index import SCHEMAS
+
+SIZE = Struct(">i")
+REQUEST_START = Struct(">hhih")  # api key, version, correlation id, length of the client id
+RESPONSE_START = Struct(">ii")  # size, correlation id
+API_VERSIONS = 18
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int  # where the message begins in the frame
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """Read the header in place. An api key that we have no schema for is read as header v1."""
+    try:
+        api_key, version, correlation_id, length = REQUEST_START.unpack_from(frame)
+        position = REQUEST_START.size
+        client_id = None
+        if length >= 0:
+            client_id = str(frame[position : position + length], "utf-8")
+            position += length
+        schema = SCHEMAS.get(api_key)
+        if schema and version >= schema.flexible_since:
+            position = _skip_tagged_fields(frame, position)
+    except (error, IndexError, ValueError) as reason:
+        raise ProtocolError(f"cannot read a request header: {reason}") from None
+    if position > len(frame):
+        raise ProtocolError("the request header reaches beyond its frame")
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def _skip_tagged_fields(frame: Buffer, position: int) -> int:
+    count, position = read_uvarint(frame, position)
+    if count > MAX_TAGGED_FIELDS:
+        raise ValueError("too many tagged fields")
+    for _ in range(count):
+        _, position = read_uvarint(frame, position)
+        size, position = read_uvarint(frame, position)
+        position += size
+    return position
+
+
+def has_tagged_response_header(api_key: int, version: int) -> bool:
+    return api_key != API_VERSIONS and version >= SCHEMAS[api_key].flexible_since
+
+
+def encode_response(message: Message, api_key: int, version: int, correlation_id: int) -> bytearray:
+    """A whole frame."""
+    frame = bytearray(8)
+    if has_tagged_response_header(api_key, version):
+        frame.append(0)
+    write_message(message, version, frame)
+    RESPONSE_START.pack_into(frame, 0, len(frame) - SIZE.size, correlation_id)
+    return frame
+
+
+def encode_request(
+    message: Message, api_key: int, version: int, correlation_id: int, client_id: str | None
+) -> bytearray:
+    """A whole frame."""
+    frame = bytearray(SIZE.size)
+    name = None if client_id is None else client_id.encode()
+    frame += REQUEST_START.pack(api_key, version, correlation_id, -1 if name is None else len(name))
+    frame += name or b""
+    if version >= SCHEMAS[api_key].flexible_since:
+        frame.append(0)
+    write_message(message, version, frame)
+    SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
+    return frame
