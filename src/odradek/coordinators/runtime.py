@@ -1,0 +1,306 @@
+"""The runtime under every coordinator: one shard for each partition of an internal topic.
+
+A coordinator is a state machine whose state is its partition's log. The rules that make it safe live here,
+once for groups and for whatever comes later:
+
+* A handler *decides*: it reads state and returns a `Decision` (records, answers). It does not touch durable
+  state. Only `replay` does, and loading the log is the same replay.
+* A decision's records are appended in one batch, all or nothing, before the next event is handled.
+* An answer leaves once everything it was decided on is committed. Records are replayed as soon as they are
+  appended, so that the next request sees them; its answer then waits for them, whether it writes or reads.
+* Nothing needs to be rolled back. An append that fails has changed nothing durable (`undo` mends what a
+  handler had to note in memory). What was appended and is not yet committed can only be lost by losing the
+  leadership, and then the shard is thrown away and loaded anew: no snapshots are kept.
+
+The driver's side of the bargain, `log.append` and `send` being its own:
+
+    effects = shard.handle(request, context, token, now_ms)      # or shard.tick(now_ms), until it is None
+    if effects.records:
+        try:
+            shard.appended(log.append(effects.records))          # the last offset of the batch
+        except KafkaError as error:
+            send(shard.append_failed(error.code))
+    send(effects.answers)
+
+and, whenever the high watermark moves, `send(shard.committed(high_watermark))`. A token is the driver's own
+handle of a request (its connection and correlation id); it comes back exactly once, with the answer, maybe
+after another member's event. `next_deadline_ms` says when to call `tick` next: idle groups cost nothing.
+
+Timers are memory, not state: handlers and replay set them directly, a new leader sets them again in `loaded`,
+and an action must look again at the state that it finds when it fires.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from odradek.errors import ErrorCode, KafkaError
+
+Token = Hashable
+Answer = tuple[Token, Any]
+Record = tuple[Any, Any | None]
+EncodedRecord = tuple[bytes, bytes | None]
+Action = Callable[[int], "Decision | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What a coordinator wants to know of the request besides its body."""
+
+    api_version: int
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(slots=True)
+class Decision:
+    """What a handler wants: records for the log, and answers that leave once those are committed.
+
+    `undo` runs if the append fails; the answers then carry an error instead.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    undo: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the driver does next: append `records` as one batch and tell the shard; send `answers` now."""
+
+    records: list[EncodedRecord] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+
+class Timers:
+    """Deadlines by key, in one heap. Moving a deadline later, what every heartbeat does, costs no heap work:
+    the entry is moved when it comes up."""
+
+    def __init__(self) -> None:
+        self._timers: dict[Hashable, tuple[int, Action]] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._queued: dict[Hashable, int] = {}  # deadline of the one heap entry that counts
+        self._order = itertools.count()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._timers
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def schedule(self, key: Hashable, deadline_ms: int, action: Action) -> None:
+        """Run `action` at the deadline, in place of whatever was scheduled under the key."""
+        self._timers[key] = (deadline_ms, action)
+        queued = self._queued.get(key)
+        if queued is None or deadline_ms < queued:
+            self._push(key, deadline_ms)
+
+    def postpone(self, key: Hashable, deadline_ms: int) -> None:
+        """Move a timer, if it is there, keeping its action."""
+        timer = self._timers.get(key)
+        if timer is not None:
+            self.schedule(key, deadline_ms, timer[1])
+
+    def cancel(self, key: Hashable) -> None:
+        self._timers.pop(key, None)
+        if len(self._heap) > 64 + 2 * len(self._timers):
+            self._rebuild()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look again; never later than the earliest deadline."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now_ms: int) -> Action | None:
+        """Take out an action whose time has come, earliest first."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            queued_ms, _, key = heapq.heappop(self._heap)
+            if self._queued.get(key) != queued_ms:
+                continue  # an earlier entry took its place
+            del self._queued[key]
+            timer = self._timers.get(key)
+            if timer is None:
+                continue  # cancelled
+            if timer[0] > now_ms:
+                self._push(key, timer[0])
+                continue
+            del self._timers[key]
+            return timer[1]
+        return None
+
+    def _push(self, key: Hashable, deadline_ms: int) -> None:
+        self._queued[key] = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, next(self._order), key))
+
+    def _rebuild(self) -> None:
+        """Drop what cancelled timers left behind, so that the heap stays in proportion to what is live."""
+        self._heap.clear()
+        self._queued.clear()
+        for key, (deadline_ms, _) in self._timers.items():
+            self._push(key, deadline_ms)
+
+
+class Coordinator(Protocol):
+    """The state machine that a shard runs."""
+
+    timers: Timers
+
+    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+        """Decide. May leave the token unanswered: a later decision must answer it.
+
+        A refusal of the whole request may also be raised, as a KafkaError, before anything was noted.
+        """
+
+    def refuse(self, request: Any, code: ErrorCode) -> Any:
+        """The answer that carries `code` in the places where this request's answer has one."""
+
+    def encode(self, key: Any, value: Any | None) -> EncodedRecord: ...
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        """None for a record that this coordinator does not know: it is skipped."""
+
+    def replay(self, key: Any, value: Any | None) -> None:
+        """Fold one record into the state. Total: a record that fits nothing is ignored, never an error."""
+
+    def loaded(self, now_ms: int) -> None:
+        """The whole log has been replayed: set the timers that its state asks for."""
+
+
+class ShardState(enum.Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    RESIGNED = "resigned"
+
+
+# How an append error looks to a client of the coordinator; any other is UNKNOWN_SERVER_ERROR.
+APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class Shard:
+    """One partition's coordinator: loads it, runs it, holds its answers back until they are true."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.state = ShardState.LOADING
+        self._requests: dict[Token, Any] = {}  # every request not yet answered
+        self._pending: deque[tuple[int, list[Answer]]] = deque()  # (last offset, answers), offsets ascending
+        self._appending: Decision | None = None  # the one decision between its effects and their append
+
+    # --- loading, and giving up ---
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """One record of the log, in order, while loading."""
+        assert self.state is ShardState.LOADING
+        record = self.coordinator.decode(key, value)
+        if record is not None:
+            self.coordinator.replay(*record)
+
+    def loaded(self, now_ms: int) -> None:
+        """The log's end was reached."""
+        assert self.state is ShardState.LOADING
+        self.state = ShardState.ACTIVE
+        self.coordinator.loaded(now_ms)
+
+    def resigned(self) -> list[Answer]:
+        """The partition's leadership is gone. Every open request is refused; the shard is of no more use."""
+        self.state = ShardState.RESIGNED
+        refused = [
+            (token, self.coordinator.refuse(request, ErrorCode.NOT_COORDINATOR))
+            for token, request in self._requests.items()
+        ]
+        self._requests.clear()
+        self._pending.clear()
+        self._appending = None
+        return refused
+
+    # --- events ---
+
+    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Effects:
+        if self.state is not ShardState.ACTIVE:
+            return Effects(answers=[(token, self.coordinator.refuse(request, self._refusal()))])
+        assert token not in self._requests, "a token names one open request"
+        self._requests[token] = request
+        try:
+            decision = self.coordinator.handle(request, context, token, now_ms)
+        except KafkaError as error:
+            decision = Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
+        return self._effects(decision)
+
+    def tick(self, now_ms: int) -> Effects | None:
+        """Fire one timer. Call it again until it answers None: each may append its own batch."""
+        if self.state is not ShardState.ACTIVE:
+            return None
+        while (action := self.coordinator.timers.pop(now_ms)) is not None:
+            decision = action(now_ms)
+            if decision is not None and (decision.records or decision.answers):
+                return self._effects(decision)
+        return None
+
+    def next_deadline_ms(self) -> int | None:
+        return self.coordinator.timers.next_deadline_ms() if self.state is ShardState.ACTIVE else None
+
+    # --- the log's answers ---
+
+    def appended(self, last_offset: int) -> None:
+        """The records of the last effects are in the log, the last of them at this offset."""
+        decision = self._take_appending()
+        self._pending.append((last_offset, decision.answers))
+        for key, value in decision.records:
+            self.coordinator.replay(key, value)
+
+    def append_failed(self, code: ErrorCode) -> list[Answer]:
+        """None of the records of the last effects is in the log."""
+        decision = self._take_appending()
+        if decision.undo is not None:
+            decision.undo()
+        seen_by_client = APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return self._release(
+            (token, self.coordinator.refuse(self._requests[token], seen_by_client))
+            for token, _ in decision.answers
+        )
+
+    def committed(self, high_watermark: int) -> list[Answer]:
+        """Everything below the high watermark is committed: the answers that were waiting for it."""
+        released: list[Answer] = []
+        while self._pending and self._pending[0][0] < high_watermark:
+            released += self._release(self._pending.popleft()[1])
+        return released
+
+    # --- inside ---
+
+    def _refusal(self) -> ErrorCode:
+        loading = self.state is ShardState.LOADING
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
+
+    def _effects(self, decision: Decision) -> Effects:
+        assert self._appending is None, "the last effects were not appended"
+        if decision.records:
+            self._appending = decision
+            return Effects(records=[self.coordinator.encode(key, value) for key, value in decision.records])
+        if self._pending:
+            self._pending[-1][1].extend(decision.answers)
+            return Effects()
+        return Effects(answers=self._release(decision.answers))
+
+    def _take_appending(self) -> Decision:
+        assert self._appending is not None, "no effects wait for an append"
+        decision, self._appending = self._appending, None
+        return decision
+
+    def _release(self, answers: Iterable[Answer]) -> list[Answer]:
+        released = list(answers)
+        for token, _ in released:
+            del self._requests[token]
+        return released
