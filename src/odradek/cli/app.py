@@ -1,8 +1,5 @@
 """The client commands, put together, and the one place where their failures become an exit status."""
 
-import contextlib
-import os
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -60,11 +57,6 @@ def main(arguments: Sequence[str]) -> int:
     except CommandError as error:
         typer.echo(f"error: {error}", err=True)
         return 1
-    except BrokenPipeError:
-        # Whoever read our output has left; the interpreter must not try to flush it once more.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 1
     return 0

@@ -23,7 +23,7 @@ from odradek.config.sources import parse_properties
 DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 5.0
-REQUEST_TIMEOUT_S = 15.0
+REQUEST_TIMEOUT_S = 10.0
 UNKNOWN_SETTING = re.compile(r'No such configuration property: "([^"]+)"')
 
 Client = TypeVar("Client")

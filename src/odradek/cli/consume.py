@@ -6,6 +6,7 @@ committed. Without an end (`--exit-at-end`, `--max-messages`, `--timeout`) it fo
 Ctrl-C, and gives up only when the whole cluster has been out of reach for a while.
 """
 
+import os
 import signal
 import sys
 import time
@@ -246,6 +247,9 @@ class Reader:
         previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._loop()
+        except BrokenPipeError:
+            # Who read our output has left, as `head` does. The interpreter must not flush it once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)

@@ -1,0 +1,184 @@
+"""`odradek produce` and `odradek consume`, run as a user runs them."""
+
+import json
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from tests.support import odradek_command
+
+Odradek = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def read_all(odradek: Odradek, topic: str) -> Callable[..., list[str]]:
+    """All there is in the topic, a line a message."""
+
+    def read(*options: str) -> list[str]:
+        result = odradek("consume", topic, "--from-beginning", "--exit-at-end", *options)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.splitlines()
+
+    return read
+
+
+def test_lines_come_back_in_order(odradek: Odradek, topic: str, read_all: Callable[..., list[str]]) -> None:
+    odradek("topic", "create", topic)
+    sent = [f"message {number}" for number in range(1000)] + ["", "é ☂"]
+    produced = odradek("produce", topic, stdin="\n".join(sent) + "\n")
+    assert produced.returncode == 0
+    assert produced.stdout == ""
+    assert produced.stderr == f"produced {len(sent)} messages to {topic}\n"
+    assert read_all() == sent
+
+
+def test_keys_headers_and_times(odradek: Odradek, topic: str, read_all: Callable[..., list[str]]) -> None:
+    odradek("topic", "create", topic)
+    options = ("-K", ":", "-H", "source=test", "-H", "n=1", "--timestamp", "2024-02-29T12:00:00Z")
+    odradek("produce", topic, *options, stdin="one:first\ntwo:second:half\n")
+    assert read_all("--format", r"%t|%p|%o|%k|%v|%h|%T|%K|%S|%%\n") == [
+        f"{topic}|0|0|one|first|source=test,n=1|1709208000000|3|5|%",
+        f"{topic}|0|1|two|second:half|source=test,n=1|1709208000000|3|11|%",
+    ]
+
+
+def test_json_lines_lose_nothing(odradek: Odradek, topic: str, read_all: Callable[..., list[str]]) -> None:
+    odradek("topic", "create", topic)
+    messages = [
+        {"key": "k", "value": "text ☂", "headers": [["h", "1"], ["h", None]], "timestamp": 1700000000000},
+        {"key": None, "value": None, "headers": [], "timestamp": 1700000000001},
+        {"key": {"base64": "/w=="}, "value": {"base64": "AP8B"}, "headers": [], "timestamp": 1700000000002},
+    ]
+    lines = "".join(json.dumps(message) + "\n" for message in messages)
+    assert odradek("produce", topic, "--json", stdin=lines).returncode == 0
+    first_round = read_all("--json")
+    assert odradek("produce", topic, "--json", stdin="\n".join(first_round) + "\n").returncode == 0
+    read = [json.loads(line) for line in read_all("--json")]
+    assert [{name: one[name] for name in messages[0]} for one in read] == messages + messages
+    assert [one["offset"] for one in read] == list(range(6))
+    assert read[0]["time"] == "2023-11-14T22:13:20.000+00:00"
+
+
+def test_files_and_partitions(
+    odradek: Odradek, topic: str, tmp_path: Path, read_all: Callable[..., list[str]]
+) -> None:
+    odradek("topic", "create", topic, "--partitions", "2")
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(f"in {number}\nno newline at the end")
+        file = str(tmp_path / f"{number}.txt")
+        assert odradek("produce", topic, file, "--partition", str(number)).returncode == 0
+    assert read_all("--partition", "1") == ["in 1", "no newline at the end"]
+    assert sorted(read_all("-f", r"%p %v\n"))[0] == "0 in 0"
+    missing = odradek("produce", topic, str(tmp_path / "nothing"))
+    assert missing.returncode == 1
+    assert "nothing: no such file" in missing.stderr
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compression(odradek: Odradek, topic: str, codec: str, read_all: Callable[..., list[str]]) -> None:
+    odradek("topic", "create", topic)
+    sent = ["the same again " * 10] * 200
+    assert odradek("produce", topic, "-z", codec, "--idempotent", stdin="\n".join(sent)).returncode == 0
+    assert read_all() == sent
+
+
+def test_starting_at_an_offset_or_a_time(
+    odradek: Odradek, topic: str, read_all: Callable[..., list[str]]
+) -> None:
+    odradek("topic", "create", topic)
+    for number in range(4):
+        day = f"2024-01-0{number + 1}T00:00:00+00:00"
+        odradek("produce", topic, "--timestamp", day, stdin=f"day {number + 1}\n")
+
+    def read(*start: str) -> list[str]:
+        return list(odradek("consume", topic, "-e", *start).stdout.splitlines())
+
+    assert read("--offset", "2") == ["day 3", "day 4"]
+    assert read("--offset", "-1") == ["day 4"]
+    assert read("--offset", "end") == []
+    assert read() == []
+    assert read("--from-time", "2024-01-02T12:00:00Z") == ["day 3", "day 4"]
+    assert read("--from-time", "1704153600000") == ["day 2", "day 3", "day 4"]
+    assert read("--from-time", "-1h") == []
+    assert read("--from-beginning", "--max-messages", "1") == ["day 1"]
+    assert odradek("consume", topic, "--offset", "2", "--from-beginning").returncode == 2
+
+
+def test_flags_of_kafkas_console_tools(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", "--topic", topic)
+    sent = ("--property", "parse.key=true", "--property", "key.separator=:")
+    assert odradek("produce", "--topic", topic, *sent, stdin="a:1\nb:2\n").returncode == 0
+    wanted = ("--from-beginning", "--max-messages", "2", "--property", "print.key=true")
+    assert odradek("consume", "--topic", topic, *wanted).stdout == "a\t1\nb\t2\n"
+
+
+def test_following_a_topic_until_told_to_stop(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic)
+    follower = subprocess.Popen(
+        odradek_command("consume", topic, "--from-beginning", "-b", bootstrap),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(60, follower.kill)
+    watchdog.start()
+    assert follower.stdout is not None
+    for word in ("first", "second"):
+        odradek("produce", topic, stdin=f"{word}\n")
+        assert follower.stdout.readline() == f"{word}\n"
+    follower.send_signal(signal.SIGINT)
+    _, errors = follower.communicate()
+    watchdog.cancel()
+    assert (follower.returncode, errors) == (0, "consumed 2 messages\n")
+
+
+def test_a_reader_that_leaves_is_no_error(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic)
+    odradek("produce", topic, stdin="x\n" * 50_000)
+    command = " ".join(odradek_command("consume", topic, "--from-beginning", "-b", bootstrap))
+    result = subprocess.run(
+        f"set -o pipefail; {command} | head -n 1",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        timeout=60,
+    )
+    assert (result.returncode, result.stdout) == (0, b"x\n")
+    assert b"Traceback" not in result.stderr
+
+
+def test_waiting_for_messages_has_an_end(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic)
+    assert odradek("consume", topic, "--timeout", "0.2").returncode == 0
+    short = odradek("consume", topic, "--timeout", "0.2", "--max-messages", "2")
+    assert short.returncode == 1
+    assert "0 of 2 messages" in short.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "reason"),
+    [
+        (("consume", "{missing}", "-e"), "", "no such topic"),
+        (("consume", "{topic}", "-e", "-p", "5"), "", "has no partition 5"),
+        (("produce", "{topic}", "-p", "5"), "x\n", "no such partition"),
+        (("produce", "bad name"), "x\n", "invalid topic"),
+        (("produce", "{topic}", "--json"), "{}\n", "standard input, line 1: a message is a JSON object"),
+        (("produce", "{topic}", "-K", ":"), "a:1\nb\n", "standard input, line 2: no key separator"),
+        (("produce", "{topic}", "--acks", "some"), "x\n", "bad client settings"),
+        (("produce", "{topic}"), "x" * 2_000_000, "too large"),
+    ],
+)
+def test_failures_are_one_line(
+    odradek: Odradek, topic: str, arguments: tuple[str, ...], stdin: str, reason: str
+) -> None:
+    odradek("topic", "create", topic)
+    result = odradek(*(one.format(topic=topic, missing=f"{topic}-missing") for one in arguments), stdin=stdin)
+    assert result.returncode == 1
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert reason in errors[0]
+    assert "Traceback" not in result.stderr
