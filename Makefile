@@ -1,0 +1,65 @@
+# Every target sets up what it needs by itself: Python 3.11 and make are enough.
+# Packages come from PyPI and, for one test client, from Debian; see docs/CLI.md for the command itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+NODE_CLIENT := tests/clients/node
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo test test-clients kcat kafkajs test-kafka check format bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
+	$(BIN)/odradek up $(ARGS)
+
+demo: $(INSTALLED) ## A short tour: a broker, a topic, messages in and out
+	$(BIN)/python tools/demo.py
+
+test: $(INSTALLED) test-clients ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
+	$(PYTEST) -n 2 -m 'not peer' $(ARGS)
+
+test-clients: kcat kafkajs ## Install the clients of other languages that tests use, where that can be done
+
+# Debian's kcat. Where it could be installed and was not, CI fails; elsewhere its tests are skipped.
+kcat:
+	@command -v kcat >/dev/null && exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "kcat: no apt-get here, its tests are skipped"; exit 0; fi; \
+	if [ "$$(id -u)" != 0 ]; then as_root="sudo -n"; fi; \
+	$$as_root apt-get install -qq -y kcat >/dev/null 2>&1 \
+	|| { $$as_root apt-get update -qq && $$as_root apt-get install -qq -y kcat; } >/dev/null 2>&1 \
+	|| { echo "kcat: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
+
+kafkajs:
+	@test -d $(NODE_CLIENT)/node_modules/kafkajs && exit 0; \
+	if ! command -v npm >/dev/null; then echo "kafkajs: no npm here, its tests are skipped"; exit 0; fi; \
+	mkdir -p $(NODE_CLIENT) && cd $(NODE_CLIENT) && npm install --silent --no-save --no-package-lock \
+		--fetch-retries=1 --fetch-timeout=20000 kafkajs@2 >/dev/null 2>&1 \
+	|| echo "kafkajs: could not be installed, its tests are skipped"
+
+test-kafka: $(INSTALLED) ## Compare with Apache Kafka (needs Java and Maven)
+	$(PYTEST) -m peer tests/peer $(ARGS)
+
+check: $(INSTALLED) ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## Put the code into its format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## Measure (options: make bench ARGS='…')
+	$(BIN)/python -m bench $(ARGS)
+
+clean: ## Remove what the targets above have made here
+	rm -rf $(VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis

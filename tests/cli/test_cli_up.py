@@ -1,0 +1,174 @@
+"""`odradek up`: what it says, how it ends, and what it refuses."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.support import odradek_command, run_command, running_broker
+
+from odradek.cli.up import load_config, parse_arguments
+
+TOO_HEAVY = ("typer", "rich", "confluent_kafka", "pyspark", "click")
+
+
+@contextmanager
+def started(*arguments: str, python: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    """`odradek up` with its output readable; killed if the test leaves it running."""
+    command = odradek_command("up", "--port", "0", *arguments)
+    process = subprocess.Popen(
+        [command[0], *python, *command[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+        watchdog.cancel()
+
+
+def read_until(process: subprocess.Popen[str], end: str) -> str:
+    assert process.stdout is not None
+    text = ""
+    while end not in text:
+        line = process.stdout.readline()
+        assert line, f"ended without {end!r}: {text}"
+        text += line
+    return text
+
+
+def test_it_says_where_it_listens_and_how_to_use_it(tmp_path: Path) -> None:
+    with started("--data-dir", str(tmp_path / "data")) as process:
+        text = read_until(process, "Stop with Ctrl-C")
+        found = re.search(r"listening on (localhost:\d+)", text)
+        assert found is not None
+        assert f"data in {tmp_path / 'data'}" in text
+        example = re.findall(r"^  ((?:from|p|c) .*)$", text, re.MULTILINE)
+        assert len(example) == 3
+        result = subprocess.run(
+            [sys.executable, "-c", "\n".join(example)], capture_output=True, text=True, timeout=60
+        )
+        assert (result.returncode, result.stdout) == (0, "b'hello'\n"), result.stderr
+        assert run_command("topic", "list", "-b", found[1]).stdout == "greetings\n"
+
+
+def test_scripts_read_one_line_of_json(tmp_path: Path) -> None:
+    with started("--json", "--data-dir", str(tmp_path / "data")) as process:
+        assert process.stdout is not None
+        facts = json.loads(process.stdout.readline())
+    assert facts == {"bootstrap": facts["bootstrap"], "data_dir": str(tmp_path / "data"), "pid": process.pid}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_well(tmp_path: Path, number: signal.Signals) -> None:
+    with started("--json", "--data-dir", str(tmp_path)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        _, errors = process.communicate()
+        assert process.returncode == 0
+        assert "Traceback" not in errors
+
+
+def test_the_broker_does_not_carry_the_client_commands(tmp_path: Path) -> None:
+    with started("--json", "--data-dir", str(tmp_path), python=("-X", "importtime")) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate()
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in errors.splitlines()}
+    assert "odradek" in imported
+    assert not imported & set(TOO_HEAVY)
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Exit status and the line that says why."""
+    result = run_command("up", *arguments)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    return result.returncode, line
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        port = broker.bootstrap.rpartition(":")[2]
+        status, line = refused("--port", port, "--data-dir", str(tmp_path / "other"))
+    assert status == 1
+    assert f"port {port} is in use" in line
+    assert "--port" in line
+
+
+def test_a_data_directory_that_is_held(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        status, line = refused("--port", "0", "--data-dir", str(broker.data_dir))
+    assert status == 1
+    assert str(broker.data_dir) in line
+
+
+def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, line = refused("--port", "0", "--data-dir", str(tmp_path / "file" / "data"))
+    assert status == 1
+    assert str(tmp_path / "file") in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--set", "log.retention.ms=soon"), ("--set", "num.partitions=0"), ("--config", "/no/such/file")],
+)
+def test_bad_settings(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    status, line = refused("--port", "0", "--data-dir", str(tmp_path), *arguments)
+    assert status == 2
+    assert arguments[1].partition("=")[0] in line
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--port", "65536"), ("--port", "x"), ("--set", "novalue"), ("--por", "1")]
+)
+def test_bad_usage(arguments: tuple[str, ...]) -> None:
+    result = run_command("up", *arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("usage: odradek up ")
+
+
+def test_help_is_there() -> None:
+    result = run_command("up", "--help")
+    assert result.returncode == 0
+    for option in ("--port", "--data-dir", "--config", "--set", "--log-level", "--json"):
+        assert option in result.stdout
+
+
+def settings_of(*arguments: str, **environ: str) -> tuple[str, str]:
+    config = load_config(parse_arguments(arguments), environ)
+    assert config.warnings == []
+    return config.static["listeners"], config.static.get("log.dirs") or config.static["log.dir"]
+
+
+def test_where_defaults_come_from(tmp_path: Path) -> None:
+    ours = "PLAINTEXT://localhost:9092"
+    assert settings_of() == (ours, str(Path.home() / ".local/share/odradek"))
+    assert settings_of(XDG_DATA_HOME="/xdg") == (ours, "/xdg/odradek")
+    assert settings_of(XDG_DATA_HOME="/xdg", ODRADEK_DATA_DIR="/mine") == (ours, "/mine")
+    assert settings_of("--data-dir", "/given", ODRADEK_DATA_DIR="/mine") == (ours, "/given")
+    assert settings_of("--data-dir", "here") == (ours, os.path.join(os.getcwd(), "here"))
+    file = tmp_path / "server.properties"
+    file.write_text("log.dir=/from/file\nlisteners=PLAINTEXT://:1234\n")
+    assert settings_of("--config", str(file), ODRADEK_BOOTSTRAP_SERVER="x:1") == (
+        "PLAINTEXT://:1234",
+        "/from/file",
+    )
+    assert settings_of("--config", str(file), "--port", "7")[0] == "PLAINTEXT://localhost:7"
+    assert settings_of(ODRADEK_LISTENERS="PLAINTEXT://:5")[0] == "PLAINTEXT://:5"
+    assert settings_of("--set", "listeners=PLAINTEXT://:6", ODRADEK_LISTENERS="PLAINTEXT://:5")[0].endswith(
+        ":6"
+    )
