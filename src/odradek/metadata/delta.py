@@ -1,0 +1,330 @@
+"""The next image: records applied to an image, and what that changed.
+
+`ImageBuilder` copies a mapping when it first changes it, so that many records together (a request that
+creates a thousand topics, the whole log at start) cost one copy. Records are facts, decided by a controller
+before: one that does not fit the image means that log and image are no longer about the same cluster, which
+is our own failure and never goes on silently.
+
+The delta names what really differs between the two images. A topic that came and went, a key that was
+set to what it was: not named.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from odradek.metadata import records as r
+from odradek.metadata.image import (
+    Broker,
+    ConfigResource,
+    MetadataImage,
+    Partition,
+    QuotaKey,
+    ResourceType,
+    Topic,
+    metric_name,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class MetadataCorrupt(Exception):
+    """A record that does not fit what the records before it say."""
+
+
+class TopicChange(NamedTuple):
+    before: Topic
+    after: Topic
+
+    def changed_partitions(self) -> dict[int, Partition]:
+        """The new and the altered ones, as they are now. Partitions do not go away."""
+        before = self.before.partitions
+        return {index: now for index, now in self.after.partitions.items() if before.get(index) != now}
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDelta:
+    before: MetadataImage
+    after: MetadataImage
+    created_topics: tuple[Topic, ...]
+    changed_topics: tuple[TopicChange, ...]
+    deleted_topics: tuple[Topic, ...]
+    changed_brokers: frozenset[int]  # registered, altered or unregistered
+    changed_configs: frozenset[ConfigResource]
+    changed_quotas: frozenset[QuotaKey]
+    changed_features: frozenset[str]
+
+
+def apply_records(
+    image: MetadataImage, records: Iterable[r.MetadataRecord], offset: int, epoch: int
+) -> tuple[MetadataImage, MetadataDelta]:
+    """The image after these records, of which the last lies at `offset`, and what they changed."""
+    builder = ImageBuilder(image)
+    for record in records:
+        builder.replay(record)
+    return builder.finish(offset, epoch)
+
+
+class _Draft(Generic[K, V]):
+    """A mapping that is copied when it is first changed, and knows what was touched."""
+
+    def __init__(self, before: Mapping[K, V]) -> None:
+        self._before = before
+        self._copy: dict[K, V] | None = None
+        self._touched: dict[K, None] = {}  # a set in the order of the first touch
+
+    @property
+    def result(self) -> Mapping[K, V]:
+        return self._before if self._copy is None else self._copy
+
+    def get(self, key: K) -> V | None:
+        return self.result.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        self._changing(key)[key] = value
+
+    def remove(self, key: K) -> None:
+        if key in self.result:
+            del self._changing(key)[key]
+
+    def changed_keys(self) -> list[K]:
+        before, after = self._before, self.result
+        return [key for key in self._touched if before.get(key) != after.get(key)]
+
+    def _changing(self, key: K) -> dict[K, V]:
+        if self._copy is None:
+            self._copy = dict(self._before)
+        self._touched[key] = None
+        return self._copy
+
+
+def _set_key(draft: _Draft[K, Mapping[str, V]], owner: K, key: str, value: V | None) -> None:
+    """Set one of the owner's keys, or take it away; an owner without keys is not kept."""
+    settings = dict(draft.get(owner) or {})
+    if value is None:
+        settings.pop(key, None)
+    else:
+        settings[key] = value
+    if settings:
+        draft.put(owner, settings)
+    else:
+        draft.remove(owner)
+
+
+class ImageBuilder:
+    def __init__(self, image: MetadataImage) -> None:
+        self._before = image
+        self._brokers = _Draft(image.brokers)
+        self._topics = _Draft(image.topics_by_id)
+        self._names = _Draft(image.topics)
+        self._metric_names = _Draft(image.metric_names)
+        self._configs = _Draft(image.configs)
+        self._quotas = _Draft(image.quotas)
+        self._features = _Draft(image.features)
+        self._partitions: dict[UUID, dict[int, Partition]] = {}  # of topics that change here
+        self._next_producer_id = image.next_producer_id
+
+    def replay(self, record: r.MetadataRecord) -> None:
+        _REPLAY[type(record)](self, record)
+
+    def finish(self, offset: int, epoch: int) -> tuple[MetadataImage, MetadataDelta]:
+        for topic_id, partitions in self._partitions.items():
+            topic = self._topics.get(topic_id)
+            if topic is not None:
+                self._put_topic(topic._replace(partitions=partitions))
+        after = replace(
+            self._before,
+            offset=offset,
+            epoch=epoch,
+            brokers=self._brokers.result,
+            topics=self._names.result,
+            topics_by_id=self._topics.result,
+            metric_names=self._metric_names.result,
+            configs=self._configs.result,
+            quotas=self._quotas.result,
+            features=self._features.result,
+            next_producer_id=self._next_producer_id,
+        )
+        return after, self._delta(after)
+
+    def _delta(self, after: MetadataImage) -> MetadataDelta:
+        before = self._before.topics_by_id
+        touched = self._topics.changed_keys()
+        return MetadataDelta(
+            before=self._before,
+            after=after,
+            created_topics=tuple(after.topics_by_id[key] for key in touched if key not in before),
+            changed_topics=tuple(
+                TopicChange(before[key], after.topics_by_id[key])
+                for key in touched
+                if key in before and key in after.topics_by_id
+            ),
+            deleted_topics=tuple(before[key] for key in touched if key not in after.topics_by_id),
+            changed_brokers=frozenset(self._brokers.changed_keys()),
+            changed_configs=frozenset(self._configs.changed_keys()),
+            changed_quotas=frozenset(self._quotas.changed_keys()),
+            changed_features=frozenset(self._features.changed_keys()),
+        )
+
+    # Topics and partitions
+
+    def _put_topic(self, topic: Topic) -> None:
+        self._topics.put(topic.id, topic)
+        self._names.put(topic.name, topic)
+
+    def _replay_topic(self, record: r.TopicRecord) -> None:
+        if self._names.get(record.name) is not None or self._topics.get(record.topic_id) is not None:
+            raise MetadataCorrupt(f"topic {record.name} ({record.topic_id}) is created a second time")
+        self._put_topic(Topic(record.name, record.topic_id, {}))
+        if "." in record.name or "_" in record.name:
+            self._metric_names.put(metric_name(record.name), record.name)
+
+    def _replay_remove_topic(self, record: r.RemoveTopicRecord) -> None:
+        topic = self._topic(record.topic_id)
+        self._topics.remove(topic.id)
+        self._names.remove(topic.name)
+        self._metric_names.remove(metric_name(topic.name))
+        self._configs.remove(ConfigResource(ResourceType.TOPIC, topic.name))
+        self._partitions.pop(topic.id, None)
+
+    def _replay_partition(self, record: r.PartitionRecord) -> None:
+        self._partitions_of(record.topic_id)[record.partition_id] = Partition(
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            isr=tuple(record.isr),
+            replicas=tuple(record.replicas),
+            directories=tuple(record.directories),
+            adding_replicas=tuple(record.adding_replicas),
+            removing_replicas=tuple(record.removing_replicas),
+            leader_recovery_state=record.leader_recovery_state,
+            eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
+            last_known_elr=tuple(record.last_known_elr or ()),
+        )
+
+    def _replay_partition_change(self, record: r.PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        partition = partitions.get(record.partition_id)
+        if partition is None:
+            raise MetadataCorrupt(f"there is no partition {record.partition_id} of {record.topic_id}")
+        changes: dict[str, Any] = {"partition_epoch": partition.partition_epoch + 1}
+        for name in _CHANGEABLE_LISTS:
+            value = getattr(record, name)
+            if value is not None:
+                changes[name] = tuple(value)
+        if record.leader != r.NO_LEADER_CHANGE:
+            changes["leader"] = record.leader
+            changes["leader_epoch"] = partition.leader_epoch + 1
+        if record.leader_recovery_state != -1:
+            changes["leader_recovery_state"] = record.leader_recovery_state
+        partitions[record.partition_id] = partition._replace(**changes)
+
+    def _topic(self, topic_id: UUID) -> Topic:
+        topic = self._topics.get(topic_id)
+        if topic is None:
+            raise MetadataCorrupt(f"there is no topic {topic_id}")
+        return topic
+
+    def _partitions_of(self, topic_id: UUID) -> dict[int, Partition]:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            partitions = self._partitions[topic_id] = dict(self._topic(topic_id).partitions)
+        return partitions
+
+    # Brokers
+
+    def _replay_register_broker(self, record: r.RegisterBrokerRecord) -> None:
+        broker = Broker(
+            id=record.broker_id,
+            epoch=record.broker_epoch,
+            incarnation_id=record.incarnation_id,
+            endpoints=tuple(record.end_points),
+            rack=record.rack,
+            is_fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            directories=tuple(record.log_dirs),
+            features=tuple(record.features),
+        )
+        self._brokers.put(broker.id, broker)
+
+    def _replay_unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
+        self._broker(record.broker_id, record.broker_epoch)
+        self._brokers.remove(record.broker_id)
+
+    def _replay_fence_broker(self, record: r.FenceBrokerRecord) -> None:
+        self._brokers.put(record.id, self._broker(record.id, record.epoch)._replace(is_fenced=True))
+
+    def _replay_unfence_broker(self, record: r.UnfenceBrokerRecord) -> None:
+        self._brokers.put(record.id, self._broker(record.id, record.epoch)._replace(is_fenced=False))
+
+    def _replay_broker_change(self, record: r.BrokerRegistrationChangeRecord) -> None:
+        broker = self._broker(record.broker_id, record.broker_epoch)
+        if record.fenced:
+            broker = broker._replace(is_fenced=record.fenced == 1)
+        if record.in_controlled_shutdown:
+            broker = broker._replace(in_controlled_shutdown=True)
+        if record.log_dirs:
+            broker = broker._replace(directories=tuple(record.log_dirs))
+        self._brokers.put(broker.id, broker)
+
+    def _broker(self, broker_id: int, epoch: int) -> Broker:
+        broker = self._brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            raise MetadataCorrupt(f"there is no broker {broker_id} of epoch {epoch}")
+        return broker
+
+    # All else
+
+    def _replay_config(self, record: r.ConfigRecord) -> None:
+        resource = ConfigResource(record.resource_type, record.resource_name)
+        _set_key(self._configs, resource, record.name, record.value)
+
+    def _replay_client_quota(self, record: r.ClientQuotaRecord) -> None:
+        entity = tuple(sorted((item.entity_type, item.entity_name) for item in record.entity))
+        _set_key(self._quotas, entity, record.key, None if record.remove else record.value)
+
+    def _replay_feature_level(self, record: r.FeatureLevelRecord) -> None:
+        if record.feature_level == 0:
+            self._features.remove(record.name)
+        else:
+            self._features.put(record.name, record.feature_level)
+
+    def _replay_producer_ids(self, record: r.ProducerIdsRecord) -> None:
+        if record.next_producer_id <= self._next_producer_id:
+            raise MetadataCorrupt(f"producer ids from {record.next_producer_id} on were given out before")
+        self._next_producer_id = record.next_producer_id
+
+    def _replay_nothing(self, record: r.MetadataRecord) -> None:
+        """Says nothing that an image holds."""
+
+
+_CHANGEABLE_LISTS = (
+    "isr",
+    "replicas",
+    "adding_replicas",
+    "removing_replicas",
+    "directories",
+    "eligible_leader_replicas",
+    "last_known_elr",
+)
+
+# Transactions are gathered by who reads the log, before anything is replayed: none of their records is here.
+_REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
+    r.RegisterBrokerRecord: ImageBuilder._replay_register_broker,
+    r.UnregisterBrokerRecord: ImageBuilder._replay_unregister_broker,
+    r.TopicRecord: ImageBuilder._replay_topic,
+    r.PartitionRecord: ImageBuilder._replay_partition,
+    r.ConfigRecord: ImageBuilder._replay_config,
+    r.PartitionChangeRecord: ImageBuilder._replay_partition_change,
+    r.FenceBrokerRecord: ImageBuilder._replay_fence_broker,
+    r.UnfenceBrokerRecord: ImageBuilder._replay_unfence_broker,
+    r.RemoveTopicRecord: ImageBuilder._replay_remove_topic,
+    r.FeatureLevelRecord: ImageBuilder._replay_feature_level,
+    r.ClientQuotaRecord: ImageBuilder._replay_client_quota,
+    r.ProducerIdsRecord: ImageBuilder._replay_producer_ids,
+    r.BrokerRegistrationChangeRecord: ImageBuilder._replay_broker_change,
+    r.RegisterControllerRecord: ImageBuilder._replay_nothing,
+    r.NoOpRecord: ImageBuilder._replay_nothing,
+}

@@ -1,0 +1,122 @@
+"""What the cluster knows of itself, at one offset of the metadata log. Immutable.
+
+Readers hold an image and need no lock; a writer makes the next one (`delta.py`) that shares with its
+predecessor all that did not change. The mappings are ordinary dictionaries that nobody changes once they are
+in an image: with 10,000 topics the copy of one costs some 60 µs, once for all records applied together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.metadata.records import BrokerEndpoint, SupportedFeature
+
+NO_LEADER = -1
+METADATA_VERSION_FEATURE = "metadata.version"
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    type: int
+    name: str  # of a broker: its id, or empty for the default of all brokers
+
+
+DEFAULT_BROKER = ConfigResource(ResourceType.BROKER, "")
+
+
+class Partition(NamedTuple):
+    leader: int  # NO_LEADER where there is none
+    leader_epoch: int  # raised by every election
+    partition_epoch: int  # raised by every change
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    directories: tuple[UUID, ...]  # of each replica
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0  # 1: the leader was elected uncleanly and has not recovered yet
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+class Topic(NamedTuple):
+    name: str
+    id: UUID
+    partitions: Mapping[int, Partition]
+
+
+class Broker(NamedTuple):
+    id: int
+    epoch: int
+    incarnation_id: UUID
+    endpoints: tuple[BrokerEndpoint, ...]
+    rack: str | None
+    is_fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[UUID, ...]
+    features: tuple[SupportedFeature, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """May lead and may be given new replicas."""
+        return not self.is_fenced and not self.in_controlled_shutdown
+
+    def endpoint(self, listener_name: str) -> BrokerEndpoint | None:
+        return next((item for item in self.endpoints if item.name == listener_name), None)
+
+
+def metric_name(topic_name: str) -> str:
+    """Metrics write '.' as '_': topics of the same metric name may not both exist."""
+    return topic_name.replace(".", "_")
+
+
+# A user, a client id, an address or a pair of them: (type, name) sorted, name None for the default.
+QuotaKey = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    cluster_id: str
+    offset: int = -1  # of the last record that is in
+    epoch: int = -1  # of the controller that wrote it
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topics_by_id: Mapping[UUID, Topic] = field(default_factory=dict)
+    # Topics with '.' or '_' in their names, by metric name: no other can collide.
+    metric_names: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    quotas: Mapping[QuotaKey, Mapping[str, float]] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def partition(self, topic_name: str, index: int) -> Partition | None:
+        topic = self.topics.get(topic_name)
+        return topic.partitions.get(index) if topic else None
+
+    def topic_overrides(self, topic_name: str) -> Mapping[str, str]:
+        """What the topic sets itself."""
+        return self.configs.get(ConfigResource(ResourceType.TOPIC, topic_name), {})
+
+    def broker_overrides(self, broker_id: int) -> Mapping[str, str]:
+        """What is set dynamically for this one broker; `default_broker_overrides` for all of them."""
+        return self.configs.get(ConfigResource(ResourceType.BROKER, str(broker_id)), {})
+
+    @property
+    def default_broker_overrides(self) -> Mapping[str, str]:
+        return self.configs.get(DEFAULT_BROKER, {})
+
+    def active_brokers(self) -> Iterable[Broker]:
+        return (broker for broker in self.brokers.values() if broker.is_active)

@@ -1,0 +1,304 @@
+"""The records of the metadata log, in Kafka's schemas and frame, so that Kafka's own tools read our log.
+
+    frame version   uvarint   always 1
+    record type     uvarint   API_KEY
+    version         uvarint
+    the record      as the codec writes this version of it
+
+Every type says in VERSION which version we write; all versions up to it are read. Access control lists,
+SCRAM credentials and delegation tokens have no records here yet: a log that holds some is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from odradek.errors import ProtocolError
+from odradek.model import NO_TOPIC_ID
+from odradek.wire.codec import Buffer, Wire, read_message, read_uvarint, write_message
+
+FRAME_VERSION = 1
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+
+
+@dataclass(slots=True)
+class MetadataRecord:
+    """What all types have in common."""
+
+    API_KEY: ClassVar[int]
+    VERSION: ClassVar[int] = 0
+    FLEXIBLE_SINCE: ClassVar[int] = 0
+
+
+@dataclass(slots=True)
+class BrokerEndpoint:
+    name: Annotated[str, Wire("string")] = ""
+    host: Annotated[str, Wire("string")] = ""
+    port: Annotated[int, Wire("uint16")] = 0
+    security_protocol: Annotated[int, Wire("int16")] = 0
+
+
+@dataclass(slots=True)
+class SupportedFeature:
+    name: Annotated[str, Wire("string")] = ""
+    min_supported_version: Annotated[int, Wire("int16")] = 0
+    max_supported_version: Annotated[int, Wire("int16")] = 0
+
+
+@dataclass(slots=True)
+class RegisterBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 3
+
+    broker_id: Annotated[int, Wire("int32")] = 0
+    is_migrating_zk_broker: Annotated[bool, Wire("bool", since=2)] = False
+    incarnation_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+    broker_epoch: Annotated[int, Wire("int64")] = 0
+    end_points: Annotated[list[BrokerEndpoint], Wire("struct[]")] = field(default_factory=list)
+    features: Annotated[list[SupportedFeature], Wire("struct[]")] = field(default_factory=list)
+    rack: Annotated[str | None, Wire("string", nullable_since=0)] = None
+    fenced: Annotated[bool, Wire("bool")] = True
+    in_controlled_shutdown: Annotated[bool, Wire("bool", since=1)] = False
+    log_dirs: Annotated[list[UUID], Wire("uuid[]", since=3, tag=0, tag_since=3)] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class UnregisterBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 1
+
+    broker_id: Annotated[int, Wire("int32")] = 0
+    broker_epoch: Annotated[int, Wire("int64")] = 0
+
+
+@dataclass(slots=True)
+class TopicRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 2
+
+    name: Annotated[str, Wire("string")] = ""
+    topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+
+
+@dataclass(slots=True)
+class PartitionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 2
+
+    partition_id: Annotated[int, Wire("int32")] = -1
+    topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+    replicas: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
+    isr: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
+    removing_replicas: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
+    adding_replicas: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
+    leader: Annotated[int, Wire("int32")] = NO_LEADER
+    leader_recovery_state: Annotated[int, Wire("int8", tag=0)] = 0
+    leader_epoch: Annotated[int, Wire("int32")] = -1
+    partition_epoch: Annotated[int, Wire("int32")] = -1
+    directories: Annotated[list[UUID], Wire("uuid[]", since=1)] = field(default_factory=list)
+    eligible_leader_replicas: Annotated[
+        list[int] | None, Wire("int32[]", since=2, nullable_since=2, tag=1, tag_since=2)
+    ] = None
+    last_known_elr: Annotated[
+        list[int] | None, Wire("int32[]", since=2, nullable_since=2, tag=2, tag_since=2)
+    ] = None
+
+
+@dataclass(slots=True)
+class ConfigRecord(MetadataRecord):
+    """One key of one resource; a null value takes it away."""
+
+    API_KEY: ClassVar[int] = 4
+
+    resource_type: Annotated[int, Wire("int8")] = 0
+    resource_name: Annotated[str, Wire("string")] = ""
+    name: Annotated[str, Wire("string")] = ""
+    value: Annotated[str | None, Wire("string", nullable_since=0)] = None
+
+
+@dataclass(slots=True)
+class PartitionChangeRecord(MetadataRecord):
+    """What differs from before; a field at its default has not changed."""
+
+    API_KEY: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 2
+
+    partition_id: Annotated[int, Wire("int32")] = -1
+    topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+    isr: Annotated[list[int] | None, Wire("int32[]", nullable_since=0, tag=0)] = None
+    leader: Annotated[int, Wire("int32", tag=1)] = NO_LEADER_CHANGE
+    replicas: Annotated[list[int] | None, Wire("int32[]", nullable_since=0, tag=2)] = None
+    removing_replicas: Annotated[list[int] | None, Wire("int32[]", nullable_since=0, tag=3)] = None
+    adding_replicas: Annotated[list[int] | None, Wire("int32[]", nullable_since=0, tag=4)] = None
+    leader_recovery_state: Annotated[int, Wire("int8", tag=5)] = -1
+    eligible_leader_replicas: Annotated[
+        list[int] | None, Wire("int32[]", since=2, nullable_since=2, tag=6, tag_since=2)
+    ] = None
+    last_known_elr: Annotated[
+        list[int] | None, Wire("int32[]", since=2, nullable_since=2, tag=7, tag_since=2)
+    ] = None
+    directories: Annotated[
+        list[UUID] | None, Wire("uuid[]", since=1, nullable_since=1, tag=8, tag_since=1)
+    ] = None
+
+
+@dataclass(slots=True)
+class FenceBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 7
+
+    id: Annotated[int, Wire("int32")] = 0
+    epoch: Annotated[int, Wire("int64")] = 0
+
+
+@dataclass(slots=True)
+class UnfenceBrokerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 8
+
+    id: Annotated[int, Wire("int32")] = 0
+    epoch: Annotated[int, Wire("int64")] = 0
+
+
+@dataclass(slots=True)
+class RemoveTopicRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 9
+
+    topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+
+
+@dataclass(slots=True)
+class FeatureLevelRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 12
+
+    name: Annotated[str, Wire("string")] = ""
+    feature_level: Annotated[int, Wire("int16")] = 0
+
+
+@dataclass(slots=True)
+class QuotaEntity:
+    entity_type: Annotated[str, Wire("string")] = ""
+    entity_name: Annotated[str | None, Wire("string", nullable_since=0)] = None
+
+
+@dataclass(slots=True)
+class ClientQuotaRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 14
+
+    entity: Annotated[list[QuotaEntity], Wire("struct[]")] = field(default_factory=list)
+    key: Annotated[str, Wire("string")] = ""
+    value: Annotated[float, Wire("float64")] = 0.0
+    remove: Annotated[bool, Wire("bool")] = False
+
+
+@dataclass(slots=True)
+class ProducerIdsRecord(MetadataRecord):
+    """Producer ids below `next_producer_id` are given out."""
+
+    API_KEY: ClassVar[int] = 15
+
+    broker_id: Annotated[int, Wire("int32")] = 0
+    broker_epoch: Annotated[int, Wire("int64")] = -1
+    next_producer_id: Annotated[int, Wire("int64")] = 0
+
+
+@dataclass(slots=True)
+class BrokerRegistrationChangeRecord(MetadataRecord):
+    """What differs from before. `fenced`: 1 fences, -1 unfences, 0 leaves it; shutdown: 1 enters it."""
+
+    API_KEY: ClassVar[int] = 17
+    VERSION: ClassVar[int] = 2
+
+    broker_id: Annotated[int, Wire("int32")] = 0
+    broker_epoch: Annotated[int, Wire("int64")] = 0
+    fenced: Annotated[int, Wire("int8", tag=0)] = 0
+    in_controlled_shutdown: Annotated[int, Wire("int8", since=1, tag=1, tag_since=1)] = 0
+    log_dirs: Annotated[list[UUID], Wire("uuid[]", since=2, tag=2, tag_since=2)] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class NoOpRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 20
+
+
+@dataclass(slots=True)
+class BeginTransactionRecord(MetadataRecord):
+    """What follows counts only once an EndTransactionRecord comes."""
+
+    API_KEY: ClassVar[int] = 23
+
+    name: Annotated[str | None, Wire("string", nullable_since=0, tag=0)] = None
+
+
+@dataclass(slots=True)
+class EndTransactionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 24
+
+
+@dataclass(slots=True)
+class AbortTransactionRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 25
+
+    reason: Annotated[str | None, Wire("string", nullable_since=0, tag=0)] = None
+
+
+@dataclass(slots=True)
+class RegisterControllerRecord(MetadataRecord):
+    API_KEY: ClassVar[int] = 27
+
+    controller_id: Annotated[int, Wire("int32")] = 0
+    incarnation_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
+    zk_migration_ready: Annotated[bool, Wire("bool")] = False
+    end_points: Annotated[list[BrokerEndpoint], Wire("struct[]")] = field(default_factory=list)
+    features: Annotated[list[SupportedFeature], Wire("struct[]")] = field(default_factory=list)
+
+
+RECORD_TYPES: dict[int, type[MetadataRecord]] = {
+    record_type.API_KEY: record_type
+    for record_type in (
+        RegisterBrokerRecord,
+        UnregisterBrokerRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        FenceBrokerRecord,
+        UnfenceBrokerRecord,
+        RemoveTopicRecord,
+        FeatureLevelRecord,
+        ClientQuotaRecord,
+        ProducerIdsRecord,
+        BrokerRegistrationChangeRecord,
+        NoOpRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+        RegisterControllerRecord,
+    )
+}
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """The record in its frame: the value of a record in the metadata log, whose key is null."""
+    out = bytearray((FRAME_VERSION, record.API_KEY, record.VERSION))
+    write_message(record, record.VERSION, out)
+    return bytes(out)
+
+
+def decode_record(value: Buffer) -> MetadataRecord:
+    """ProtocolError for what a newer release wrote, or what nobody did."""
+    try:
+        frame_version, position = read_uvarint(value, 0)
+        api_key, position = read_uvarint(value, position)
+        version, position = read_uvarint(value, position)
+    except (IndexError, ValueError) as error:
+        raise ProtocolError(f"metadata record without a frame: {error}") from None
+    record_type = RECORD_TYPES.get(api_key)
+    if frame_version != FRAME_VERSION or record_type is None or version > record_type.VERSION:
+        raise ProtocolError(
+            f"unknown metadata record: frame {frame_version}, type {api_key}, version {version}"
+        )
+    record, position = read_message(record_type, version, value, position)
+    if position != len(value):
+        raise ProtocolError(f"{len(value) - position} bytes too many after {record_type.__name__}")
+    return record
