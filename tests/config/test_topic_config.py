@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigSource, ConfigType, to_text
 from odradek.config.describe import Synonym, describe_broker, describe_broker_defaults, describe_topic
-from odradek.config.topic import check_topic_overrides, log_config, topic_values
+from odradek.config.topic import check_topic_overrides, log_config, topic_rules, topic_values
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
 from odradek.errors import ErrorCode, KafkaError
+from odradek.records.compression import Codec
+from odradek.records.record import TimestampType
+from odradek.records.validation import TopicRules
 from odradek.storage.config import LogConfig
 
 DEFAULT, STATIC = ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG
@@ -42,6 +45,27 @@ def test_a_log_config_of_overrides():
     values = topic_values({"cleanup.policy": "compact", "internal.segment.bytes": "100"}, BrokerConfig())
     config = log_config(values)
     assert (config.compact, config.delete, config.segment_bytes) == (True, False, 100)
+
+
+def test_without_any_setting_produce_has_its_own_defaults():
+    assert topic_rules(topic_values({}, BrokerConfig()), full_validation=False) == TopicRules()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "codec", "level"),
+    [
+        ({"compression.type": "zstd", "compression.zstd.level": "7"}, Codec.ZSTD, 7),
+        ({"compression.type": "gzip", "compression.zstd.level": "7"}, Codec.GZIP, None),
+        ({"compression.type": "uncompressed"}, Codec.NONE, None),
+        ({"compression.type": "snappy"}, Codec.SNAPPY, None),
+    ],
+)
+def test_rules_of_overrides(overrides, codec, level):
+    overrides |= {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}
+    rules = topic_rules(topic_values(overrides, BrokerConfig()), full_validation=True)
+    assert (rules.compression_type, rules.compression_level) == (codec, level)
+    assert rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert rules.compact and rules.full_validation
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A topic's configuration: its overrides over the broker's values, checked, and in the shapes that use it.
 
-The caller keeps what `log_config` makes for as long as neither the topic's overrides nor the broker's
+The caller keeps what `log_config` and `topic_rules` make for as long as neither the topic's overrides nor the broker's
 configuration change: none of this is meant for the path of a request.
 """
 
@@ -12,6 +12,9 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
 from odradek.errors import ErrorCode, KafkaError
+from odradek.records.compression import Codec
+from odradek.records.record import TimestampType
+from odradek.records.validation import TopicRules
 from odradek.storage.config import LogConfig
 
 
@@ -73,3 +76,37 @@ def log_config(values: Mapping[str, Any]) -> LogConfig:
     settings["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
     policy = values["cleanup.policy"]
     return LogConfig(**settings, compact="compact" in policy, delete="delete" in policy)
+
+
+_CODECS: dict[str, Codec | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+
+
+def topic_rules(values: Mapping[str, Any], full_validation: bool) -> TopicRules:
+    """What a topic's values mean for Produce; `full_validation` is the broker's log.validate.records."""
+    return TopicRules(
+        message_timestamp_type=_TIMESTAMP_TYPES[values["message.timestamp.type"]],
+        timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        compression_type=_CODECS[values["compression.type"]],
+        compression_level=_compression_level(values),
+        compact="compact" in values["cleanup.policy"],
+        max_message_bytes=values["max.message.bytes"],
+        full_validation=full_validation,
+    )
+
+
+def _compression_level(values: Mapping[str, Any]) -> int | None:
+    """Only three codecs have levels; gzip's -1 means the codec's own default."""
+    level: int | None = values.get(f"compression.{values['compression.type']}.level")
+    return None if level == -1 and values["compression.type"] == "gzip" else level
