@@ -1,0 +1,354 @@
+"""The cluster as a client sees it: which broker leads which partition, and what to ask whom.
+
+Leaders change and brokers go away; so every question is asked again, after a look at fresh metadata, until it
+is answered or its deadline has passed. `TimedOut` then says what was wanted and what was last in the way. An
+answer that no retry can change is a `KafkaError` at once.
+
+Clusters are borrowed (`borrow_cluster`): one user at a time, and afterwards kept for the next user in this
+process with equal settings, with those of its connections that are idle. A forked child starts with none.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from odradek.client.connection import Connection, ConnectionLost
+from odradek.client.settings import ClientSettings
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import TopicPartition
+from odradek.wire.codec import Message
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+EARLIEST = -2  # as timestamps of ListOffsets
+LATEST = -1
+NO_OFFSET = -1
+
+MAX_IDLE_CLUSTERS = 4
+MISSING_TOPIC_PATIENCE_S = 3.0  # a topic just made takes a moment to be known everywhere
+
+Answer = TypeVar("Answer", bound=Message)
+Result = TypeVar("Result")
+
+
+class TimedOut(Exception):
+    """Nobody answered in time; the message says what was asked and what was in the way."""
+
+
+class MissingTopic(Exception):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} does not exist")
+        self.topic = topic
+
+
+class Node(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+
+
+class Leader(NamedTuple):
+    node: Node
+    epoch: int
+
+
+class ProducerId(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class Deadline:
+    """Time for all tries together, with a pause between two of them."""
+
+    def __init__(self, timeout_s: float, backoff_s: float, purpose: str) -> None:
+        self._timeout_s, self._backoff_s, self._purpose = timeout_s, backoff_s, purpose
+        self._end_s = time.monotonic() + timeout_s
+
+    def pause(self, reason: Exception) -> None:
+        remaining_s = self._end_s - time.monotonic()
+        if remaining_s <= 0:
+            raise TimedOut(f"could not {self._purpose} within {self._timeout_s:g} s: {reason}") from reason
+        time.sleep(min(self._backoff_s, remaining_s))
+
+
+class Cluster:
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._nodes: dict[int, Node] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+
+    # Connections
+
+    def connection(self, node: Node) -> Connection:
+        return self._connection(node.host, node.port)
+
+    def _connection(self, host: str, port: int) -> Connection:
+        connection = self._connections.get((host, port))
+        if connection is None or not connection.is_idle:
+            if connection is not None:
+                connection.close()
+            connection = self._connections[host, port] = Connection(host, port, self.settings)
+        return connection
+
+    def abort(self) -> None:
+        """Make whoever waits for an answer, on another thread, give up."""
+        for connection in list(self._connections.values()):
+            connection.abort()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def keep_idle_connections(self) -> None:
+        for address, connection in list(self._connections.items()):
+            if not connection.is_idle:
+                connection.close()
+                del self._connections[address]
+
+    def deadline(self, purpose: str, timeout_s: float | None = None) -> Deadline:
+        return Deadline(timeout_s or self.settings.api_timeout_s, self.settings.retry_backoff_s, purpose)
+
+    def _retrying(
+        self, purpose: str, attempt: Callable[[], Result], timeout_s: float | None = None
+    ) -> Result:
+        deadline = self.deadline(purpose, timeout_s)
+        while True:
+            try:
+                return attempt()
+            except ConnectionLost as error:
+                deadline.pause(error)
+            except KafkaError as error:
+                if not error.code.retriable:
+                    raise
+                deadline.pause(error)
+
+    def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
+        """Known brokers first, then those the settings name: they may all have moved."""
+        addresses = [(node.host, node.port) for node in self._nodes.values()]
+        reasons = []
+        for host, port in dict.fromkeys([*addresses, *self.settings.bootstrap]):
+            try:
+                return self._connection(host, port).call(request, answer_type)
+            except ConnectionLost as error:
+                reasons.append(str(error))
+        raise ConnectionLost("; ".join(reasons))
+
+    # Topics and leaders
+
+    def topic_names(self) -> list[str]:
+        """Every topic that is not Kafka's own."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        answer = self._retrying("list topics", lambda: self._ask_anyone(request, MetadataResponse))
+        self._learn(answer)
+        return sorted(topic.name for topic in answer.topics if topic.name and not topic.is_internal)
+
+    def partitions_of(self, topics: Iterable[str], *, create: bool = False) -> list[TopicPartition]:
+        """All partitions of the topics, in order. `MissingTopic` names one that is not there."""
+        names = sorted(set(topics))
+        found = self._describe(names, create) if names else []
+        return sorted(
+            TopicPartition(topic.name or "", partition.partition_index)
+            for topic in found
+            for partition in topic.partitions
+        )
+
+    def _describe(self, names: list[str], create: bool) -> list[MetadataResponseTopic]:
+        deadline = self.deadline(f"describe topics {', '.join(names)}")
+        missing_since_s: float | None = None
+        while True:
+            try:
+                topics = self._ask_for_topics(names, create)
+            except ConnectionLost as error:
+                deadline.pause(error)
+                continue
+            missing = _first_missing(topics)
+            if missing is None:
+                return topics
+            missing_since_s = missing_since_s or time.monotonic()
+            if not create and time.monotonic() - missing_since_s > MISSING_TOPIC_PATIENCE_S:
+                raise MissingTopic(missing)
+            deadline.pause(MissingTopic(missing))
+
+    def _ask_for_topics(self, names: list[str], create: bool) -> list[MetadataResponseTopic]:
+        wanted = [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        answer = self._ask_anyone(request, MetadataResponse)
+        self._learn(answer)
+        return answer.topics
+
+    def _learn(self, answer: MetadataResponse) -> None:
+        self._nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in answer.brokers
+        }
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                key = TopicPartition(topic.name or "", partition.partition_index)
+                if partition.leader_id in self._nodes:
+                    self._leaders[key] = Leader(self._nodes[partition.leader_id], partition.leader_epoch)
+                else:
+                    self._leaders.pop(key, None)
+
+    def leader(self, partition: TopicPartition) -> Leader:
+        """As last heard. Raises LEADER_NOT_AVAILABLE, which is worth another try, where there is none."""
+        if partition not in self._leaders:
+            self.partitions_of([partition.topic])
+        if partition not in self._leaders:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
+        return self._leaders[partition]
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """What was last heard turned out to be wrong: ask again before the next use."""
+        self._leaders.pop(partition, None)
+
+    # Offsets
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after each timestamp (ms, `EARLIEST` or `LATEST`), or `NO_OFFSET`."""
+        offsets: dict[TopicPartition, int] = {}
+
+        def ask_for_the_rest() -> dict[TopicPartition, int]:
+            rest = {key: value for key, value in timestamps.items() if key not in offsets}
+            by_node: defaultdict[Node, dict[TopicPartition, int]] = defaultdict(dict)
+            for partition, timestamp in rest.items():
+                by_node[self.leader(partition).node][partition] = timestamp
+            for node, wanted in by_node.items():
+                offsets.update(self._list_offsets_on(node, wanted, read_committed))
+            return offsets
+
+        return self._retrying("list offsets", ask_for_the_rest)
+
+    def _list_offsets_on(
+        self, node: Node, timestamps: dict[TopicPartition, int], read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        by_topic: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        for partition, timestamp in timestamps.items():
+            epoch = self.leader(partition).epoch
+            by_topic[partition.topic].append(ListOffsetsPartition(partition.partition, epoch, timestamp))
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(read_committed),
+            topics=[ListOffsetsTopic(topic, partitions) for topic, partitions in by_topic.items()],
+            timeout_ms=int(self.settings.request_timeout_s * 1000),
+        )
+        try:
+            answer = self.connection(node).call(request, ListOffsetsResponse)
+        except ConnectionLost:
+            self._forget_leaders(timestamps)
+            raise
+        offsets = {}
+        for topic in answer.topics:
+            for result in topic.partitions:
+                partition = TopicPartition(topic.name, result.partition_index)
+                if result.error_code:
+                    self._forget_leaders(timestamps)
+                    raise KafkaError(
+                        ErrorCode(result.error_code),
+                        f"offsets of {partition}: {ErrorCode(result.error_code).name}",
+                    )
+                offsets[partition] = result.offset
+        return offsets
+
+    def _forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self.forget_leader(partition)
+
+    # Groups and producers
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> None:
+        """As a consumer that is no member of the group: allowed while the group has no members."""
+        by_topic: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+        for partition, offset in offsets.items():
+            by_topic[partition.topic].append(OffsetCommitRequestPartition(partition.partition, offset))
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+        )
+
+        def commit() -> None:
+            answer = self.connection(self._coordinator_of(group)).call(request, OffsetCommitResponse)
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    if result.error_code:
+                        code = ErrorCode(result.error_code)
+                        raise KafkaError(code, f"{topic.name}-{result.partition_index}: {code.name}")
+
+        self._retrying(f"commit offsets of group {group}", commit, timeout_s)
+
+    def _coordinator_of(self, group: str) -> Node:
+        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
+        answer = self._ask_anyone(request, FindCoordinatorResponse)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        if found.error_code:
+            code = ErrorCode(found.error_code)
+            raise KafkaError(code, f"coordinator of group {group}: {code.name}")
+        return Node(found.node_id, found.host, found.port)
+
+    def new_producer_id(self) -> ProducerId:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+
+        def ask() -> ProducerId:
+            answer = self._ask_anyone(request, InitProducerIdResponse)
+            if answer.error_code:
+                code = ErrorCode(answer.error_code)
+                raise KafkaError(code, f"no producer id: {code.name}")
+            return ProducerId(answer.producer_id, answer.producer_epoch)
+
+        return self._retrying("get a producer id", ask)
+
+
+def _first_missing(topics: list[MetadataResponseTopic]) -> str | None:
+    for topic in topics:
+        code = ErrorCode(topic.error_code)
+        if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+            return topic.name
+        if code:
+            raise KafkaError(code, f"topic {topic.name!r}: {code.name}")
+    return None
+
+
+_idle: dict[ClientSettings, list[Cluster]] = {}
+_idle_in_process = os.getpid()
+
+
+@contextmanager
+def borrow_cluster(settings: ClientSettings) -> Iterator[Cluster]:
+    global _idle, _idle_in_process
+    if _idle_in_process != os.getpid():  # forked: the sockets are our parent's
+        _idle, _idle_in_process = {}, os.getpid()
+    kept = _idle.setdefault(settings, [])
+    cluster = kept.pop() if kept else Cluster(settings)
+    try:
+        yield cluster
+    finally:
+        cluster.keep_idle_connections()
+        if len(kept) < MAX_IDLE_CLUSTERS:
+            kept.append(cluster)
+        else:
+            cluster.close()

@@ -1,0 +1,191 @@
+"""One socket to one broker: requests out, answers in, in order.
+
+Several requests may be under way; a broker answers them in the order they came. A connection is fit for
+another user only while nothing is under way (`is_idle`): an answer left unread would be taken for the next
+one's. Whatever goes wrong on the way is `ConnectionLost`; the connection is closed then and for good.
+
+Versions are asked for in ApiVersions v0, which every broker answers, and the highest common one is used, up
+to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know.
+"""
+
+import socket
+import time
+from collections import deque
+from typing import NamedTuple, TypeVar, cast
+
+from odradek.client.sasl import start_authentication
+from odradek.client.settings import ClientSettings
+from odradek.client.tls import client_context
+from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.wire.codec import Message, read_message
+from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.wire.messages.fetch import FetchRequest
+from odradek.wire.messages.index import SCHEMAS
+from odradek.wire.messages.offset_commit import OffsetCommitRequest
+from odradek.wire.messages.produce import ProduceRequest
+from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+HIGHEST_VERSIONS = {FetchRequest.API_KEY: 12, ProduceRequest.API_KEY: 12, OffsetCommitRequest.API_KEY: 9}
+MAX_ANSWER_BYTES = 1 << 30
+SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class ConnectionLost(Exception):
+    """The broker cannot be reached, went away or does not answer; another try may do better."""
+
+
+class _Pending(NamedTuple):
+    correlation_id: int
+    api_key: int
+    version: int
+    answer_type: type[Message]
+
+
+class Connection:
+    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+        self.host, self.port = host, port
+        self._settings = settings
+        self._pending: deque[_Pending] = deque()
+        self._next_correlation_id = 0
+        self._versions = {ApiVersionsRequest.API_KEY: (0, 0)}
+        self._best_before_s = float("inf")
+        self._socket = self._connect()
+        try:
+            self._ask_versions()
+            if settings.sasl is not None:
+                self._authenticate()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether another user may have it: open, with no answer to come, its session not about to end."""
+        return not self._pending and self._socket.fileno() >= 0 and not self.is_expired
+
+    @property
+    def is_expired(self) -> bool:
+        return time.monotonic() >= self._best_before_s
+
+    def call(self, request: Message, answer_type: type[Answer]) -> Answer:
+        self.send(request, answer_type)
+        return cast(Answer, self.receive())
+
+    def send(self, request: Message, answer_type: type[Message]) -> None:
+        api_key: int = request.API_KEY  # type: ignore[attr-defined]
+        version = self.version_of(api_key)
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(request, api_key, version, correlation_id, self._settings.client_id)
+        self._pending.append(_Pending(correlation_id, api_key, version, answer_type))
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def receive(self) -> Message:
+        """The next answer. Records in it are views on the frame they came in, never copies."""
+        pending = self._pending[0]
+        try:
+            self._receive_exactly(size := bytearray(SIZE.size))
+            (length,) = SIZE.unpack(size)
+            if not SIZE.size <= length <= MAX_ANSWER_BYTES:
+                raise ProtocolError(f"an answer of {length} bytes")
+            self._receive_exactly(frame := bytearray(length))
+            answer = _read_answer(memoryview(frame), pending)
+        except (OSError, ProtocolError) as error:
+            raise self._lost(error) from error
+        self._pending.popleft()
+        return answer
+
+    def _receive_exactly(self, buffer: bytearray) -> None:
+        view, position = memoryview(buffer), 0
+        while position < len(buffer):
+            count = self._socket.recv_into(view[position:])
+            if count == 0:
+                raise ConnectionError("closed by the broker")
+            position += count
+
+    def version_of(self, api_key: int) -> int:
+        schema = SCHEMAS[api_key]
+        lowest, highest = self._versions.get(api_key, (0, -1))
+        version = min(highest, schema.max_version, HIGHEST_VERSIONS.get(api_key, schema.max_version))
+        if version < max(lowest, schema.min_version):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.host}:{self.port} serves {schema.name} in versions {lowest} to {highest}, "
+                f"this client speaks {schema.min_version} to {schema.max_version}",
+            )
+        return version
+
+    def abort(self) -> None:
+        """Wake a thread that waits on this connection; it gets `ConnectionLost`."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is not connected any more, which is what was wanted
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _lost(self, reason: Exception) -> ConnectionLost:
+        self.close()
+        return ConnectionLost(f"broker {self.host}:{self.port}: {reason or type(reason).__name__}")
+
+    def _connect(self) -> socket.socket:
+        try:
+            plain = socket.create_connection((self.host, self.port), self._settings.connect_timeout_s)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected = plain
+            if self._settings.tls is not None:
+                context = client_context(self._settings.tls)
+                connected = context.wrap_socket(plain, server_hostname=self.host)
+            connected.settimeout(self._settings.request_timeout_s)
+        except OSError as error:
+            raise ConnectionLost(f"cannot connect to broker {self.host}:{self.port}: {error}") from error
+        return connected
+
+    def _ask_versions(self) -> None:
+        answer = self.call(ApiVersionsRequest(), ApiVersionsResponse)
+        _check(answer.error_code, "")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _authenticate(self) -> None:
+        sasl = self._settings.sasl
+        assert sasl is not None
+        shake = self.call(SaslHandshakeRequest(mechanism=sasl.mechanism), SaslHandshakeResponse)
+        offered = ", ".join(shake.mechanisms)
+        _check(shake.error_code, f"the broker offers {offered}, not sasl.mechanism {sasl.mechanism}")
+        conversation = start_authentication(sasl)
+        message = next(conversation)
+        while True:
+            answer = self.call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
+            _check(answer.error_code, answer.error_message or "authentication failed")
+            try:
+                message = conversation.send(answer.auth_bytes)
+            except StopIteration:
+                break
+        if answer.session_lifetime_ms > 0:
+            self._best_before_s = time.monotonic() + SESSION_SHARE * answer.session_lifetime_ms / 1000
+
+
+def _check(error_code: int, message: str) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), message)
+
+
+def _read_answer(frame: memoryview, pending: _Pending) -> Message:
+    (correlation_id,) = SIZE.unpack_from(frame)
+    if correlation_id != pending.correlation_id:
+        raise ProtocolError(f"answer {correlation_id} where {pending.correlation_id} was due")
+    position = SIZE.size
+    if has_tagged_response_header(pending.api_key, pending.version):
+        if frame[position]:
+            raise ProtocolError("an answer's header has tagged fields, of which none is known")
+        position += 1
+    answer, _ = read_message(pending.answer_type, pending.version, frame, position)
+    return answer

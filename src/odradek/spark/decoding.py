@@ -1,0 +1,231 @@
+"""Chunks of record batches to Arrow record batches with the columns of Spark's Kafka source.
+
+    key, value, topic, partition, offset, timestamp, timestampType, and headers where asked for
+
+The arrays of a chunk are made as large as its records could need: keys and values cannot be longer than the
+bytes they came in, and pages that are never written take no memory. What was written is handed to Arrow
+without another copy. Topic, partition and timestamp type are the same in every row, so their columns are
+made once and sliced.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from odradek.client.fetching import Batch, Chunk
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import TopicPartition
+from odradek.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
+from odradek.records.compression import Codec, decompress
+from odradek.spark import decoding_kernel as kernel
+
+MAX_UNCOMPRESSED_BYTES = 1 << 30  # of one batch; offsets in a column are int32
+MAX_ROWS_BYTES = 1 << 24  # of the records that become one Arrow batch, unless one batch alone has more
+MIN_HEADER_BYTES = 2
+
+
+class DecodedRows:
+    """Columns to be, large enough for `size` bytes of records of which there are `count`."""
+
+    def __init__(self, count: int, size: int, with_headers: bool) -> None:
+        header_count = size // MIN_HEADER_BYTES if with_headers else 0
+        header_rows, header_bytes = (count, size) if with_headers else (0, 0)
+        self.with_headers = with_headers
+        self.state = np.zeros(kernel.STATE_SIZE, np.int64)
+        self.offsets = np.empty(count, np.int64)
+        self.timestamps_us = np.empty(count, np.int64)
+        self.keys, self.key_ends, self.key_valid = _blobs(count, size)
+        self.values, self.value_ends, self.value_valid = _blobs(count, size)
+        self.header_ends, self.header_valid = _ends(header_rows), _bitmap(header_rows)
+        self.header_keys, self.header_key_ends, _ = _blobs(header_count, header_bytes)
+        self.header_values, self.header_value_ends, self.header_value_valid = _blobs(
+            header_count, header_bytes
+        )
+
+    @property
+    def rows(self) -> int:
+        return int(self.state[kernel.ROWS])
+
+    def append(self, header: BatchHeader, records: npt.NDArray[np.uint8], start: int, end: int) -> bool:
+        """False: the records are not what their batch's header says."""
+        result = kernel.decode_records(
+            records,
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            bool(header.attributes & LOG_APPEND_TIME),
+            start,
+            end,
+            self.with_headers,
+            self.state,
+            self.offsets,
+            self.timestamps_us,
+            self.keys,
+            self.key_ends,
+            self.key_valid,
+            self.values,
+            self.value_ends,
+            self.value_valid,
+            self.header_ends,
+            self.header_valid,
+            self.header_keys,
+            self.header_key_ends,
+            self.header_values,
+            self.header_value_ends,
+            self.header_value_valid,
+        )
+        return result == kernel.OK
+
+    def column(self, kind: Any, name: str) -> pa.Array:
+        state, rows = self.state, self.rows
+        if name == "key":
+            used, nulls = state[kernel.KEY_BYTES], state[kernel.NULL_KEYS]
+            return _binary(kind, rows, self.keys[:used], self.key_ends, self.key_valid, nulls)
+        used, nulls = state[kernel.VALUE_BYTES], state[kernel.NULL_VALUES]
+        return _binary(kind, rows, self.values[:used], self.value_ends, self.value_valid, nulls)
+
+    def headers(self, kind: Any) -> pa.Array:
+        state = self.state
+        count, pair = int(state[kernel.HEADERS]), kind.value_type
+        key_bytes = self.header_keys[: state[kernel.HEADER_KEY_BYTES]]
+        value_bytes = self.header_values[: state[kernel.HEADER_VALUE_BYTES]]
+        keys = _binary(pair.field(0).type, count, key_bytes, self.header_key_ends, None, 0)
+        values = _binary(
+            pair.field(1).type,
+            count,
+            value_bytes,
+            self.header_value_ends,
+            self.header_value_valid,
+            state[kernel.NULL_HEADER_VALUES],
+        )
+        structs = pa.StructArray.from_arrays([keys, values], fields=list(pair))
+        missing = int(state[kernel.ROWS_WITHOUT_HEADERS])
+        buffers = [pa.py_buffer(self.header_valid) if missing else None, pa.py_buffer(self.header_ends)]
+        return pa.Array.from_buffers(kind, self.rows, buffers, missing, children=[structs])
+
+
+def _ends(count: int) -> npt.NDArray[np.int32]:
+    ends = np.empty(count + 1, np.int32)
+    ends[0] = 0
+    return ends
+
+
+def _bitmap(count: int) -> npt.NDArray[np.uint8]:
+    return np.zeros((count + 7) // 8, np.uint8)
+
+
+def _blobs(count: int, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    return np.empty(size, np.uint8), _ends(count), _bitmap(count)
+
+
+def _binary(
+    kind: Any,
+    count: int,
+    used: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.int32],
+    valid: npt.NDArray[np.uint8] | None,
+    nulls: int,
+) -> pa.Array:
+    bitmap = pa.py_buffer(valid) if valid is not None and nulls else None
+    buffers = [bitmap, pa.py_buffer(ends[: count + 1]), pa.py_buffer(used)]
+    return pa.Array.from_buffers(kind, count, buffers, int(nulls))
+
+
+@dataclass(slots=True)
+class ConstantColumn:
+    """A column that says the same in every row, kept as long as the longest that was asked for."""
+
+    value: Any
+    kind: Any
+    _longest: Any = field(default=None, init=False)
+
+    def of(self, rows: int) -> pa.Array:
+        if self._longest is None or len(self._longest) < rows:
+            self._longest = pa.repeat(pa.scalar(self.value, self.kind), rows)
+        return self._longest.slice(0, rows)
+
+
+class Decoder:
+    """Makes Arrow batches of one partition's chunks, in the schema that Spark expects to the letter."""
+
+    def __init__(self, partition: TopicPartition, schema: pa.Schema) -> None:
+        self._partition, self._schema = partition, schema
+        self._topics = ConstantColumn(partition.topic, schema.field("topic").type)
+        self._partitions = ConstantColumn(partition.partition, schema.field("partition").type)
+        kind = schema.field("timestampType").type
+        self._timestamp_types = {value: ConstantColumn(value, kind) for value in (0, 1)}
+
+    def decode(self, chunk: Chunk, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the chunk with offsets in [start, end)."""
+        for append_time, batches in _groups(self._unfolded(chunk)):
+            count = sum(header.record_count for header, _ in batches)
+            size = sum(records.size for _, records in batches)
+            rows = DecodedRows(count, size, "headers" in self._schema.names)
+            for header, records in batches:
+                if not rows.append(header, records, start, end):
+                    raise self._corrupt(header)
+            if rows.rows:
+                yield self._arrow(rows, append_time)
+
+    def _unfolded(self, chunk: Chunk) -> Iterator[tuple[BatchHeader, npt.NDArray[np.uint8]]]:
+        for batch in chunk.batches:
+            records = _uncompressed(batch)
+            if batch.header.record_count * kernel.MIN_RECORD_BYTES > records.size:
+                raise self._corrupt(batch.header)
+            yield batch.header, records
+
+    def _corrupt(self, header: BatchHeader) -> KafkaError:
+        return KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{self._partition}: the records of the batch at offset {header.base_offset} are damaged",
+        )
+
+    def _arrow(self, rows: DecodedRows, append_time: int) -> pa.RecordBatch:
+        count, schema = rows.rows, self._schema
+        columns = [
+            rows.column(schema.field("key").type, "key"),
+            rows.column(schema.field("value").type, "value"),
+            self._topics.of(count),
+            self._partitions.of(count),
+            _numbers(schema.field("offset").type, rows.offsets[:count]),
+            _numbers(schema.field("timestamp").type, rows.timestamps_us[:count]),
+            self._timestamp_types[append_time].of(count),
+        ]
+        if rows.with_headers:
+            columns.append(rows.headers(schema.field("headers").type))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _numbers(kind: Any, values: npt.NDArray[np.int64]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
+
+
+def _uncompressed(batch: Batch) -> npt.NDArray[np.uint8]:
+    payload = batch.data[HEADER_SIZE:]
+    if batch.header.codec != Codec.NONE:
+        payload = memoryview(decompress(batch.header.codec, payload, MAX_UNCOMPRESSED_BYTES))
+    return np.frombuffer(payload, np.uint8)
+
+
+def _groups(
+    batches: Iterator[tuple[BatchHeader, npt.NDArray[np.uint8]]],
+) -> Iterator[tuple[int, list[tuple[BatchHeader, npt.NDArray[np.uint8]]]]]:
+    """Neighbours of one timestamp type, up to a size: what becomes one Arrow batch."""
+    group: list[tuple[BatchHeader, npt.NDArray[np.uint8]]] = []
+    group_type, size = 0, 0
+    for header, records in batches:
+        append_time = int(bool(header.attributes & LOG_APPEND_TIME))
+        if group and (append_time != group_type or size + records.size > MAX_ROWS_BYTES):
+            yield group_type, group
+            group, size = [], 0
+        group_type = append_time
+        group.append((header, records))
+        size += records.size
+    if group:
+        yield group_type, group
