@@ -1,7 +1,7 @@
 """A topic's configuration: its overrides over the broker's values, checked, and in the shapes that use it.
 
-The caller keeps what `log_config` and `topic_rules` make for as long as neither the topic's overrides nor the broker's
-configuration change: none of this is meant for the path of a request.
+The caller keeps what `log_config` and `topic_rules` make for as long as neither the topic's overrides nor
+the broker's configuration change: none of this is meant for the path of a request.
 """
 
 from collections.abc import Mapping
