@@ -1,0 +1,112 @@
+"""The small text files beside the data, in Kafka's formats, each written as a whole or not at all.
+
+A checkpoint file holds a version, the number of entries and one entry a line: `topic partition offset` in the
+checkpoints of a data directory, `epoch start-offset` in a partition's `leader-epoch-checkpoint`. A file that is not
+there is an empty one. A file that cannot be read is refused by name: guessing a recovery point or a log start would
+risk data, and its operator can remove it knowingly.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+
+from odradek.model import NO_TOPIC_ID, TopicPartition, id_from_text, id_to_text
+from odradek.storage.files import Files
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+VERSION = 0
+
+
+class MalformedCheckpoint(Exception):
+    """A file of this module's that does not have its format."""
+
+
+def write_atomically(files: Files, path: str, data: bytes) -> None:
+    """After a crash the file has its old content or its new one."""
+    temporary = files.create(path + ".tmp")
+    try:
+        temporary.write_at(0, data)
+        temporary.sync()
+    finally:
+        temporary.close()
+    files.rename(path + ".tmp", path)
+    files.sync_directory(os.path.dirname(path))
+
+
+def format_entries(entries: Iterable[str]) -> bytes:
+    lines = list(entries)
+    return "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def parse_entries(path: str, data: bytes) -> list[list[str]]:
+    if not data:
+        return []
+    try:
+        lines = data.decode("ascii").splitlines()
+        version, count = int(lines[0]), int(lines[1])
+    except (ValueError, IndexError) as error:
+        raise MalformedCheckpoint(f"{path} does not begin with a version and a number of entries") from error
+    if version != VERSION:
+        raise MalformedCheckpoint(f"{path} has version {version}, which is not {VERSION}")
+    if count != len(lines) - 2:
+        raise MalformedCheckpoint(f"{path} has {len(lines) - 2} entries, not {count} as it says")
+    return [line.split() for line in lines[2:]]
+
+
+def read_if_present(files: Files, path: str) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        return b""
+
+
+def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
+    entries = parse_entries(path, read_if_present(files, path))
+    try:
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
+    except ValueError as error:
+        raise MalformedCheckpoint(
+            f"{path} has an entry that is not a topic, a partition and an offset"
+        ) from error
+
+
+def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    write_atomically(files, path, format_entries(lines))
+
+
+def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:
+    entries = parse_entries(path, read_if_present(files, path))
+    try:
+        return [(int(epoch), int(start_offset)) for epoch, start_offset in entries]
+    except ValueError as error:
+        raise MalformedCheckpoint(f"{path} has an entry that is not an epoch and an offset") from error
+
+
+def write_epochs(files: Files, path: str, epochs: Iterable[tuple[int, int]]) -> None:
+    write_atomically(files, path, format_entries(f"{epoch} {start_offset}" for epoch, start_offset in epochs))
+
+
+def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    return f"version: 0\ntopic_id: {id_to_text(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> uuid.UUID:
+    """The topic's id; the id of no topic where the file is missing or was cut short by a crash while made."""
+    for line in data.decode("ascii", "replace").splitlines():
+        name, _, value = line.partition(": ")
+        if name == "topic_id" and len(value) == 22:
+            return id_from_text(value)
+    return NO_TOPIC_ID
+
+
+def clean_shutdown_marker(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

@@ -1,0 +1,98 @@
+"""Which leader epoch began at which offset: what followers and consumers ask when they check for divergence.
+
+Entries rise in both epoch and start offset. An entry is kept in memory when a leader takes over, and is on disk
+before the first batch of that epoch is: what recovery finds in the log can then be checked against it.
+"""
+
+from bisect import bisect_right
+
+from odradek.storage.checkpoints import read_epochs, write_epochs
+from odradek.storage.files import Files
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+NOT_PERSISTED = -2
+
+
+class LeaderEpochs:
+    __slots__ = ("_epochs", "_files", "_path", "_starts", "persisted_epoch")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        # The latest epoch if all entries are on disk, else NOT_PERSISTED: one comparison serves the append path.
+        self.persisted_epoch = NO_EPOCH
+
+    def load(self) -> None:
+        for epoch, start_offset in read_epochs(self._files, self._path):
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
+        self.persisted_epoch = self.latest
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """An epoch begins. What was recorded of later offsets or epochs never came to hold data and is dropped."""
+        if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
+            return
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self.persisted_epoch = NOT_PERSISTED
+
+    @property
+    def is_unsaved(self) -> bool:
+        return self.persisted_epoch == NOT_PERSISTED
+
+    def persist(self) -> None:
+        """Write what changed since the last time."""
+        if self.is_unsaved:
+            write_epochs(self._files, self._path, self.entries)
+            self.persisted_epoch = self.latest
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch in which this offset was written, NO_EPOCH if that is not known."""
+        slot = bisect_right(self._starts, offset) - 1
+        return self._epochs[slot] if slot >= 0 else NO_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if that is not known."""
+        if epoch == NO_EPOCH or epoch > self.latest:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        above = bisect_right(self._epochs, epoch)
+        return (self._epochs[above - 1] if above else epoch), self._starts[above]
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that began at or after the log's new end."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._pop()
+            self.persisted_epoch = NOT_PERSISTED
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now starts here: forget what ended before, and let the epoch of the new start begin there."""
+        slot = bisect_right(self._starts, start_offset) - 1
+        if slot > 0 or (slot == 0 and self._starts[0] != start_offset):
+            del self._epochs[:slot], self._starts[:slot]
+            self._starts[0] = start_offset
+            self.persisted_epoch = NOT_PERSISTED
+
+    def clear(self) -> None:
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self.persisted_epoch = NOT_PERSISTED
+
+    def _pop(self) -> None:
+        self._epochs.pop()
+        self._starts.pop()

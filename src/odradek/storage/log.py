@@ -1,0 +1,611 @@
+"""A partition's log: appending to it, reading from it, making it durable, cutting it.
+
+A log is a row of segments; the last one is active and takes the appends. The leader's append is the hot path: check
+the producer, patch offset and leader epoch into the batch, one write, and a few numbers in memory. Nothing is decoded
+and nothing is read from disk.
+
+What is written is not yet durable. `begin_sync` hands out the dirty files, `complete_sync` moves `synced_offset`. A log
+whose sync failed never trusts its disk again: it is `failed`, takes no more appends, and still serves reads. A write
+that failed (a full disk) is undone, and the next one may succeed.
+
+Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and size in
+`retention.py`, opening and recovering in `recovery.py`.
+"""
+
+import random
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+from typing import NamedTuple
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import TopicPartition
+from odradek.records.batch import (
+    CONTROL,
+    BatchHeader,
+    Buffer,
+    patch_base_offset,
+    patch_leader_epoch,
+)
+from odradek.storage.config import LogConfig
+from odradek.storage.deletions import Deletions
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.files import File, Files
+from odradek.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction
+from odradek.storage.markers import Marker, read_marker
+from odradek.storage.producers import ProducedBatch, Producers
+from odradek.storage.replay import rebuild_producers
+from odradek.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, Segment
+from odradek.storage.snapshots import Snapshots
+from odradek.storage.sync import SyncTicket, sync_tickets
+from odradek.storage.tail import Tail
+from odradek.storage.validate import checked_batches
+
+by_base_offset = attrgetter("base_offset")
+
+
+class Appended(NamedTuple):
+    """A repeated batch is not stored again: `base_offset` and `timestamp` are those of the first time."""
+
+    base_offset: int
+    last_offset: int
+    duplicate: bool
+    timestamp: int
+
+
+class Slice(NamedTuple):
+    """Bytes of a segment file: ask `file.fileno()` anew for each use, descriptors are closed and reused."""
+
+    file: File
+    position: int
+    length: int
+
+
+class Log:
+    """`end_offset`: of the next record. `synced_offset`: all below is on disk. `failed`: takes no more appends."""
+
+    __slots__ = (
+        "_config",
+        "_deletions",
+        "_dirty",
+        "_files",
+        "_on_change",
+        "_rng",
+        "_tail",
+        "_ticket",
+        "active",
+        "changed",
+        "due_ms",
+        "directory",
+        "end_offset",
+        "failed",
+        "leader_epochs",
+        "log_start_offset",
+        "producers",
+        "segments",
+        "snapshots",
+        "synced_offset",
+        "topic_id",
+        "topic_partition",
+        "unsaved",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        segments: list[Segment],
+        leader_epochs: LeaderEpochs,
+        snapshots: Snapshots,
+        *,
+        log_start_offset: int,
+        end_offset: int,
+        rng: random.Random,
+        deletions: Deletions,
+    ) -> None:
+        self._files = files
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self._config = config
+        self.segments = segments
+        self.active = segments[-1]
+        self.leader_epochs = leader_epochs
+        self.producers = Producers()
+        self.snapshots = snapshots
+        self.log_start_offset = log_start_offset
+        self.end_offset = end_offset
+        self.synced_offset = end_offset
+        self.failed = False
+        self._rng = rng
+        self._deletions = deletions
+        self._dirty: dict[File, None] = {}
+        self._ticket: SyncTicket | None = None
+        self._tail = Tail()
+        self._tail.reset(end_offset)
+        self.changed = False  # since the store last looked after this log
+        self.unsaved = False  # in memory is what `persist_state` would write
+        self.due_ms: int | None = None  # when the store looks after this log next
+        self._on_change: Callable[[Log], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Log {self.topic_partition} {self.log_start_offset}..{self.end_offset}>"
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.active.roll_after_ms = config.max_segment_ms - self._jitter_ms()
+        self.mark_changed()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def watch(self, on_change: Callable[["Log"], None]) -> None:
+        """Be told of the first change since the last maintenance."""
+        self._on_change = on_change
+
+    def mark_changed(self) -> None:
+        self.unsaved = True
+        if not self.changed:
+            self.changed = True
+            if self._on_change is not None:
+                self._on_change(self)
+
+    # Appending
+
+    def append_as_leader(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        check_sequence: bool = True,
+    ) -> Appended:
+        """Append one validated batch, and patch its offset and epoch in place. Coordinators have no sequences."""
+        if self.failed:
+            raise self._refusal()
+        marker = None
+        if header.producer_id >= 0:
+            duplicate, marker = self._check_producer(batch, header, check_sequence)
+            if duplicate is not None:
+                return Appended(duplicate.base_offset, duplicate.last_offset, True, duplicate.timestamp)
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        if leader_epoch != self.leader_epochs.persisted_epoch:
+            self._enter_epoch(leader_epoch, base_offset)
+        segment = self._segment_for(len(batch), base_offset, last_offset, header.max_timestamp, now_ms)
+        patch_base_offset(batch, 0, base_offset)
+        patch_leader_epoch(batch, 0, leader_epoch)
+        self._write(segment, batch, header, base_offset, marker)
+        self._appended(segment, segment.size, len(batch), last_offset, header.max_timestamp)
+        if header.producer_id >= 0:
+            self._replay(header, base_offset, marker)
+        if not self.changed:
+            self.mark_changed()
+        return Appended(base_offset, last_offset, False, header.max_timestamp)
+
+    def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
+        """Append what a leader's log holds: whole batches with their offsets, never below the end, gaps allowed.
+
+        A last batch that is cut short is left out. Returns the bytes taken. If a write fails, the batches before it
+        stay: the end offset tells how far the log came.
+        """
+        if self.failed:
+            raise self._refusal()
+        view = memoryview(batches)
+        taken = 0
+        for position, header in checked_batches(view, self.end_offset):
+            batch = view[position : position + header.size]
+            marker = read_marker(batch, header) if header.is_control and header.producer_id >= 0 else None
+            if header.leader_epoch != self.leader_epochs.persisted_epoch:
+                self._enter_epoch(header.leader_epoch, header.base_offset)
+            segment = self._segment_for(
+                header.size, header.base_offset, header.last_offset, header.max_timestamp, now_ms
+            )
+            self._write(segment, batch, header, header.base_offset, marker)
+            self._appended(segment, segment.size, header.size, header.last_offset, header.max_timestamp)
+            if header.producer_id >= 0:
+                self._replay(header, header.base_offset, marker)
+            taken += header.size
+        self.mark_changed()
+        return taken
+
+    def _check_producer(
+        self, batch: Buffer, header: BatchHeader, check_sequence: bool
+    ) -> tuple[ProducedBatch | None, Marker | None]:
+        if not header.attributes & CONTROL:
+            return self.producers.check(header, check_sequence), None
+        marker = read_marker(batch, header)
+        self.producers.check(header, False)
+        if marker is not None:
+            self.producers.check_marker(header, marker)
+        return None, marker
+
+    def _enter_epoch(self, epoch: int, start_offset: int) -> None:
+        """The first batch of an epoch: the epoch is on disk before the batch is written."""
+        self.leader_epochs.assign(epoch, start_offset)
+        try:
+            self.leader_epochs.persist()
+        except OSError as error:
+            raise self._storage_error("write its leader epochs", error) from error
+
+    def _segment_for(
+        self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> Segment:
+        """The active segment, or a new one if this batch does not go into it any more."""
+        segment = self.active
+        if not segment.loaded:
+            segment.load()
+        position = segment.size
+        if position + size > self._config.segment_bytes and size > self._config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"A batch of {size} bytes is larger than a segment of {self.topic_partition} may be",
+            )
+        first = segment.first_timestamp
+        waited_ms = timestamp - first if first >= 0 else now_ms - segment.created_ms
+        if (
+            position + size > self._config.segment_bytes
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or segment.index_full
+            or (position and waited_ms > segment.roll_after_ms)
+        ):
+            return self.roll(now_ms, base_offset)
+        return segment
+
+    def _write(
+        self, segment: Segment, batch: Buffer, header: BatchHeader, base_offset: int, marker: Marker | None
+    ) -> None:
+        """Put the bytes on disk, and nothing else if that fails."""
+        aborted = self.producers.aborted_by(header, base_offset, marker) if marker is not None else None
+        try:
+            segment.log.write_at(segment.size, batch)
+            if aborted is not None:
+                self._index_aborted(segment, aborted)
+        except OSError as error:
+            try:
+                segment.log.truncate(segment.size)
+            except OSError:
+                self.failed = True
+            raise self._storage_error("append", error) from error
+
+    def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        is_new = segment.aborted.file is None
+        segment.aborted.append(aborted)
+        if is_new:
+            self._files.sync_directory(self.directory)
+        assert segment.aborted.file is not None
+        self._dirty[segment.aborted.file] = None
+
+    def _appended(self, segment: Segment, position: int, size: int, last_offset: int, timestamp: int) -> None:
+        segment.appended(position, size, last_offset, timestamp)
+        self._tail.add(last_offset, position)
+        self._dirty[segment.log] = None
+        self.end_offset = last_offset + 1
+
+    def _replay(self, header: BatchHeader, base_offset: int, marker: Marker | None) -> None:
+        if marker is not None:
+            self.producers.replay_marker(header, base_offset, marker)
+        elif not header.attributes & CONTROL:
+            self.producers.replay(header, base_offset)
+
+    # Rolling
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Close the active segment and begin a new one; the old files' last bytes are synced with the next ticket."""
+        old = self.active
+        base_offset = self.end_offset if base_offset is None else base_offset
+        if old.size == 0 and old.base_offset == base_offset:
+            return old
+        try:
+            old.finish()
+            snapshot = self.snapshots.write(self.producers, base_offset)
+            segment = Segment.create(self._files, self.directory, base_offset, self._config, now_ms)
+            self._files.sync_directory(self.directory)
+        except OSError as error:
+            raise self._storage_error("begin a new segment", error) from error
+        segment.roll_after_ms = self._config.max_segment_ms - self._jitter_ms()
+        self._dirty.update(dict.fromkeys(old.files))
+        if snapshot is not None:
+            self._dirty[snapshot] = None
+        self.segments.append(segment)
+        self.active = segment
+        self._tail.reset(base_offset)
+        return segment
+
+    def maybe_roll(self, now_ms: int) -> None:
+        """Roll a segment that has been open for `segment.ms` by the clock, however old its records say they are."""
+        active = self.active
+        if active.size > 0 and now_ms - active.created_ms > active.roll_after_ms:
+            self.roll(now_ms)
+
+    def _jitter_ms(self) -> int:
+        most = min(self._config.segment_jitter_ms, self._config.max_segment_ms)
+        return self._rng.randrange(most) if most > 0 else 0
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, upper_offset: int, minimum_one: bool = True) -> Slice | None:
+        """Bytes from the batch that holds `offset`, up to where the one that holds `upper_offset` begins.
+
+        At most `max_bytes`, possibly ending within a batch; with `minimum_one` the first batch is whole.
+        """
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} holds offsets {self.log_start_offset} to {self.end_offset}, not {offset}",
+            )
+        if offset >= upper_offset or offset == self.end_offset:
+            return None
+        found = self._locate(offset)
+        if found is None:
+            return None
+        segment, position, first_size = found
+        length = self._position_of(segment, upper_offset) - position
+        if length > max_bytes:
+            length = min(length, max(max_bytes, first_size)) if minimum_one else max_bytes
+        return Slice(segment.log, position, length) if length > 0 else None
+
+    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Segment, position and size of the first batch that ends at or after this offset."""
+        active = self.active
+        if offset >= self._tail.floor:
+            position, size = self._tail.locate(offset, active.size)
+            return (active, position, size) if size else None
+        slot = bisect_right(self.segments, offset, key=by_base_offset) - 1
+        for segment in self.segments[max(slot, 0) :]:
+            found = segment.locate(offset)
+            if found is not None:
+                return segment, found[0], found[1].size
+        return None
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        """Where in this segment the batch that holds an offset begins; the segment's end if it lies beyond."""
+        if segment is not self.active:
+            following = self.segments[self.segments.index(segment) + 1]
+            if offset >= following.base_offset:
+                return segment.size
+        elif offset >= self.end_offset:
+            return segment.size
+        elif offset >= self._tail.floor:
+            return self._tail.locate(offset, segment.size)[0]
+        found = segment.locate(offset)
+        return found[0] if found is not None else segment.size
+
+    # Durability
+
+    def begin_sync(self) -> SyncTicket | None:
+        """What must be synced, if anything, and nobody is at it. The ticket goes to `complete_sync`, always."""
+        if not self._dirty or self._ticket is not None or self.failed:
+            return None
+        files = tuple(self._dirty)
+        try:
+            for pinned, file in enumerate(files):
+                file.pin()
+        except OSError as error:
+            for file in files[:pinned]:
+                file.unpin()
+            raise self._storage_error("open what must be synced", error) from error
+        self._dirty.clear()
+        self._ticket = SyncTicket(files, self.end_offset)
+        return self._ticket
+
+    def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
+        """After an error nothing is known of what is on disk, and a second sync would not tell: the log has failed."""
+        assert ticket is self._ticket
+        self._ticket = None
+        for file in ticket.files:
+            file.unpin()
+        if error is not None:
+            self.failed = True
+        else:
+            self.synced_offset = max(self.synced_offset, ticket.offset)
+
+    def sync(self) -> None:
+        """Sync here and now. No ticket may be out."""
+        assert self._ticket is None
+        ticket = self.begin_sync()
+        if ticket is not None:
+            (error,) = sync_tickets(self._files, [ticket])
+            self.complete_sync(ticket, error)
+            if error is not None:
+                raise self._storage_error("sync", error) from error
+
+    def mark_unsynced(self, files: list[File], synced_offset: int) -> None:
+        """Recovery has read these files, which does not tell whether they are on disk."""
+        self._dirty.update(dict.fromkeys(files))
+        self.synced_offset = min(self.synced_offset, synced_offset)
+
+    def persist_state(self) -> None:
+        """Bring all that is kept in memory to the files: a later start finds everything in place."""
+        try:
+            self.active.finish()
+            snapshot = self.snapshots.write(self.producers, self.end_offset)
+            self.leader_epochs.persist()
+            self._files.sync_directory(self.directory)
+        except OSError as error:
+            raise self._storage_error("write its state", error) from error
+        self._dirty.update(dict.fromkeys(self.active.files))
+        if snapshot is not None:
+            self._dirty[snapshot] = None
+        self.unsaved = False
+
+    def move(self, directory: str) -> None:
+        """The directory was renamed."""
+        self.directory = directory
+        for segment in self.segments:
+            for file in segment.files:
+                file.path = f"{directory}/{file.path.rpartition('/')[2]}"
+
+    def close(self) -> None:
+        """Close the files, and nothing else: `persist_state` and `sync` come before."""
+        for segment in self.segments:
+            segment.close()
+
+    # Cutting
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut off everything from this offset on, and the whole batch that holds it. False if there is nothing."""
+        self.leader_epochs.truncate_from_end(min(offset, self.end_offset))
+        if offset >= self.end_offset:
+            return False
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            self._truncate(offset)
+        except OSError as error:
+            self.failed = True
+            raise self._storage_error("truncate", error) from error
+        return True
+
+    def _truncate(self, offset: int) -> None:
+        self._remove_segments(lambda segment: segment.base_offset > offset)
+        found = self.active.locate(offset)
+        if found is not None:
+            offset = min(offset, found[1].base_offset)
+        self.active.truncate_to(offset)
+        for file in self.active.files:
+            file.sync()
+        self._ends_at(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.leader_epochs.persist()
+        rebuild_producers(self.producers, self.snapshots, self.segments, self.log_start_offset, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop all data; the next record gets this offset."""
+        try:
+            self._remove_segments(lambda segment: True)
+            self.snapshots.remove(lambda _: True)
+            self.active = Segment.create(self._files, self.directory, offset, self._config, 0)
+            self.segments.append(self.active)
+            self._files.sync_directory(self.directory)
+            self.leader_epochs.clear()
+            self.leader_epochs.persist()
+        except OSError as error:
+            self.failed = True
+            raise self._storage_error("truncate", error) from error
+        self.producers.clear()
+        self._ends_at(offset)
+        self.log_start_offset = offset
+
+    def _remove_segments(self, condition: Callable[[Segment], bool]) -> None:
+        """Newest first: a crash in between leaves a log that ends earlier, and never one with a hole."""
+        while self.segments and condition(self.segments[-1]):
+            segment = self.segments.pop()
+            for file in segment.files:
+                self._dirty.pop(file, None)
+            segment.remove()
+        if self.segments:
+            self.active = self.segments[-1]
+        self._files.sync_directory(self.directory)
+
+    def _ends_at(self, offset: int) -> None:
+        self.end_offset = offset
+        self.synced_offset = min(self.synced_offset, offset)
+        if self._ticket is not None:
+            self._ticket.offset = min(self._ticket.offset, offset)
+        self._tail.reset(offset)
+        self.mark_changed()
+
+    def delete_records_before(self, offset: int) -> int:
+        """Let the log start at this offset; retention removes segments that lie before it. Returns the log start."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} ends at {self.end_offset}, before {offset}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+            self.mark_changed()
+        return self.log_start_offset
+
+    def delete_segments(self, count: int, now_ms: int) -> None:
+        """Drop the oldest segments; their files get another name now and are removed later."""
+        if count == len(self.segments):
+            self.roll(now_ms)
+        old = self.segments[:count]
+        self.delete_records_before(self.segments[count].base_offset)
+        try:
+            for segment in old:
+                self._retire(segment, now_ms)
+            self.snapshots.remove(lambda offset: offset < self.segments[count].base_offset)
+        except OSError as error:
+            raise self._storage_error("delete old segments", error) from error
+        finally:
+            del self.segments[:count]
+
+    def _retire(self, segment: Segment, now_ms: int) -> None:
+        for file in segment.files:
+            self._dirty.pop(file, None)
+        segment.rename("", DELETED_SUFFIX)
+        self._deletions.schedule(now_ms + self._config.file_delete_delay_ms, segment.remove)
+
+    def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
+        """Put compacted segments, made with `.cleaned` behind their names and finished, in the place of others.
+
+        Whenever this is interrupted, opening the log finds either all of the old or, from the first `.swap` on, can
+        complete the new. `new` may be empty only if the log keeps another segment.
+        """
+        try:
+            for segment in reversed(new):
+                for file in segment.files:
+                    file.sync()
+                segment.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
+            self._files.sync_directory(self.directory)
+            for segment in old:
+                self._retire(segment, now_ms)
+            for segment in new:
+                segment.rename(SWAP_SUFFIX, "")
+            self._files.sync_directory(self.directory)
+        except OSError as error:
+            self.failed = True
+            raise self._storage_error("replace segments", error) from error
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = new
+        kept = {segment.base_offset for segment in self.segments}
+        self.snapshots.remove(lambda offset: offset <= self.active.base_offset and offset not in kept)
+
+    # Transactions
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """What a consumer that reads only committed data may see ends here."""
+        first_unstable = self.producers.first_unstable_offset(high_watermark)
+        if first_unstable is None:
+            return high_watermark
+        return min(high_watermark, max(first_unstable, self.log_start_offset))
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have data or a marker between two offsets, by first offset."""
+        found: list[AbortedTransaction] = []
+        slot = max(bisect_right(self.segments, start, key=by_base_offset) - 1, 0)
+        for segment in self.segments[slot:]:
+            for aborted in segment.aborted.entries():
+                if aborted.last_offset >= start and aborted.first_offset < end:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end:
+                    return sorted(found, key=attrgetter("first_offset"))
+        return sorted(found, key=attrgetter("first_offset"))
+
+    # Failing
+
+    def _refusal(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"The log of {self.topic_partition} takes no appends: its disk has failed",
+        )
+
+    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {self.topic_partition} could not {what}: {error}"
+        )

@@ -1,0 +1,95 @@
+"""Small record batches and logs for the storage tests."""
+
+import random
+import uuid
+from collections.abc import Sequence
+
+from odradek.model import TopicPartition
+from odradek.records.batch import BatchHeader, read_header
+from odradek.records.record import Record, build_batch, decode_batch
+from odradek.storage.config import LogConfig
+from odradek.storage.deletions import Deletions
+from odradek.storage.files import Files
+from odradek.storage.log import Appended, Log
+from odradek.storage.recovery import Opening, create_log, open_log
+
+PARTITION = TopicPartition("topic", 0)
+TOPIC_ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+NOW_MS = 1_700_000_000_000
+
+
+def make_batch(
+    values: Sequence[bytes] = (b"value",),
+    *,
+    timestamps: Sequence[int] | int = NOW_MS,
+    base_offset: int = 0,
+    **options: object,
+) -> bytearray:
+    """A batch of these values, with the offsets of a producer unless told."""
+    times = [timestamps] * len(values) if isinstance(timestamps, int) else timestamps
+    records = [
+        Record(base_offset + slot, time, None, value)
+        for slot, (value, time) in enumerate(zip(values, times, strict=True))
+    ]
+    return build_batch(records, **options)  # type: ignore[arg-type]
+
+
+def append(log: Log, batch: bytearray, epoch: int = 0, now_ms: int = NOW_MS, **options: bool) -> Appended:
+    return log.append_as_leader(batch, read_header(batch), epoch, now_ms, **options)
+
+
+def append_values(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS) -> Appended:
+    return append(log, make_batch(values, timestamps=timestamp), epoch)
+
+
+def new_log(files: Files, directory: str, config: LogConfig | None = None) -> Log:
+    return create_log(
+        files, directory, PARTITION, TOPIC_ID, config or LogConfig(), NOW_MS, random.Random(0), Deletions()
+    )
+
+
+def reopen(
+    files: Files,
+    directory: str,
+    config: LogConfig | None = None,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+) -> Log:
+    return open_log(
+        files,
+        directory,
+        PARTITION,
+        TOPIC_ID,
+        config or LogConfig(),
+        Opening(clean, recovery_point, log_start_offset),
+        NOW_MS,
+        random.Random(0),
+        Deletions(),
+    )
+
+
+def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
+    """Every batch of the log, read the way a consumer does."""
+    found: list[tuple[BatchHeader, bytes]] = []
+    offset = log.log_start_offset
+    while (part := log.read(offset, 1 << 20, log.end_offset)) is not None:
+        data = part.file.read_at(part.position, part.length)
+        assert len(data) == part.length
+        position = 0
+        while position + 61 <= len(data) and position + (header := read_header(data, position)).size <= len(data):
+            found.append((header, data[position : position + header.size]))
+            position += header.size
+            offset = header.next_offset
+    return found
+
+
+def values_of(log: Log) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record that a consumer of the log sees."""
+    return [
+        (record.offset, record.value)
+        for header, data in batches_of(log)
+        for record in decode_batch(data, header)
+        if record.offset >= log.log_start_offset
+    ]
