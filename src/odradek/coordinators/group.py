@@ -1,8 +1,8 @@
 """What every kind of group has in common, and the settings they share.
 
 A shard owns its groups in one registry, by id, whatever their type: a group has one type at a time, and the
-requests that do not care (offsets, listing, deletion) speak to it through `Group`. The types themselves live in
-`classic/` and `consumer/`; `groups.py` routes to them.
+requests that do not care (offsets, listing, deletion) speak to it through `Group`. The types themselves
+live in `classic/` and `consumer/`; `groups.py` routes to them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What `__consumer_offsets` holds: Kafka's own keys and values.
 
-A key is a two-byte type and its fields; a value is a two-byte version and its fields; no value is a tombstone.
-`SCHEMAS` pairs every type with its dataclasses; `encode` writes the versions that Apache Kafka 4.3 writes. A
-type we do not know (a newer broker's, a share or streams group's) decodes to None:
-the loader skips it, as Kafka does, and compaction keeps it.
+A key is a two-byte type and its fields; a value is a two-byte version and its fields; no value is a
+tombstone. `SCHEMAS` pairs every type with its dataclasses; `encode` writes the versions that Apache Kafka
+4.3 writes. A type we do not know (a newer broker's, a share or streams group's) decodes to None: the loader
+skips it, as Kafka does, and compaction keeps it.
 """
 
 import struct

@@ -26,8 +26,8 @@ and, whenever the high watermark moves, `send(shard.committed(high_watermark))`.
 handle of a request (its connection and correlation id); it comes back exactly once, with the answer, maybe
 after another member's event. `next_deadline_ms` says when to call `tick` next: idle groups cost nothing.
 
-Timers are memory, not state: handlers and replay set them directly, a new leader sets them again in `loaded`,
-and an action must look again at the state that it finds when it fires.
+Timers are memory, not state: handlers and replay set them directly, a new leader sets them again in
+`loaded`, and an action must look again at the state that it finds when it fires.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any, Protocol
 
 from odradek.errors import ErrorCode, KafkaError
 
-Token = Hashable
+Token = Hashable  # never None
 Answer = tuple[Token, Any]
 Record = tuple[Any, Any | None]
 EncodedRecord = tuple[bytes, bytes | None]
@@ -62,7 +62,8 @@ class RequestContext:
 class Decision:
     """What a handler wants: records for the log, and answers that leave once those are committed.
 
-    `undo` runs if the append fails; the answers then carry an error instead.
+    `undo` runs if the append fails. The answers, and the request's own, then carry an error instead, and
+    `undo` must see to it that nothing else answers them.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -197,6 +198,7 @@ class Shard:
         self._requests: dict[Token, Any] = {}  # every request not yet answered
         self._pending: deque[tuple[int, list[Answer]]] = deque()  # (last offset, answers), offsets ascending
         self._appending: Decision | None = None  # the one decision between its effects and their append
+        self._appending_for: Token | None = None  # the request that it decided on
 
     # --- loading, and giving up ---
 
@@ -236,6 +238,7 @@ class Shard:
             decision = self.coordinator.handle(request, context, token, now_ms)
         except KafkaError as error:
             decision = Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
+        self._appending_for = token
         return self._effects(decision)
 
     def tick(self, now_ms: int) -> Effects | None:
@@ -245,6 +248,7 @@ class Shard:
         while (action := self.coordinator.timers.pop(now_ms)) is not None:
             decision = action(now_ms)
             if decision is not None and (decision.records or decision.answers):
+                self._appending_for = None
                 return self._effects(decision)
         return None
 
@@ -261,14 +265,19 @@ class Shard:
             self.coordinator.replay(key, value)
 
     def append_failed(self, code: ErrorCode) -> list[Answer]:
-        """None of the records of the last effects is in the log."""
+        """None of the records of the last effects is in the log.
+
+        Whoever would have been answered is refused, and so is the request itself, even if it was to wait.
+        """
         decision = self._take_appending()
         if decision.undo is not None:
             decision.undo()
+        tokens = dict.fromkeys(token for token, _ in decision.answers)
+        if self._appending_for is not None:
+            tokens[self._appending_for] = None
         seen_by_client = APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
         return self._release(
-            (token, self.coordinator.refuse(self._requests[token], seen_by_client))
-            for token, _ in decision.answers
+            [(token, self.coordinator.refuse(self._requests[token], seen_by_client)) for token in tokens]
         )
 
     def committed(self, high_watermark: int) -> list[Answer]:

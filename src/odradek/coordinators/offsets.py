@@ -1,0 +1,329 @@
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete, every version, and their retention.
+
+A shard keeps its offsets apart from its groups, by group, topic and partition: they outlive members, types
+and rebalances of their group, and a consumer that assigns its partitions itself commits without ever being
+a member (its first commit makes an empty classic group without a protocol type).
+
+Requests name topics by name; where a version uses ids (10), the caller fills the names in beforehand, and
+the ids travel through: they are stored, and an offset stored under another id is that of a deleted
+namesake, so it is not given out. Offsets expire as in Kafka: by an explicit time (OffsetCommit 2 to 4),
+else `offsets.retention.minutes` after the group became empty, or after the commit for topics that a Stable
+group no longer reads and for groups without members' protocol. A group that is empty and has no offsets
+left goes with them.
+
+Left out until transactions come: offsets that are part of one. Until then every offset is stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from uuid import UUID
+
+from odradek.coordinators.group import Group, GroupSettings, PartitionCheck
+from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
+from odradek.coordinators.runtime import Decision, Record, RequestContext, Timers, Token
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import NO_TOPIC_ID
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from odradek.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUP_ID_NOT_FOUND_SINCE = 9  # OffsetCommit
+MANY_GROUPS_SINCE = 8  # OffsetFetch
+RECORDS_PER_SWEEP = 1_000  # keeps one batch of tombstones small
+GROUPS_PER_SWEEP = 1_000  # and the event loop free
+SWEEP_PAUSE_MS = 10
+
+TopicOffsets = dict[int, OffsetCommitValue]
+NO_OFFSET = OffsetCommitValue(offset=-1)
+
+
+class Offsets:
+    """The offsets of every group of the shard, and the requests for them."""
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        new_group: Callable[[str], Group],
+        timers: Timers,
+        settings: GroupSettings,
+    ) -> None:
+        self._groups = groups
+        self._new_group = new_group
+        self._timers = timers
+        self._settings = settings
+        self._offsets: dict[str, dict[str, TopicOffsets]] = {}  # group -> topic -> partition; no empty dicts
+
+    # --- state ---
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            if key.group not in self._groups:
+                self._groups[key.group] = self._new_group(key.group)
+            self._offsets.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = value
+            return
+        topics = self._offsets.get(key.group, {})
+        partitions = topics.get(key.topic, {})
+        partitions.pop(key.partition, None)
+        if not partitions:
+            topics.pop(key.topic, None)
+        if not topics:
+            self._offsets.pop(key.group, None)
+
+    def of(self, group_id: str) -> dict[str, TopicOffsets]:
+        return self._offsets.get(group_id, {})
+
+    def tombstones(self, group_id: str) -> list[Record]:
+        topics = self.of(group_id)
+        return [
+            (OffsetCommitKey(group_id, topic, partition), None)
+            for topic in topics
+            for partition in topics[topic]
+        ]
+
+    # --- OffsetCommit ---
+
+    def commit(
+        self, request: OffsetCommitRequest, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        check = self._check_commit(request, context, now_ms)
+        decision = Decision()
+        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms != -1 else -1
+        response = OffsetCommitResponse()
+        for topic in request.topics:
+            results = []
+            for partition in topic.partitions:
+                error = self._refusal(topic, partition, check)
+                results.append(OffsetCommitResponsePartition(partition.partition_index, error))
+                if error is ErrorCode.NONE:
+                    record = _commit_record(request.group_id, topic, partition, now_ms, expire_ms)
+                    decision.records.append(record)
+            response.topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
+        decision.answers.append((token, response))
+        return decision
+
+    def _check_commit(
+        self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
+    ) -> PartitionCheck | None:
+        generation = request.generation_id_or_member_epoch
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if generation < 0:
+                return None
+            unknown = context.api_version >= GROUP_ID_NOT_FOUND_SINCE
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
+        check = group.check_offset_commit(
+            request.member_id, request.group_instance_id, generation, context.api_version
+        )
+        group.keep_session(request.member_id, now_ms)
+        return check
+
+    def _refusal(
+        self,
+        topic: OffsetCommitRequestTopic,
+        partition: OffsetCommitRequestPartition,
+        check: PartitionCheck | None,
+    ) -> ErrorCode:
+        if len(partition.committed_metadata or "") > self._settings.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if check is not None:
+            try:
+                check(topic.name, topic.topic_id, partition.partition_index)
+            except KafkaError as error:
+                return error.code
+        return ErrorCode.NONE
+
+    # --- OffsetFetch ---
+
+    def fetch(
+        self, request: OffsetFetchRequest, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        if context.api_version >= MANY_GROUPS_SINCE:
+            response = OffsetFetchResponse(groups=[self._fetch_group(group) for group in request.groups])
+        else:
+            response = _as_single_group(self._fetch_group(_of_single_group(request)))
+        return Decision(answers=[(token, response)])
+
+    def _fetch_group(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        group = self._groups.get(request.group_id)
+        try:
+            if group is not None:
+                group.check_offset_fetch(request.member_id, request.member_epoch)
+        except KafkaError as error:
+            return OffsetFetchResponseGroup(request.group_id, [], error.code)
+        offsets = self.of(request.group_id)
+        wanted = request.topics
+        if wanted is None:
+            wanted = [OffsetFetchRequestTopics(NO_TOPIC_ID, topic, list(offsets[topic])) for topic in offsets]
+        topics = [
+            OffsetFetchResponseTopics(
+                topic.topic_id,
+                topic.name,
+                list(_fetched(offsets.get(topic.name, {}), topic.topic_id, topic.partition_indexes)),
+            )
+            for topic in wanted
+        ]
+        return OffsetFetchResponseGroup(request.group_id, topics)
+
+    # --- OffsetDelete ---
+
+    def delete(
+        self, request: OffsetDeleteRequest, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        decision = Decision()
+        topics = [self._delete_topic(group, topic, decision) for topic in request.topics]
+        decision.answers.append((token, OffsetDeleteResponse(topics=topics)))
+        return decision
+
+    def _delete_topic(
+        self, group: Group, topic: OffsetDeleteRequestTopic, decision: Decision
+    ) -> OffsetDeleteResponseTopic:
+        subscribed = group.is_subscribed_to(topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        stored = self.of(group.group_id).get(topic.name, {})
+        for partition in topic.partitions:
+            if not subscribed and partition.partition_index in stored:
+                key = OffsetCommitKey(group.group_id, topic.name, partition.partition_index)
+                decision.records.append((key, None))
+        results = [OffsetDeleteResponsePartition(each.partition_index, error) for each in topic.partitions]
+        return OffsetDeleteResponseTopic(topic.name, results)
+
+    # --- offsets that go by themselves ---
+
+    def topics_deleted(self, topics: Iterable[str], now_ms: int) -> None:
+        """Forget the offsets of topics that are gone: a tick for each group that has some."""
+        gone = frozenset(topics)
+        for group_id, offsets in self._offsets.items():
+            if not gone.isdisjoint(offsets):
+                action = partial(self._forget_topics, group_id, gone)
+                self._timers.schedule(("topics deleted", group_id, gone), now_ms, action)
+
+    def _forget_topics(self, group_id: str, gone: frozenset[str], now_ms: int) -> Decision:
+        return Decision(records=[record for record in self.tombstones(group_id) if record[0].topic in gone])
+
+    def schedule_expiry(self, now_ms: int) -> None:
+        next_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+        self._timers.schedule("expire offsets", next_ms, self._begin_sweep)
+
+    def _begin_sweep(self, now_ms: int) -> Decision | None:
+        self.schedule_expiry(now_ms)
+        return self._sweep(iter(list(self._groups)), now_ms)
+
+    def _sweep(self, group_ids: Iterator[str], now_ms: int) -> Decision | None:
+        """Expire group by group, a slice at a time."""
+        decision = Decision()
+        for seen, group_id in enumerate(group_ids, start=1):
+            group = self._groups.get(group_id)
+            if group is not None:
+                decision.records += self._expired(group, now_ms)
+            if seen >= GROUPS_PER_SWEEP or len(decision.records) >= RECORDS_PER_SWEEP:
+                self._timers.schedule("sweep", now_ms + SWEEP_PAUSE_MS, partial(self._sweep, group_ids))
+                break
+        return decision
+
+    def _expired(self, group: Group, now_ms: int) -> list[Record]:
+        """Tombstones for what has expired, and for the group itself if nothing is left of it."""
+        records: list[Record] = []
+        kept = 0
+        for topic, partitions in self.of(group.group_id).items():
+            subscribed = group.is_subscribed_to(topic)
+            for partition, offset in partitions.items():
+                if not subscribed and self._is_expired(group, offset, now_ms):
+                    records.append((OffsetCommitKey(group.group_id, topic, partition), None))
+                else:
+                    kept += 1
+        if not kept and group.is_empty:
+            records += group.tombstones()
+        return records
+
+    def _is_expired(self, group: Group, offset: OffsetCommitValue, now_ms: int) -> bool:
+        since_ms = group.offsets_expire_from_ms(offset)
+        if since_ms is None:
+            return False
+        if offset.expire_timestamp != -1:
+            return now_ms >= offset.expire_timestamp
+        return now_ms - since_ms >= self._settings.offsets_retention_ms
+
+
+def _commit_record(
+    group_id: str,
+    topic: OffsetCommitRequestTopic,
+    partition: OffsetCommitRequestPartition,
+    now_ms: int,
+    expire_ms: int,
+) -> Record:
+    value = OffsetCommitValue(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms,
+        expire_ms,
+        topic.topic_id,
+    )
+    return OffsetCommitKey(group_id, topic.name, partition.partition_index), value
+
+
+def _fetched(
+    stored: TopicOffsets, topic_id: UUID, partitions: Iterable[int]
+) -> Iterator[OffsetFetchResponsePartitions]:
+    for partition in partitions:
+        offset = stored.get(partition, NO_OFFSET)
+        if NO_TOPIC_ID not in (topic_id, offset.topic_id) and topic_id != offset.topic_id:
+            offset = NO_OFFSET
+        yield OffsetFetchResponsePartitions(partition, offset.offset, offset.leader_epoch, offset.metadata)
+
+
+def _of_single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(NO_TOPIC_ID, each.name, each.partition_indexes)
+            for each in request.topics
+        ]
+    return OffsetFetchRequestGroup(request.group_id, topics=topics)
+
+
+def _as_single_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
