@@ -74,7 +74,7 @@ Validator = Callable[[Any], str | None]
 
 def at_least(minimum: float) -> Validator:
     def check(value: float) -> str | None:
-        return None if value >= minimum else f"Value must be at least {minimum}"
+        return None if value >= minimum else f"must be at least {minimum}"
 
     return check
 
@@ -82,15 +82,15 @@ def at_least(minimum: float) -> Validator:
 def between(minimum: float, maximum: float) -> Validator:
     def check(value: float) -> str | None:
         if value < minimum:
-            return f"Value must be at least {minimum}"
-        return None if value <= maximum else f"Value must be no more than {maximum}"
+            return f"must be at least {minimum}"
+        return None if value <= maximum else f"must be at most {maximum}"
 
     return check
 
 
 def one_of(*allowed: str) -> Validator:
     def check(value: str) -> str | None:
-        return None if value in allowed else f"String must be one of: {', '.join(allowed)}"
+        return None if value in allowed else f"must be one of {', '.join(allowed)}"
 
     return check
 
@@ -140,7 +140,7 @@ Row = tuple[str, ConfigType, object, Validator | None, Importance, Scope, str]
 def _parse_boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
-        raise ValueError("Expected value to be either true or false")
+        raise ValueError("must be true or false")
     return lowered == "true"
 
 
@@ -149,7 +149,7 @@ def _integer_parser(type_name: str, maximum: int) -> Callable[[str], int]:
         # Stricter than int(): no underscores, no inner blanks; and the width of Java's type.
         value = int(text) if _INTEGER.fullmatch(text) else None
         if value is None or not -maximum - 1 <= value <= maximum:
-            raise ValueError(f"Not a number of type {type_name}")
+            raise ValueError(f"must be a number of type {type_name}")
         return value
 
     return parse
@@ -159,7 +159,7 @@ def _parse_double(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError("Not a number of type DOUBLE") from None
+        raise ValueError("must be a number of type DOUBLE") from None
 
 
 def _parse_list(text: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def check_topic_overrides(overrides: Mapping[str, str | None], broker: BrokerCon
     """Refuse, with INVALID_CONFIG, what a topic cannot be set to."""
     missing = [name for name, text in overrides.items() if text is None]
     if missing:
-        _refuse(f"Null value not supported for topic configs: {','.join(missing)}")
+        _refuse(f"no value given for topic config: {','.join(missing)}")
     values = dict(broker.topic_defaults)
     for name, text in overrides.items():
         definition = TOPIC_DEFINITIONS.get(name)
@@ -51,11 +51,9 @@ def check_topic_overrides(overrides: Mapping[str, str | None], broker: BrokerCon
 def _check_together(values: Mapping[str, Any]) -> None:
     least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if least > most:
-        _refuse(
-            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
-        )
+        _refuse(f"min.compaction.lag.ms ({least}) is more than max.compaction.lag.ms ({most})")
     if values["remote.storage.enable"]:
-        _refuse("Tiered Storage functionality is disabled in the broker: remote.storage.enable must be false")
+        _refuse("remote.storage.enable must be false: this broker has no tiered storage")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -75,13 +75,13 @@ _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 def gzip_level(value: int) -> str | None:
     if value == -1 or 1 <= value <= 9:
         return None
-    return "Value must be between 1 and 9 or equal to -1"
+    return "must be from 1 to 9, or -1 for the default"
 
 
 def throttled_replicas(value: tuple[str, ...]) -> str | None:
     if value == ("*",) or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
         return None
-    return "Value must be the literal '*' or a list of partition:broker, such as 0:1,1:2"
+    return "must be '*' or a list of partition:broker, such as 0:1,1:2"
 
 
 def _topic(
