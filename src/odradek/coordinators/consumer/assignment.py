@@ -1,0 +1,47 @@
+"""A set of partitions, as members hold and are promised them: topic id to partition numbers.
+
+Grouped by topic because a topic id is slow to hash and partitions of one topic come in bunches. An
+assignment never changes once made, so whoever keeps it shares it, and "is it the same object" answers "did
+anything change" at once. No topic maps to an empty set, which makes equality of assignments equality of
+dicts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+from uuid import UUID
+
+Partitions = Mapping[UUID, frozenset[int]]
+
+NO_PARTITIONS: Partitions = {}
+
+
+class TopicPartitionsLike(Protocol):
+    """How requests, answers and records all spell the partitions of one topic."""
+
+    topic_id: UUID
+    partitions: list[int]
+
+
+def from_wire(topics: Iterable[TopicPartitionsLike]) -> Partitions:
+    found: dict[UUID, frozenset[int]] = {}
+    for topic in topics:
+        if topic.partitions:
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | frozenset(topic.partitions)
+    return found
+
+
+def is_within(topics: Iterable[TopicPartitionsLike], assignment: Partitions) -> bool:
+    """Is every partition named by `topics` a part of `assignment`?"""
+    return all(assignment.get(topic.topic_id, frozenset()).issuperset(topic.partitions) for topic in topics)
+
+
+def intersects(topics: Iterable[TopicPartitionsLike], assignment: Partitions) -> bool:
+    return any(
+        not assignment.get(topic.topic_id, frozenset()).isdisjoint(topic.partitions) for topic in topics
+    )
+
+
+def union(one: Partitions, other: Partitions) -> Partitions:
+    if not one or not other:
+        return one or other
+    return {topic: one.get(topic, frozenset()) | other.get(topic, frozenset()) for topic in [*one, *other]}

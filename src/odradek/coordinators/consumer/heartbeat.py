@@ -1,0 +1,427 @@
+"""ConsumerGroupHeartbeat: the one request by which a member joins, stays, changes its mind and leaves.
+
+Versions 0 and 1 (1: the client makes up its member id, and may subscribe by regular expression). A heartbeat
+does four things, and stops at the first that has nothing to follow it:
+
+1. create or update the member; if its subscription changed, or a subscribed topic did, the group's epoch
+moves; 2. if the group's epoch is ahead of the assignment's, compute and store new promises; 3. take the
+member one step towards its promise; 4. answer with its epoch, and with its partitions where they changed or
+the client asked in full.
+
+A member with nothing to report in a group where nothing happens takes none of these steps: `_is_quiet`.
+
+Epoch -1 leaves; -2 leaves for a moment: a static member's partitions wait for it until its session ends. A
+member that is fenced rejoins with epoch 0, at once and under its own id.
+
+Not done: topics are not filtered by what the principal may describe, and group-level settings
+(`consumer.session.timeout.ms` of one group) are not looked at.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from uuid import UUID
+
+from odradek.coordinators.consumer.assignment import NO_PARTITIONS, Partitions, is_within
+from odradek.coordinators.consumer.assignors import ASSIGNORS
+from odradek.coordinators.consumer.draft import Draft
+from odradek.coordinators.consumer.group import ConsumerGroup
+from odradek.coordinators.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    Member,
+    MemberState,
+)
+from odradek.coordinators.consumer.topics import Subscription, TopicsNow, compiled, subscription_of
+from odradek.coordinators.group import Group, GroupSettings
+from odradek.coordinators.runtime import Answer, Decision, Record, RequestContext, Timers, Token
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import id_to_text
+from odradek.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitionsInRequest,
+    TopicPartitionsInResponse,
+)
+
+Owned = Sequence[TopicPartitionsInRequest] | None
+
+
+class ConsumerGroups:
+    """The consumer groups of one shard. `groups` is the shard's registry of groups of every type."""
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        topics: TopicsNow,
+        settings: GroupSettings,
+        timers: Timers,
+        rng: Random,
+    ) -> None:
+        self.groups = groups
+        self.topics = topics
+        self.settings = settings
+        self.timers = timers
+        self._rng = rng
+
+    # --- the request ---
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            member = group.members.get(request.member_id)
+            if member is not None and self._is_quiet(request, context, group, member):
+                self.keep_session(request.group_id, request.member_id, now_ms)
+                return Decision(answers=[(token, self._answer(member))])
+        try:
+            return self._handle(request, context, token, now_ms)
+        except KafkaError as error:
+            refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
+            return Decision(answers=[(token, refusal)])
+
+    def _is_quiet(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        context: RequestContext,
+        group: ConsumerGroup,
+        member: Member,
+    ) -> bool:
+        """Neither has the member anything to say nor the group anything to tell it."""
+        return (
+            request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
+            and member.state is MemberState.STABLE
+            and group.topics_version == self.topics.version
+            and request.topic_partitions is None
+            and request.subscribed_topic_names is None
+            and request.subscribed_topic_regex is None
+            and request.rebalance_timeout_ms == -1
+            and request.server_assignor is None
+            and request.rack_id is None
+            and request.instance_id == member.instance_id
+            and context.client_id == member.client_id
+            and context.client_host == member.client_host
+            and member.classic is None
+        )
+
+    def _handle(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        self._check(request)
+        if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return self._leave(request, token, now_ms)
+        group, records = self._group_for(request, now_ms)
+        if not request.member_id:
+            request = replace(request, member_id=self.new_member_id())
+        self.check_size(group, request.member_id)
+        draft = Draft(group, self.topics, now_ms)
+        member = self._find_member(draft, request)
+        updated = _updated(member, request, context)
+        self.update(draft, member, updated)
+        stepped = draft.reconcile(updated, request.topic_partitions)
+        self._schedule_timers(group.group_id, stepped, updated, now_ms)
+        is_full = _is_full(request) or stepped.assigned != member.assigned
+        return Decision([*records, *draft.records], [(token, self._answer(stepped, is_full))])
+
+    def _answer(self, member: Member, with_assignment: bool = False) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self.settings.group_consumer_heartbeat_interval_ms,
+            assignment=_assignment(member.assigned) if with_assignment else None,
+        )
+
+    # --- checks ---
+
+    def _check(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        epoch = request.member_epoch
+        _require(bool(request.group_id.strip()), "GroupId can't be empty.")
+        _require(_is_absent_or_filled(request.instance_id), "InstanceId can't be empty.")
+        _require(_is_absent_or_filled(request.rack_id), "RackId can't be empty.")
+        _require(epoch >= LEAVE_STATIC_EPOCH, "MemberEpoch is invalid.")
+        if epoch != JOIN_EPOCH:
+            _require(bool(request.member_id.strip()), "MemberId can't be empty.")
+        else:
+            _check_join(request)
+        if epoch == LEAVE_STATIC_EPOCH:
+            _require(request.instance_id is not None, "InstanceId can't be null.")
+        self._check_assignor(request.server_assignor)
+        if request.subscribed_topic_regex:
+            compiled(request.subscribed_topic_regex)
+
+    def _check_assignor(self, name: str | None) -> None:
+        supported = self.settings.group_consumer_assignors
+        if name is not None and (name not in supported or name not in ASSIGNORS):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {name} is not supported. Supported assignors: {', '.join(supported)}.",
+            )
+
+    def check_size(self, group: ConsumerGroup, member_id: str) -> None:
+        limit = self.settings.group_consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    # --- the group and the member that a request means ---
+
+    def _group_for(
+        self, request: ConsumerGroupHeartbeatRequest, now_ms: int
+    ) -> tuple[ConsumerGroup, list[Record]]:
+        """The group, and records that make it one of ours if it was not there or of another type."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, []
+        if request.member_epoch == JOIN_EPOCH:
+            if group is None:
+                return ConsumerGroup(request.group_id), []
+            if group.is_empty:
+                return ConsumerGroup(request.group_id), group.tombstones()
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+
+    def existing(self, group_id: str) -> ConsumerGroup:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        return group
+
+    def new_member_id(self) -> str:
+        return id_to_text(UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _find_member(self, draft: Draft, request: ConsumerGroupHeartbeatRequest) -> Member:
+        is_joining = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is not None:
+            return self._find_static_member(draft, request, is_joining)
+        member = draft.group.members.get(request.member_id)
+        if member is None and is_joining:
+            return Member(request.member_id)
+        member = member or draft.group.member(request.member_id)
+        _check_epoch(member, request)
+        return member
+
+    def _find_static_member(
+        self, draft: Draft, request: ConsumerGroupHeartbeatRequest, is_joining: bool
+    ) -> Member:
+        instance_id = request.instance_id
+        existing = draft.group.static_member(instance_id)
+        if not is_joining:
+            existing = check_instance(existing, request.member_id, instance_id)
+            _check_epoch(existing, request)
+            return existing
+        if existing is None:
+            return draft.group.members.get(request.member_id) or Member(request.member_id)
+        if existing.member_id == request.member_id:
+            return existing
+        if existing.epoch != LEAVE_STATIC_EPOCH and existing.classic is None:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {request.member_id} with instance id {instance_id} cannot join the group "
+                f"because the instance id is owned by member {existing.member_id}.",
+            )
+        return replace_static(draft, existing, request.member_id)
+
+    # --- what a member's news do to the group ---
+
+    def update(self, draft: Draft, member: Member, updated: Member) -> None:
+        """Steps 1 and 2: the member's new metadata, the group's epoch, the assignment."""
+        group = draft.group
+        if updated != member:
+            draft.put(updated)
+        must_bump = updated.subscription != member.subscription
+        if must_bump or group.topics_version != self.topics.version:
+            has_changed = draft.refresh_topics(must_bump)
+            if not has_changed:
+                # Need not be looked at again. What did change will be, once more, when it is in the log.
+                group.topics_version = self.topics.version
+        if draft.epoch > draft.assignment_epoch:
+            draft.assign(self.settings.group_consumer_assignors[0])
+
+    # --- leaving and being removed ---
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, token: Token, now_ms: int) -> Decision:
+        group = self.existing(request.group_id)
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = check_instance(
+                group.static_member(request.instance_id), request.member_id, request.instance_id
+            )
+        answer = (
+            token,
+            ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch),
+        )
+        if request.member_epoch == LEAVE_EPOCH:
+            return self.fence(group, [member], [answer], now_ms)
+        draft = Draft(group, self.topics, now_ms)
+        draft.set_current(
+            replace(
+                member,
+                epoch=LEAVE_STATIC_EPOCH,
+                previous_epoch=LEAVE_STATIC_EPOCH,
+                revoking=NO_PARTITIONS,
+            )
+        )
+        return Decision(draft.records, [answer])
+
+    def fence(
+        self, group: ConsumerGroup, members: Sequence[Member], answers: list[Answer], now_ms: int
+    ) -> Decision:
+        """Remove members; the next heartbeat of any other finds the epoch moved and shares out what they
+        held.
+        """
+        draft = Draft(group, self.topics, now_ms)
+        for member in members:
+            draft.remove(member.member_id)
+        draft.refresh_topics(must_bump=True)
+        if draft.is_empty():
+            draft.set_assignment_epoch()
+        return Decision(draft.records, answers)
+
+    # --- timers ---
+
+    def keep_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        timeout_ms = self.settings.group_consumer_session_timeout_ms
+        self.timers.postpone(("session", group_id, member_id), now_ms + timeout_ms)
+
+    def start_session_of(self, group_id: str, member: Member, now_ms: int) -> None:
+        """Members of the classic protocol bring their own session timeout."""
+        timeout_ms = self.settings.group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self._fence_at(("session", group_id, member.member_id), now_ms + timeout_ms, lambda _: True)
+
+    def _schedule_timers(self, group_id: str, member: Member, before: Member, now_ms: int) -> None:
+        self.start_session_of(group_id, member, now_ms)
+        if member is not before and member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.start_revocation(group_id, member, now_ms)
+
+    def start_revocation(self, group_id: str, member: Member, now_ms: int) -> None:
+        """It has this long to give up what it must. Never cancelled: a member that did has left the epoch."""
+        epoch = member.epoch
+        self._fence_at(
+            ("revocation", group_id, member.member_id),
+            now_ms + member.rebalance_timeout_ms,
+            lambda late: late.epoch == epoch and late.state is MemberState.UNREVOKED_PARTITIONS,
+        )
+
+    def _fence_at(
+        self, key: tuple[str, str, str], deadline_ms: int, is_due: Callable[[Member], bool]
+    ) -> None:
+        """At the deadline, if the member is still there and it is due, fence it; retry if that cannot be
+        stored.
+        """
+        _, group_id, member_id = key
+
+        def expire(now_ms: int) -> Decision | None:
+            group = self.groups.get(group_id)
+            if not isinstance(group, ConsumerGroup) or member_id not in group.members:
+                return None
+            member = group.members[member_id]
+            if not is_due(member):
+                return None
+            decision = self.fence(group, [member], [], now_ms)
+            decision.undo = lambda: self._fence_at(key, now_ms + RETRY_MS, is_due)
+            return decision
+
+        self.timers.schedule(key, deadline_ms, expire)
+
+    def forget_timers(self, group_id: str, member_id: str) -> None:
+        for kind in ("session", "revocation"):
+            self.timers.cancel((kind, group_id, member_id))
+
+
+RETRY_MS = 500
+
+
+def _is_absent_or_filled(text: str | None) -> bool:
+    return text is None or bool(text.strip())
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, otherwise)
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
+    _require(request.topic_partitions == [], "TopicPartitions must be empty when (re-)joining.")
+    _require(
+        bool(request.subscribed_topic_names or request.subscribed_topic_regex),
+        "Either SubscribedTopicNames or SubscribedTopicRegex must be non-empty when (re-)joining.",
+    )
+
+
+def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
+    """The member's epoch; or the one before, if it may not have heard of the new one; or 0, to start over."""
+    received = request.member_epoch
+    if received in (member.epoch, JOIN_EPOCH):
+        return
+    owned = request.topic_partitions
+    if received != member.previous_epoch or owned is None or not is_within(owned, member.assigned):
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has epoch {received}, not the one known by the group coordinator "
+            f"({member.epoch}). The member must abandon all its partitions and rejoin.",
+        )
+
+
+def check_instance(member: Member | None, member_id: str, instance_id: str | None) -> Member:
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by {member.member_id}.",
+        )
+    return member
+
+
+def replace_static(draft: Draft, existing: Member, member_id: str) -> Member:
+    """The same member under a new id, from its beginning but with its partitions."""
+    new = replace(existing, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+    draft.replace(existing, new)
+    return new
+
+
+def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Member:
+    """The member with what the request says; what it leaves out stays."""
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
+        rack_id=request.rack_id if request.rack_id is not None else member.rack_id,
+        rebalance_timeout_ms=timeout_ms if timeout_ms != -1 else member.rebalance_timeout_ms,
+        server_assignor=request.server_assignor or member.server_assignor,
+        subscription=_updated_subscription(member.subscription, request),
+        client_id=context.client_id,
+        client_host=context.client_host,
+        classic=None,
+    )
+
+
+def _updated_subscription(old: Subscription, request: ConsumerGroupHeartbeatRequest) -> Subscription:
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    if names is None and regex is None:
+        return old
+    return subscription_of(old.names if names is None else names, old.regex if regex is None else regex)
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Clients say everything when they join, and when they are not sure what they and we last agreed on."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != -1
+        and (names is not None or regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _assignment(partitions: Partitions) -> Assignment:
+    return Assignment(
+        [TopicPartitionsInResponse(topic, sorted(numbers)) for topic, numbers in partitions.items()]
+    )
