@@ -1,0 +1,44 @@
+"""Apache Kafka and a broker of ours, side by side. Run by `make test-kafka`, never by `make test`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support import RunningBroker, running_broker
+from tools.peer.kafka import KafkaPeer, PeerUnavailable, fetch_jars
+
+HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "peer: compares with Apache Kafka; needs Java and Maven")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    is_asked_for = "peer" in (config.option.markexpr or "")
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.peer)
+            if not is_asked_for:
+                item.add_marker(pytest.mark.skip(reason="run by 'make test-kafka'"))
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    try:
+        return fetch_jars()
+    except PeerUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def kafka(jars: Path) -> Iterator[KafkaPeer]:
+    with KafkaPeer() as peer:
+        yield peer
+
+
+@pytest.fixture(scope="session")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("ours")) as broker:
+        yield broker
