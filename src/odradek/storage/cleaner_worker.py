@@ -1,0 +1,123 @@
+"""The process that compacts, fed by the broker's `cleaner.py` through pipes, one JSON object a line.
+
+In:  a job, as `job_to_json` makes it.
+Out: `{"group": …}` for each new segment that is on disk; then `{"done": …}` with the round's figures, or
+     `{"failed": reason, "corrupt": whether trying again is useless}`.
+
+A thread in the broker would not do: it would take the interpreter's lock from the event loop. This process is
+nicer than the broker's, keeps to a rate of bytes a second, and never renames or removes a file of the log: it
+only makes `.cleaned` files. It ends when its input does, and when it finds that its parent is gone, since the
+next broker on this directory would start a worker of its own.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from odradek.storage.compaction import (
+    CompactionJob,
+    CompactionStats,
+    CorruptSegment,
+    LastRecord,
+    SourceSegment,
+    compact,
+)
+from odradek.storage.config import LogConfig
+from odradek.storage.files import DiskFiles
+
+NICENESS = 10
+LONGEST_DEBT_SECONDS = 0.05
+
+Message = dict[str, Any]
+
+
+def job_to_json(job: CompactionJob, bytes_per_second: float) -> Message:
+    return {
+        "directory": job.directory,
+        "segments": job.segments,
+        "first_dirty_offset": job.first_dirty_offset,
+        "first_uncleanable_offset": job.first_uncleanable_offset,
+        "now_ms": job.now_ms,
+        "config": asdict(job.config),
+        "active_producers": [[producer_id, *last] for producer_id, last in job.active_producers.items()],
+        "map_bytes": job.map_bytes,
+        "bytes_per_second": bytes_per_second,
+    }
+
+
+def job_from_json(message: Message) -> CompactionJob:
+    return CompactionJob(
+        directory=message["directory"],
+        segments=[SourceSegment(*segment) for segment in message["segments"]],
+        first_dirty_offset=message["first_dirty_offset"],
+        first_uncleanable_offset=message["first_uncleanable_offset"],
+        now_ms=message["now_ms"],
+        config=LogConfig(**message["config"]),
+        active_producers={
+            producer_id: LastRecord(offset, epoch)
+            for producer_id, offset, epoch in message["active_producers"]
+        },
+        map_bytes=message["map_bytes"],
+    )
+
+
+class RateLimit:
+    """Sleeps so that no more than so many bytes a second pass. A thrifty start does not earn a later rush."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._paid_until = clock()
+
+    def __call__(self, byte_count: int) -> None:
+        now = self._clock()
+        self._paid_until = max(self._paid_until, now) + byte_count / self._bytes_per_second
+        if self._paid_until - now > LONGEST_DEBT_SECONDS:
+            self._sleep(self._paid_until - now)
+
+
+def run(files: DiskFiles, message: Message, send: Callable[[Message], None], parent: int) -> None:
+    limit = RateLimit(message["bytes_per_second"])
+
+    def throttle(byte_count: int) -> None:
+        if os.getppid() != parent:
+            sys.exit("the broker is gone")
+        limit(byte_count)
+
+    stats = CompactionStats()
+    try:
+        for group in compact(files, job_from_json(message), stats, throttle):
+            send({"group": group})
+    except CorruptSegment as error:
+        send({"failed": str(error), "corrupt": True})
+    except OSError as error:
+        send({"failed": str(error), "corrupt": False})
+    else:
+        send({"done": asdict(stats)})
+
+
+def send_line(message: Message) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    parent = os.getppid()
+    files = DiskFiles()
+    for line in sys.stdin:
+        run(files, json.loads(line), send_line, parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""The choice of the log to compact, and compaction by a real worker process in a real log."""
+
+import asyncio
+import os
+import random
+import signal
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.model import TopicPartition
+from odradek.records.record import Record, build_batch, decode_batch, header_of
+from odradek.storage.checkpoints import CLEANER_OFFSETS
+from odradek.storage.cleaner import (
+    Cleaner,
+    CleaningFailed,
+    CleaningTarget,
+    CleanOffsets,
+    LogChanged,
+    LogFacts,
+    SegmentFacts,
+    choose,
+    examine,
+    facts_of,
+)
+from odradek.storage.cleaner_worker import RateLimit, job_from_json, job_to_json
+from odradek.storage.compaction import CompactionJob, LastRecord, SourceSegment
+from odradek.storage.config import LogConfig
+from odradek.storage.files import DiskFiles
+from odradek.storage.log import Log
+from odradek.storage.store import LogStore
+
+NOW_MS = 1_700_000_000_000
+PARTITION = TopicPartition("compacted", 0)
+CONFIG = LogConfig(compact=True, delete=False, segment_bytes=4096, delete_retention_ms=1000)
+
+
+def facts(
+    *sizes: int,
+    config: LogConfig = CONFIG,
+    clean_offset: int | None = None,
+    last_stable_offset: int | None = None,
+    timestamps: list[int] | None = None,
+    log_start_offset: int = 0,
+    name: str = "topic",
+) -> LogFacts:
+    """Segments of 100 offsets each, and an active one."""
+    active = 100 * len(sizes)
+    return LogFacts(
+        TopicPartition(name, 0),
+        config,
+        [
+            SegmentFacts(
+                100 * index,
+                size,
+                timestamps[index] if timestamps else -1,
+                timestamps[index] if timestamps else -1,
+            )
+            for index, size in enumerate(sizes)
+        ],
+        active,
+        log_start_offset,
+        active + 50,
+        active + 50 if last_stable_offset is None else last_stable_offset,
+        clean_offset,
+    )
+
+
+def test_without_a_checkpoint_all_is_dirty() -> None:
+    target = examine(facts(10, 20, 30), NOW_MS)
+    assert (target.first_dirty_offset, target.first_uncleanable_offset) == (0, 300)
+    assert (target.dirty_bytes, target.dirty_ratio) == (60, 1.0)
+
+
+def test_the_ratio_is_of_dirty_to_all_bytes_but_the_active_segments() -> None:
+    target = examine(facts(10, 20, 30, clean_offset=200), NOW_MS)
+    assert (target.first_dirty_offset, target.dirty_bytes, target.dirty_ratio) == (200, 30, 0.5)
+
+
+@pytest.mark.parametrize("clean_offset", [10, 351])
+def test_a_checkpoint_outside_of_the_log_is_not_believed(clean_offset: int) -> None:
+    target = examine(facts(10, 20, 30, clean_offset=clean_offset, log_start_offset=50), NOW_MS)
+    assert target.first_dirty_offset == 50
+
+
+def test_what_is_not_stable_is_not_cleaned() -> None:
+    target = examine(facts(10, 20, 30, last_stable_offset=199), NOW_MS)
+    assert (target.first_uncleanable_offset, target.dirty_bytes) == (100, 10)
+
+
+def test_what_is_younger_than_the_minimal_lag_is_not_cleaned() -> None:
+    config = LogConfig(compact=True, min_compaction_lag_ms=1000)
+    timestamps = [NOW_MS - 5000, NOW_MS - 999, NOW_MS - 3000]
+    target = examine(facts(10, 20, 30, config=config, timestamps=timestamps), NOW_MS)
+    assert (target.first_uncleanable_offset, target.dirty_bytes) == (100, 10)
+
+
+def test_what_waited_longer_than_the_maximal_lag_is_cleaned_whatever_its_ratio() -> None:
+    config = LogConfig(compact=True, max_compaction_lag_ms=1000)
+    timestamps = [NOW_MS - 5000, NOW_MS - 1000]
+    assert choose([facts(90, 10, config=config, clean_offset=100, timestamps=timestamps)], NOW_MS) is None
+    target = choose([facts(90, 10, config=config, clean_offset=100, timestamps=timestamps)], NOW_MS + 1)
+    assert target is not None and target.overdue
+
+
+def test_the_filthiest_log_is_chosen() -> None:
+    logs = [
+        facts(50, 50, clean_offset=100, name="not above the minimal ratio"),
+        facts(40, 60, clean_offset=100, name="dirty"),
+        facts(10, 90, clean_offset=100, name="filthy"),
+        facts(100, config=LogConfig(compact=False), name="not compacted"),
+        facts(name="empty"),
+    ]
+    target = choose(logs, NOW_MS)
+    assert target is not None and target.partition.topic == "filthy"
+    assert choose(logs[:1] + logs[3:], NOW_MS) is None
+
+
+def test_a_job_survives_its_way_to_the_worker() -> None:
+    job = CompactionJob(
+        "/somewhere",
+        [SourceSegment(0, 10), SourceSegment(5, 20)],
+        3,
+        9,
+        NOW_MS,
+        CONFIG,
+        {1: LastRecord(4, 0), 2: LastRecord(None, 7)},
+        1000,
+    )
+    assert job_from_json(job_to_json(job, 1.0)) == job
+
+
+def test_the_rate_limit_sleeps_off_what_was_spent() -> None:
+    now, slept = 0.0, 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now, slept
+        now += seconds
+        slept += seconds
+
+    limit = RateLimit(1000, clock=lambda: now, sleep=sleep)
+    for _ in range(100):
+        limit(100)
+    assert slept == pytest.approx(10.0)
+    now += 100
+    limit(1000)
+    assert slept == pytest.approx(11.0)
+
+
+def test_clean_offsets_survive_and_follow_truncation(tmp_path: Path) -> None:
+    offsets = CleanOffsets(DiskFiles(), str(tmp_path))
+    offsets.note(PARTITION, 50)
+    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 50}
+    offsets.truncate(PARTITION, 60)
+    assert offsets.offsets == {PARTITION: 50}
+    offsets.truncate(PARTITION, 40)
+    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 40}
+    offsets.forget(PARTITION)
+    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
+    (tmp_path / CLEANER_OFFSETS).write_text("nonsense")
+    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
+
+
+# With a worker
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LogStore]:
+    store = LogStore.open(DiskFiles(), str(tmp_path), NOW_MS, lambda topic: CONFIG, random.Random(1))
+    yield store
+    store.release()
+
+
+@pytest.fixture
+def log(store: LogStore) -> Log:
+    log = store.create(PARTITION, uuid.UUID(int=7), CONFIG, NOW_MS)
+    fill(log)
+    return log
+
+
+def fill(log: Log, count: int = 300) -> None:
+    for index in range(count):
+        record = Record(0, NOW_MS + index, b"key-%d" % (index % 20), b"value-%d" % index * 10)
+        batch = build_batch([record])
+        log.append_as_leader(batch, header_of(batch), 0, NOW_MS)
+
+
+def read_all(log: Log) -> list[Record]:
+    """As consumers do: ask for the offset after the last one got."""
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while (piece := log.read(offset, 1 << 20, log.end_offset)) is not None:
+        data = memoryview(piece.file.read_at(piece.position, piece.length))
+        while data:
+            header = header_of(data)
+            records += decode_batch(data, header)
+            offset, data = header.next_offset, data[header.size :]
+    return records
+
+
+def target_of(log: Log) -> CleaningTarget:
+    target = choose([facts_of(log, log.end_offset, None)], NOW_MS)
+    assert target is not None
+    return target
+
+
+def run(work: Callable[[Cleaner], Coroutine[None, None, None]]) -> None:
+    async def with_cleaner() -> None:
+        cleaner = Cleaner(DiskFiles())
+        try:
+            await work(cleaner)
+        finally:
+            await cleaner.stop()
+
+    asyncio.run(with_cleaner())
+
+
+def cleaned_files(log: Log) -> list[str]:
+    return [name for name in os.listdir(log.directory) if ".cleaned" in name or ".swap" in name]
+
+
+def check_compacted(log: Log, before: list[Record], clean_until: int) -> None:
+    latest = {record.key: record.offset for record in before if record.offset < clean_until}
+    expected = [
+        record for record in before if record.offset >= clean_until or latest[record.key] == record.offset
+    ]
+    assert read_all(log) == expected
+    assert cleaned_files(log) == []
+
+
+def test_the_worker_compacts_a_log_that_is_written_to(log: Log) -> None:
+    before = read_all(log)
+
+    async def work(cleaner: Cleaner) -> None:
+        target = target_of(log)
+        stats = await cleaner.clean(log, target, NOW_MS)
+        assert stats.end_offset == target.first_uncleanable_offset == log.active.base_offset
+        check_compacted(log, before, stats.end_offset)
+        fill(log)
+        again = await cleaner.clean(log, target_of(log), NOW_MS)
+        check_compacted(log, sorted({*before, *read_all(log)}), again.end_offset)
+
+    run(work)
+    assert [record.offset for record in read_all(log)][-1] == 599
+
+
+def test_the_compacted_log_opens_again(store: LogStore, log: Log, tmp_path: Path) -> None:
+    async def work(cleaner: Cleaner) -> None:
+        await cleaner.clean(log, target_of(log), NOW_MS)
+
+    run(work)
+    records = read_all(log)
+    log.sync()
+    store.release()
+    again = LogStore.open(DiskFiles(), str(tmp_path), NOW_MS, lambda topic: CONFIG, random.Random(1))
+    try:
+        assert read_all(again.logs[PARTITION]) == records
+        assert again.logs[PARTITION].end_offset == 300
+    finally:
+        again.release()
+        store._lock = DiskFiles().lock(f"{tmp_path}/.lock")
+
+
+def test_a_worker_that_dies_costs_only_its_round(log: Log) -> None:
+    before = read_all(log)
+
+    async def work(cleaner: Cleaner) -> None:
+        cleaner.bytes_per_second = 2000  # so that the round lasts until the process is killed
+        task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
+        while cleaner._process is None:
+            await asyncio.sleep(0)
+        os.kill(cleaner._process.pid, signal.SIGKILL)
+        with pytest.raises(CleaningFailed):
+            await task
+        assert read_all(log) == before
+        assert cleaned_files(log) == []
+        assert cleaner.uncleanable == {}
+        cleaner.bytes_per_second = 1e9
+        stats = await cleaner.clean(log, target_of(log), NOW_MS)
+        check_compacted(log, before, stats.end_offset)
+
+    run(work)
+
+
+def test_an_idle_worker_that_died_is_replaced(log: Log) -> None:
+    async def work(cleaner: Cleaner) -> None:
+        await cleaner.clean(log, target_of(log), NOW_MS)
+        process = cleaner._process
+        assert process is not None
+        process.kill()
+        await process.wait()
+        fill(log)
+        await cleaner.clean(log, target_of(log), NOW_MS)
+
+    run(work)
+
+
+def test_aborting_fails_the_round_of_that_partition_alone(log: Log) -> None:
+    async def work(cleaner: Cleaner) -> None:
+        cleaner.bytes_per_second = 2000
+        task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
+        while cleaner._process is None:
+            await asyncio.sleep(0)
+        cleaner.abort(TopicPartition("another", 0))
+        assert cleaner._process.returncode is None
+        cleaner.abort(PARTITION)
+        with pytest.raises(CleaningFailed):
+            await task
+
+    run(work)
+
+
+def test_a_cancelled_round_leaves_nothing(log: Log) -> None:
+    before = read_all(log)
+
+    async def work(cleaner: Cleaner) -> None:
+        cleaner.bytes_per_second = 2000
+        task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
+        while cleaner._process is None:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(work)
+    assert read_all(log) == before
+    assert cleaned_files(log) == []
+
+
+def test_a_log_that_was_cut_meanwhile_keeps_what_it_has(log: Log) -> None:
+    async def work(cleaner: Cleaner) -> None:
+        task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
+        while cleaner._process is None:
+            await asyncio.sleep(0)
+        log.truncate_to(5)  # one segment is left, and it is active now
+        with pytest.raises(LogChanged):
+            await task
+        assert cleaner.uncleanable == {}
+
+    run(work)
+    assert [record.offset for record in read_all(log)] == list(range(5))
+    assert cleaned_files(log) == []
+
+
+def test_a_damaged_log_is_given_up_with_the_reason(log: Log) -> None:
+    path = log.segments[0].log.path
+    data = bytearray(Path(path).read_bytes())
+    data[200] ^= 1
+    Path(path).write_bytes(data)
+
+    async def work(cleaner: Cleaner) -> None:
+        with pytest.raises(CleaningFailed):
+            await cleaner.clean(log, target_of(log), NOW_MS)
+        assert list(cleaner.uncleanable) == [PARTITION]
+        assert "CRC" in cleaner.uncleanable[PARTITION]
+        cleaner.forget(PARTITION)
+        assert cleaner.uncleanable == {}
+
+    run(work)
+    assert Path(path).read_bytes() == data
