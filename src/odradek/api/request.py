@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from odradek.storage.slice import Slice
+from odradek.storage.log import Slice
 from odradek.wire.codec import Message
 from odradek.wire.frame import RequestHeader, encode_response
 

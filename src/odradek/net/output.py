@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from odradek.api.request import Part
-from odradek.storage.slice import Slice
+from odradek.storage.log import Slice
 
 COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read and send with their neighbours
 MAX_GATHERED = 64

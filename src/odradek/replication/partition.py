@@ -62,8 +62,11 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Below it no transaction is open: the end of what `read_committed` may see."""
-        unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The newest epoch of our log that is not newer than this one, and the offset where it ended."""
+        return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.end_offset)
 
     # --- waiting ---
 

@@ -1,0 +1,36 @@
+"""ApiVersions (18): what this broker speaks, derived from the registry.
+
+- The client's name and version are checked from version 3 on, as Kafka checks them (INVALID_REQUEST).
+- A version that we do not know is answered in version 0 (see `dispatch`).
+- Features: what the metadata log has finalized; none is offered for upgrade.
+"""
+
+import re
+
+from odradek.api import registry
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import ErrorCode
+from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+LEGAL_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?")
+
+
+def handle(services: Services, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
+    if request.version >= 3 and not (
+        LEGAL_SOFTWARE_NAME.fullmatch(message.client_software_name)
+        and LEGAL_SOFTWARE_NAME.fullmatch(message.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=_served())
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served())
+
+
+def _served() -> list[ApiVersion]:
+    return [
+        ApiVersion(key, api.advertised_min_version, api.max_version)
+        for key, api in sorted(registry.APIS.items())
+    ]

@@ -1,0 +1,14 @@
+"""CreatePartitions (37): more partitions for topics that exist; never fewer."""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.controller.topics import create_partitions
+from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+
+
+async def handle(
+    services: Services, request: Request, message: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    return await services.decide(
+        lambda image: create_partitions(image, message, services.config, services.rng)
+    )

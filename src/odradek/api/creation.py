@@ -1,0 +1,34 @@
+"""Topics that come into being because somebody asked for them: auto-creation and internal topics."""
+
+from collections.abc import Mapping
+
+from odradek.api.services import Services
+from odradek.controller.topics import create_topics
+from odradek.errors import ErrorCode
+from odradek.model import INTERNAL_TOPICS
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+USE_DEFAULT = -1
+
+
+async def create_missing_topics(services: Services, names: list[str]) -> dict[str, ErrorCode]:
+    """Create what clients asked for; answers why a topic could not be created."""
+    wanted = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in names if name not in INTERNAL_TOPICS]
+    return await _create(services, wanted)
+
+
+async def create_internal_topic(
+    services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+) -> None:
+    """Fewer brokers than the replication factor asks for is no reason to have no topic."""
+    available = len(list(services.image.active_brokers()))
+    settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
+    factor = min(replication_factor, available)
+    await _create(services, [CreatableTopic(name, partitions, factor, configs=settings)])
+
+
+async def _create(services: Services, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
+    message = CreateTopicsRequest(topics=topics)
+    answer = await services.decide(lambda image: create_topics(image, message, services.config, services.rng))
+    refused = {topic.name: ErrorCode(topic.error_code) for topic in answer.topics if topic.error_code}
+    return {name: code for name, code in refused.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}

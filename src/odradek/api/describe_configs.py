@@ -1,0 +1,72 @@
+"""DescribeConfigs (32): every setting of a topic or broker with its value, source and synonyms.
+
+Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
+"""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.config.describe import ConfigEntry, describe_broker, describe_broker_defaults, describe_topic
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import ResourceType
+from odradek.model import check_topic_name
+from odradek.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(services: Services, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_describe(services, message, wanted) for wanted in message.resources]
+    )
+
+
+def _describe(
+    services: Services, message: DescribeConfigsRequest, wanted: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    answer = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+    try:
+        entries = _entries(services, wanted)
+    except KafkaError as error:
+        answer.error_code, answer.error_message = error.code, error.message
+        return answer
+    answer.error_message = None
+    answer.configs = [
+        _result(entry, message.include_synonyms, message.include_documentation) for entry in entries
+    ]
+    return answer
+
+
+def _entries(services: Services, wanted: DescribeConfigsResource) -> list[ConfigEntry]:
+    keys, name = wanted.configuration_keys, wanted.resource_name
+    if wanted.resource_type == ResourceType.TOPIC:
+        check_topic_name(name)
+        if name not in services.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return describe_topic(services.image.topic_overrides(name), services.config, keys)
+    if wanted.resource_type == ResourceType.BROKER:
+        if not name:
+            return describe_broker_defaults(services.config, keys)
+        if name != str(services.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}, not {name}: ask that one"
+            )
+        return describe_broker(services.config, keys)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {wanted.resource_type} is not described here")
+
+
+def _result(entry: ConfigEntry, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in entry.synonyms] if synonyms else [],
+        config_type=entry.type,
+        documentation=entry.documentation if documentation else None,
+    )

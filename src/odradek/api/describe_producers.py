@@ -1,0 +1,49 @@
+"""DescribeProducers (61): the producers that a partition remembers, with their last sequence."""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import KafkaError
+from odradek.records.batch import NO_SEQUENCE
+from odradek.storage.producers import Producer
+from odradek.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(
+    services: Services, request: Request, message: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                topic.name, [_describe(services, topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+    try:
+        producers = services.replicas.get(topic, index).log.producers
+    except KafkaError as error:
+        return PartitionResponse(index, error.code, error.message or None)
+    return PartitionResponse(
+        index,
+        active_producers=[_state(producer_id, producer) for producer_id, producer in producers.by_id.items()],
+    )
+
+
+def _state(producer_id: int, producer: Producer) -> ProducerState:
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.transaction_first_offset,
+    )

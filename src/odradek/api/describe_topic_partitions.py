@@ -1,0 +1,87 @@
+"""DescribeTopicPartitions (75): topics page by page, for clients of very large clusters.
+
+Topics are answered in the order of their names; where the page ends, `next_cursor` names the next partition.
+
+Left out: authorized operations.
+"""
+
+from collections.abc import Iterator
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import NO_LEADER, Partition, Topic
+from odradek.model import INTERNAL_TOPICS, check_topic_name
+from odradek.wire.messages.describe_topic_partitions import (
+    CursorInResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+Answer = DescribeTopicPartitionsResponse
+
+
+def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Answer:
+    cursor = message.cursor
+    first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
+    if first_partition < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+    topics = services.image.topics
+    names = {topic.name for topic in message.topics} if message.topics else set(topics)
+    most = services.config["max.request.partition.size.limit"]
+    room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
+    answer = Answer()
+    for name in sorted(name for name in names if name >= first_topic):
+        topic = topics.get(name)
+        if topic is None:
+            answer.topics.append(_unknown(name))
+            continue
+        if room <= 0:
+            answer.next_cursor = CursorInResponse(name, 0)
+            break
+        start = first_partition if name == first_topic else 0
+        described = _describe(topic, start, room)
+        room -= len(described.partitions)
+        answer.topics.append(described)
+        if start + len(described.partitions) < len(topic.partitions):
+            answer.next_cursor = CursorInResponse(name, start + len(described.partitions))
+            break
+    return answer
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _describe(topic: Topic, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=list(_partitions(topic, start, room)),
+    )
+
+
+def _partitions(topic: Topic, start: int, room: int) -> Iterator[DescribeTopicPartitionsResponsePartition]:
+    for index in range(start, min(start + room, len(topic.partitions))):
+        yield _describe_partition(index, topic.partitions[index])
+
+
+def _describe_partition(index: int, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas),
+        last_known_elr=list(partition.last_known_elr),
+    )

@@ -1,0 +1,198 @@
+"""Fetch (1): record batches from an offset on, as they lie on disk.
+
+- A fetch whose offset lies inside a batch gets the whole batch; the first batch of an answer is whole even if it
+  is larger than every limit; later ones may be cut at the limit, and clients drop the cut end.
+- Sessions (KIP-227), topic ids, leader epoch fencing, divergence by last fetched epoch.
+- Long polling: with fewer than `min_bytes` to send, the answer waits for data or for `max_wait_ms`. An error of
+  any partition is answered at once.
+- Consumers see what is committed, `read_committed` ones what lies below every open transaction.
+
+Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), preferred read replicas.
+"""
+
+from typing import NamedTuple
+
+from odradek.api.fetch_sessions import Session, Wanted
+from odradek.api.request import Part, Request
+from odradek.api.services import Services, Timer
+from odradek.errors import ErrorCode, KafkaError
+from odradek.replication.partition import Partition
+from odradek.wire.fetch_response import Divergence, PartitionAnswer, TopicAnswer, encode_fetch_response
+from odradek.wire.messages.fetch import FetchRequest
+
+READ_COMMITTED = 1
+TOPIC_IDS_SINCE = 13
+
+
+def handle(services: Services, request: Request, message: FetchRequest) -> None:
+    try:
+        session = services.fetch_sessions.open(message, request.version >= TOPIC_IDS_SINCE)
+    except KafkaError as error:
+        send(request, error.code, message.session_id, [])
+        return
+    fetch = Fetching(services, request, message, session)
+    outcome = fetch.read()
+    if outcome.size >= message.min_bytes or outcome.has_error or message.max_wait_ms <= 0 or fetch.is_empty:
+        fetch.answer(outcome)
+    else:
+        fetch.park()
+
+
+class Outcome(NamedTuple):
+    answers: list[tuple[Wanted, PartitionAnswer]]
+    size: int
+    has_error: bool
+
+
+class Fetching:
+    """One Fetch request, from its first look at the logs to its answer."""
+
+    def __init__(self, services: Services, request: Request, message: FetchRequest, session: Session) -> None:
+        self._services = services
+        self._request = request
+        self._session = session
+        self._wanted = list(session.partitions.values())
+        self._limit = min(message.max_bytes, services.max_fetch_bytes)
+        self._min_bytes = message.min_bytes
+        self._max_wait_ms = message.max_wait_ms
+        self._committed_only = message.isolation_level == READ_COMMITTED
+        self._is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
+        self._timer: Timer | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._wanted
+
+    # --- reading ---
+
+    def read(self) -> Outcome:
+        answers: list[tuple[Wanted, PartitionAnswer]] = []
+        size, has_error = 0, False
+        for wanted in self._wanted:
+            answer = self._read_partition(wanted, self._limit - size, minimum_one=size == 0)
+            size += answer.length
+            has_error = has_error or bool(answer.error_code) or answer.divergence is not None
+            answers.append((wanted, answer))
+        return Outcome(answers, size, has_error)
+
+    def _read_partition(self, wanted: Wanted, room: int, minimum_one: bool) -> PartitionAnswer:
+        asked = wanted.asked
+        try:
+            partition = self._find(wanted)
+            partition.check_leader_epoch(asked.current_leader_epoch)
+            divergence = self._divergence(partition, asked.last_fetched_epoch, asked.fetch_offset)
+            if divergence is not None:
+                return self._describe(partition, asked.partition)._replace(divergence=divergence)
+            return self._read_log(partition, wanted, min(asked.partition_max_bytes, room), minimum_one)
+        except KafkaError as error:
+            return PartitionAnswer(asked.partition, error.code)
+
+    def _find(self, wanted: Wanted) -> Partition:
+        topic: str | None = wanted.topic
+        if self._session.uses_topic_ids:
+            topic = self._services.topic_name(wanted.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        assert topic is not None
+        partition = self._services.replicas.get(topic, wanted.asked.partition)
+        if self._is_replica:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.closed_with:
+            raise KafkaError(partition.closed_with)
+        return partition
+
+    @staticmethod
+    def _divergence(partition: Partition, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return Divergence(epoch, end_offset)
+        return None
+
+    def _describe(self, partition: Partition, index: int) -> PartitionAnswer:
+        return PartitionAnswer(
+            index, 0, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
+        )
+
+    def _read_log(
+        self, partition: Partition, wanted: Wanted, max_bytes: int, minimum_one: bool
+    ) -> PartitionAnswer:
+        offset, log = wanted.asked.fetch_offset, partition.log
+        end = partition.last_stable_offset if self._committed_only else partition.high_watermark
+        piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
+        aborted = None
+        if self._committed_only:
+            aborted = [
+                (transaction.producer_id, transaction.first_offset)
+                for transaction in (log.aborted_transactions(offset, end) if piece else ())
+            ]
+        return PartitionAnswer(
+            wanted.asked.partition,
+            0,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            log.log_start_offset,
+            aborted,
+            piece,
+            piece.length if piece else 0,
+        )
+
+    # --- waiting ---
+
+    def park(self) -> None:
+        self._timer = self._services.call_later(self._max_wait_ms / 1000, self._finish)
+        self._watch()
+
+    def _watch(self) -> None:
+        for wanted in self._wanted:
+            self._find(wanted).when_data_arrives(self._data_arrived)
+
+    def _data_arrived(self, error: ErrorCode) -> None:
+        outcome = self.read()
+        if error or outcome.has_error or outcome.size >= self._min_bytes:
+            self._end_waiting()
+            self.answer(outcome)
+        else:
+            self._watch()
+
+    def _finish(self) -> None:
+        self._end_waiting()
+        self.answer(self.read())
+
+    def _end_waiting(self) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        for wanted in self._wanted:
+            try:
+                self._find(wanted).forget_data_waiter(self._data_arrived)
+            except KafkaError:
+                continue  # the topic is gone, and its waiters with it
+
+    # --- answering ---
+
+    def answer(self, outcome: Outcome) -> None:
+        session = self._session
+        topics: dict[object, TopicAnswer] = {}
+        for wanted, answer in outcome.answers:
+            if session.is_incremental and not wanted.has_news(answer):
+                continue
+            if session.id:
+                wanted.told(answer)
+                if answer.length:
+                    session.move_to_end(wanted)
+            key = (wanted.topic_id, wanted.topic)
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
+            topic.partitions.append(answer)
+        send(self._request, ErrorCode.NONE, session.id, list(topics.values()))
+
+
+def send(request: Request, error: ErrorCode, session_id: int, topics: list[TopicAnswer]) -> None:
+    parts: list[Part] = encode_fetch_response(  # type: ignore[assignment]
+        request.version, request.correlation_id, error, session_id, topics
+    )
+    request.answer_parts(parts)

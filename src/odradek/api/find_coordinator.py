@@ -1,0 +1,57 @@
+"""FindCoordinator (10): which broker looks after a group, a transactional id or a share partition.
+
+The internal topic behind it is made at the first question. Many keys in one request from version 4 on.
+
+Left out: transactions and share groups. This broker answers for them all the same, and the request that follows
+is the one refused: clients retry FindCoordinator for as long as they are let.
+"""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import ErrorCode
+from odradek.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP = 0
+TRANSACTION = 1
+SHARE = 2
+KEYS_SINCE = 4
+
+
+async def handle(
+    services: Services, request: Request, message: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    keys = message.coordinator_keys if request.version >= KEYS_SINCE else [message.key]
+    found = [await _find(services, request, message.key_type, key) for key in keys]
+    if request.version >= KEYS_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+async def _find(services: Services, request: Request, key_type: int, key: str) -> Coordinator:
+    answer = Coordinator(key=key, node_id=-1, host="", port=-1)
+    if key_type not in (GROUP, TRANSACTION):
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        answer.error_message = f"coordinator type {key_type} is not served"
+        return answer
+    node_id = services.node_id
+    if key_type == GROUP:
+        node_id = await services.groups.find(key)
+    broker = services.image.brokers.get(node_id)
+    endpoint = broker.endpoint(request.listener) if broker else None
+    if endpoint is None:
+        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answer.error_message = "the coordinator is not available"
+        return answer
+    answer.node_id, answer.host, answer.port = node_id, endpoint.host, endpoint.port
+    return answer

@@ -1,0 +1,41 @@
+"""ListConfigResources (74): the names of what can be configured. Version 0 lists client metrics, of which we have none."""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import ErrorCode
+from odradek.metadata.image import ResourceType
+from odradek.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+LISTED = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.GROUP,
+)
+
+
+def handle(
+    services: Services, request: Request, message: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    if request.version == 0:
+        return ListConfigResourcesResponse()
+    wanted = message.resource_types or LISTED
+    if not set(wanted) <= set(LISTED):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found: list[ConfigResource] = []
+    for resource_type in sorted(set(wanted)):
+        found += [ConfigResource(name, resource_type) for name in _names(services, resource_type)]
+    return ListConfigResourcesResponse(config_resources=found)
+
+
+def _names(services: Services, resource_type: int) -> list[str]:
+    if resource_type == ResourceType.TOPIC:
+        return sorted(services.image.topics)
+    if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return [str(broker_id) for broker_id in sorted(services.image.brokers)]
+    return []

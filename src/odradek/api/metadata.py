@@ -1,0 +1,143 @@
+"""Metadata (3): brokers, topics and their leaders; the way from any one broker to all of them.
+
+- Topics by name or (version 12 on) by id; null means all, an empty list none (in version 0: all).
+- A topic that does not exist is created where the request and `auto.create.topics.enable` allow it, with
+  `num.partitions` and `default.replication.factor`; the answer then already shows its leaders.
+- Unlike Kafka, which lists a new topic as LEADER_NOT_AVAILABLE first, because the answer waits for the creation.
+
+Left out: authorized operations (every bit is unknown until there are ACLs).
+"""
+
+from collections.abc import Coroutine
+from functools import lru_cache
+from typing import Any
+
+from odradek.api.creation import create_missing_topics
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
+from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def handle(
+    services: Services, request: Request, message: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    missing = [
+        topic.name
+        for topic in message.topics or ()
+        if topic.name and topic.topic_id == NO_TOPIC_ID and topic.name not in services.image.topics
+    ]
+    may_create = message.allow_auto_topic_creation or request.version < 4
+    if missing and may_create and services.config["auto.create.topics.enable"]:
+        return _create_and_describe(services, request, message, missing)
+    return describe(services, request, message, {})
+
+
+async def _create_and_describe(
+    services: Services, request: Request, message: MetadataRequest, missing: list[str]
+) -> MetadataResponse:
+    refused = await create_missing_topics(services, missing)
+    return describe(services, request, message, refused)
+
+
+def describe(
+    services: Services, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
+) -> MetadataResponse:
+    image = services.image
+    wants_all = message.topics is None or (request.version == 0 and not message.topics)
+    if wants_all:
+        topics = [describe_topic(topic) for topic in image.topics.values()]
+    else:
+        topics = [_find_topic(image, topic, refused) for topic in message.topics or ()]
+    return MetadataResponse(
+        brokers=brokers(image, request.listener),
+        cluster_id=image.cluster_id,
+        controller_id=services.controller_id,
+        topics=topics,
+    )
+
+
+def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
+    """Those that can be reached on the listener that the client used."""
+    found = ((broker, broker.endpoint(listener)) for broker in image.brokers.values() if not broker.is_fenced)
+    return [
+        MetadataResponseBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
+        for broker, endpoint in found
+        if endpoint
+    ]
+
+
+def _find_topic(
+    image: MetadataImage, wanted: MetadataRequestTopic, refused: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    if wanted.topic_id != NO_TOPIC_ID:
+        topic = image.topics_by_id.get(wanted.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
+        return describe_topic(topic)
+    name = wanted.name or ""
+    topic = image.topics.get(name)
+    if topic is not None:
+        return describe_topic(topic)
+    return MetadataResponseTopic(
+        refused.get(name) or _why_unknown(name), name=name, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def _why_unknown(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def describe_topic(topic: Topic) -> MetadataResponseTopic:
+    return _describe_topic(_Same(topic))
+
+
+class _Same:
+    """A topic of an image, compared by identity: an image that did not change a topic shares it."""
+
+    __slots__ = ("topic",)
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.topic is self.topic
+
+    def __hash__(self) -> int:
+        return hash(self.topic.id)
+
+
+@lru_cache(maxsize=16_384)
+def _describe_topic(same: _Same) -> MetadataResponseTopic:
+    topic = same.topic
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE
+                if partition.leader == NO_LEADER
+                else ErrorCode.NONE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+            )
+            for index, partition in sorted(topic.partitions.items())
+        ],
+    )

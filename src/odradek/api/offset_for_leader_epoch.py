@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch (23): where an epoch ended in our log, so that a client finds out what it lost.
+
+Left out: asking as a replica that is not one (answered like a consumer; there is one broker).
+"""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.errors import ErrorCode, KafkaError
+from odradek.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    services: Services, request: Request, message: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic.topic, [_find(services, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
+    try:
+        partition = services.replicas.get(topic, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return answer
+    answer.error_code = ErrorCode.NONE
+    answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
+    return answer

@@ -1,0 +1,76 @@
+"""Every API that is served, and in which versions. ApiVersions is derived from this table, so it cannot lie.
+
+Each API lives in the module of its name: `handle(services, request, message)` does the work and either
+- answers the message to send,
+- answers None, having answered the request itself or promised to (`request.answer`), its effect done, or
+- is a coroutine: its effect takes time, and the requests behind it on the connection wait for it.
+
+A module, and the messages of its API, are imported when a client first asks for them: a broker that starts
+should not pay for what nobody uses.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.wire.codec import Message
+from odradek.wire.messages.index import SCHEMAS
+
+Handler = Callable[[Services, Request, Any], Message | None | Coroutine[Any, Any, Message | None]]
+
+
+class Api(NamedTuple):
+    """Versions are all those that Kafka has of it, unless said otherwise."""
+
+    module: str
+    min_version: int
+    max_version: int
+    advertised_min_version: int
+
+
+def _serve(*api_keys: int) -> dict[int, Api]:
+    schemas = [SCHEMAS[api_key] for api_key in api_keys]
+    return {s.key: Api(s.module, s.min_version, s.max_version, s.min_version) for s in schemas}
+
+
+APIS = _serve(
+    *(0, 1, 2, 3),  # Produce, Fetch, ListOffsets, Metadata
+    *(10, 18),  # FindCoordinator, ApiVersions
+    *(19, 20, 21, 37),  # CreateTopics, DeleteTopics, DeleteRecords, CreatePartitions
+    *(22, 23, 61),  # InitProducerId, OffsetForLeaderEpoch, DescribeProducers
+    *(32, 33, 44, 74),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
+    *(35, 60, 75),  # DescribeLogDirs, DescribeCluster, DescribeTopicPartitions
+)
+# KAFKA-18659: with a higher minimum, older librdkafka stops compressing without a word.
+APIS[0] = APIS[0]._replace(advertised_min_version=0)
+
+
+def is_served(api_key: int, version: int) -> bool:
+    api = APIS.get(api_key)
+    return api is not None and api.min_version <= version <= api.max_version
+
+
+@cache
+def handler(api_key: int) -> Handler:
+    handle: Handler = import_module(f"odradek.api.{APIS[api_key].module}").handle
+    return handle
+
+
+@cache
+def request_type(api_key: int) -> type[Message]:
+    return _message_type(api_key, "Request")
+
+
+@cache
+def response_type(api_key: int) -> type[Message]:
+    return _message_type(api_key, "Response")
+
+
+def _message_type(api_key: int, direction: str) -> type[Message]:
+    schema = SCHEMAS[api_key]
+    module = import_module(f"odradek.wire.messages.{schema.module}")
+    found: type[Message] = getattr(module, schema.name + direction)
+    return found

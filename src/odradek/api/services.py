@@ -1,0 +1,74 @@
+"""What the handlers of requests work with: the parts of a broker, put together by `broker`."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from odradek.api.fetch_sessions import FetchSessions
+from odradek.config.broker import BrokerConfig
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.records import MetadataRecord
+from odradek.replication.partition import Partition
+from odradek.replication.replicas import Replicas
+
+Answer = TypeVar("Answer")
+Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Metadata(Protocol):
+    """The cluster's metadata: the newest image, and the way to the next one."""
+
+    image: MetadataImage
+
+    async def decide(self, decision: Decision[Answer]) -> Answer:
+        """Have the controller decide on its newest image; answers once what it wrote is committed and applied."""
+
+
+class Groups(Protocol):
+    """The group coordinators of this broker."""
+
+    async def find(self, group_id: str) -> int:
+        """The broker that coordinates a group; the internal topic is created if it is not there yet."""
+
+
+@dataclass(slots=True)
+class Services:
+    node_id: int
+    data_dir: Path
+    config: BrokerConfig
+    rng: Random
+    metadata: Metadata
+    replicas: Replicas
+    fetch_sessions: FetchSessions
+    appended: Callable[[Partition], None]  # to be told of every append
+    call_later: Callable[[float, Callable[[], None]], Timer]
+    new_producer_id: Callable[[], Awaitable[int]]
+    max_fetch_bytes: int
+    groups: Any = None
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    @property
+    def controller_id(self) -> int:
+        """Clients send what is for the controller to any broker; what they are told is a broker they can reach."""
+        return self.node_id
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        topic = self.metadata.image.topics_by_id.get(topic_id)
+        return topic.name if topic else None
+
+    async def decide(self, decision: Decision[Answer]) -> Answer:
+        return await self.metadata.decide(decision)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000

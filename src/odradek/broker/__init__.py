@@ -1,0 +1,1 @@
+"""The composition root: builds the parts of a broker, owns every task."""

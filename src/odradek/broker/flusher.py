@@ -1,0 +1,102 @@
+"""Group commit: everything appended since the last sync goes to disk with the next one.
+
+An append marks its partition dirty. At the end of the turn of the event loop, all dirty partitions are synced
+together; what is appended meanwhile waits for the round after. So a lone request waits for one sync, and a
+thousand requests share one.
+
+A sync runs in a thread, unless it is one file on a disk that has been fast lately: then handing it over and back
+would cost as much as the sync itself, and it is done in place.
+
+With `log.sync.commit=false` nobody waits: records count as committed once written, as in Kafka, and only
+`flush.messages` and `flush.ms` say when a log is synced.
+"""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from odradek.errors import ErrorCode
+from odradek.replication.partition import Partition
+from odradek.storage.config import NEVER
+from odradek.storage.files import Files
+from odradek.storage.sync import SyncTicket, sync_tickets
+
+log = logging.getLogger(__name__)
+
+INLINE_BELOW_SECONDS = 0.001
+SMOOTHING = 0.2  # weight of the newest sync in the average
+
+Round = list[tuple[Partition, SyncTicket]]
+
+
+class Flusher:
+    def __init__(self, loop: asyncio.AbstractEventLoop, files: Files) -> None:
+        self._loop = loop
+        self._files = files
+        self._dirty: dict[Partition, None] = {}
+        self._scheduled = False  # a round is due or under way
+        self._average_seconds = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+
+    def appended(self, partition: Partition) -> None:
+        """To be called after every append of a leader."""
+        if partition.sync_commit:
+            self._mark(partition)
+            return
+        partition.maybe_advance_high_watermark()
+        config = partition.log.config
+        if partition.log.end_offset - partition.log.synced_offset >= config.flush_messages:
+            self._mark(partition)
+        elif config.flush_ms != NEVER:
+            self._loop.call_later(config.flush_ms / 1000, self._mark, partition)
+
+    def _mark(self, partition: Partition) -> None:
+        self._dirty[partition] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._begin_round)
+
+    def _begin_round(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        tickets = [(partition, ticket) for partition in dirty if (ticket := partition.log.begin_sync())]
+        if not tickets:
+            self._scheduled = False
+        elif sum(len(ticket.files) for _, ticket in tickets) == 1 and self._disk_is_fast:
+            self._finish_round(tickets, *self._sync(tickets))
+        else:
+            self._loop.create_task(self._sync_in_thread(tickets))
+
+    @property
+    def _disk_is_fast(self) -> bool:
+        return self._average_seconds < INLINE_BELOW_SECONDS
+
+    async def _sync_in_thread(self, tickets: Round) -> None:
+        errors, seconds = await self._loop.run_in_executor(self._thread, self._sync, tickets)
+        self._finish_round(tickets, errors, seconds)
+
+    def _sync(self, tickets: Round) -> tuple[list[OSError | None], float]:
+        start = time.perf_counter()
+        errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
+        return errors, time.perf_counter() - start
+
+    def _finish_round(self, tickets: Round, errors: list[OSError | None], seconds: float) -> None:
+        self._average_seconds += SMOOTHING * (seconds - self._average_seconds)
+        self._scheduled = False
+        if self._dirty:
+            self._mark(next(iter(self._dirty)))
+        for (partition, ticket), error in zip(tickets, errors, strict=True):
+            partition.log.complete_sync(ticket, error)
+            if error is None:
+                partition.maybe_advance_high_watermark()
+            else:
+                log.error(
+                    "%s cannot be synced, it takes no more records: %s", partition.topic_partition, error
+                )
+                partition.close(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def close(self) -> None:
+        """Wait for the round under way, if any."""
+        while self._scheduled:
+            await asyncio.sleep(0.001)
+        self._thread.shutdown()
