@@ -1,9 +1,9 @@
 """The small text files beside the data, in Kafka's formats, each written as a whole or not at all.
 
-A checkpoint file holds a version, the number of entries and one entry a line: `topic partition offset` in the
-checkpoints of a data directory, `epoch start-offset` in a partition's `leader-epoch-checkpoint`. A file that is not
-there is an empty one. A file that cannot be read is refused by name: guessing a recovery point or a log start would
-risk data, and its operator can remove it knowingly.
+A checkpoint file holds a version, the number of entries and one entry a line: `topic partition offset` in
+the checkpoints of a data directory, `epoch start-offset` in a partition's `leader-epoch-checkpoint`. A file
+that is not there is an empty one. A file that cannot be read is refused by name: guessing a recovery point
+or a log start would risk data, and its operator can remove it knowingly.
 """
 
 import json

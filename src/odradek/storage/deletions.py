@@ -1,7 +1,7 @@
 """Files that are no longer part of a log, but may still be on their way to a consumer.
 
-They carry another name already (`.deleted`, `-delete`), so that after a crash they are known to be rubbish, and are
-removed for good once `file.delete.delay.ms` has passed.
+They carry another name already (`.deleted`, `-delete`), so that after a crash they are known to be rubbish,
+and are removed for good once `file.delete.delay.ms` has passed.
 """
 
 import heapq

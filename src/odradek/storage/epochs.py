@@ -1,7 +1,7 @@
 """Which leader epoch began at which offset: what followers and consumers ask when they check for divergence.
 
-Entries rise in both epoch and start offset. An entry is kept in memory when a leader takes over, and is on disk
-before the first batch of that epoch is: what recovery finds in the log can then be checked against it.
+Entries rise in both epoch and start offset. An entry is kept in memory when a leader takes over, and is on
+disk before the first batch of that epoch is: what recovery finds in the log can then be checked against it.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ class LeaderEpochs:
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        # The latest epoch if all entries are on disk, else NOT_PERSISTED: one comparison serves the append path.
+        # The latest epoch if all entries are on disk, else NOT_PERSISTED: appends need one comparison.
         self.persisted_epoch = NO_EPOCH
 
     def load(self) -> None:
@@ -40,7 +40,7 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """An epoch begins. What was recorded of later offsets or epochs never came to hold data and is dropped."""
+        """An epoch begins. Entries of later offsets or epochs never came to hold data and are dropped."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -65,7 +65,7 @@ class LeaderEpochs:
         return self._epochs[slot] if slot >= 0 else NO_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if that is not known."""
+        """The largest epoch not above the one asked for, and where it ended; (-1, -1) if unknown."""
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
@@ -80,7 +80,7 @@ class LeaderEpochs:
             self.persisted_epoch = NOT_PERSISTED
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts here: forget what ended before, and let the epoch of the new start begin there."""
+        """The log starts here: forget what ended before, and let the epoch of the start begin there."""
         slot = bisect_right(self._starts, start_offset) - 1
         if slot > 0 or (slot == 0 and self._starts[0] != start_offset):
             del self._epochs[:slot], self._starts[:slot]

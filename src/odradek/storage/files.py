@@ -3,10 +3,10 @@
 Everything above this module speaks to `Files` and `File`, so that the simulator can run the very same code on
 a disk that loses what was not synced (`simulated.py`).
 
-A `File` is a name, not a descriptor: it is opened when it is first used, and closed again, least recently used
-first, when more than `max_open` are open. That way the number of descriptors does not grow with the number of
-partitions. A descriptor that `fileno` returned is therefore good until the next call into this module, unless
-the file is pinned; a thread that syncs works on pinned files only.
+A `File` is a name, not a descriptor: it is opened when it is first used, and closed again, least recently
+used first, when more than `max_open` are open. That way the number of descriptors does not grow with the
+number of partitions. A descriptor that `fileno` returned is therefore good until the next call into this
+module, unless the file is pinned; a thread that syncs works on pinned files only.
 
 There are no memory maps here: reading one after its file was cut short would kill the process.
 """
@@ -134,7 +134,7 @@ class DiskFile:
         os.ftruncate(self.fileno(), size)
 
     def sync_descriptor(self) -> int:
-        """A pinned file is open, and another thread may use its descriptor without touching the order of use."""
+        """For another thread, where a pinned file must not touch the order of use."""
         return self._descriptor if self._pins else self.fileno()
 
     def sync(self) -> None:

@@ -1,12 +1,13 @@
 """The three indexes of a segment, in Kafka's formats.
 
-An offset index maps offsets to positions, a time index timestamps to offsets; both are sparse (one entry for each
-`index.interval.bytes` of log) and hold nothing but rising pairs of numbers, so one class serves both. The newest
-entries of a segment that is being written wait in memory and are written some at a time; the rest is searched on
-disk. Losing entries does no harm, because after a crash the indexes of what was being written are built anew.
+An offset index maps offsets to positions, a time index timestamps to offsets; both are sparse (one entry
+for each `index.interval.bytes` of log) and hold nothing but rising pairs of numbers, so one class serves
+both. The newest entries of a segment that is being written wait in memory and are written some at a time;
+the rest is searched on disk. Losing entries does no harm, because after a crash the indexes of what was
+being written are built anew.
 
-A transaction index lists the aborted transactions that ended in its segment. Most segments have none, and then
-there is no file.
+A transaction index lists the aborted transactions that ended in its segment. Most segments have none, and
+then there is no file.
 
     .index      relative offset int32, position int32
     .timeindex  timestamp int64, relative offset int32
@@ -14,7 +15,9 @@ there is no file.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -97,7 +100,7 @@ class Index:
 
 
 class AbortedTransaction(NamedTuple):
-    """`last_offset` is the abort marker's; `last_stable_offset` that of the log once the marker was written."""
+    """`last_offset` is the marker's; `last_stable_offset` the log's once the marker was written."""
 
     producer_id: int
     first_offset: int
@@ -136,3 +139,14 @@ class TransactionIndex:
             kept = sum(1 for entry in self.entries() if entry.last_offset < offset)
             self._size = kept * ABORTED_ENTRY.size
             self.file.truncate(self._size)
+
+
+def find_aborted(indexes: Iterable[TransactionIndex], start: int, end: int) -> list[AbortedTransaction]:
+    """Those that reach into a range, by first offset; the indexes are those of the segments from `start`."""
+    found: list[AbortedTransaction] = []
+    for aborted in chain.from_iterable(index.entries() for index in indexes):
+        if aborted.last_offset >= start and aborted.first_offset < end:
+            found.append(aborted)
+        if aborted.last_stable_offset >= end:
+            break  # all that end later begin at or after `end`
+    return sorted(found, key=attrgetter("first_offset"))

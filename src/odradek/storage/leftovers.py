@@ -1,10 +1,14 @@
-"""What an interrupted rename leaves in a log's directory, and how opening the log puts it right, as Kafka does.
+"""Putting compacted segments in others' place, and tidying up where that was interrupted, as Kafka does.
+
+Files change places by changing names, in an order that tells at any moment what they are:
 
 `.deleted`  no longer part of the log: removed.
-`.cleaned`  a compaction that did not finish: removed, and with it every `.swap` from its base offset on, which then
-            belongs to the same unfinished work.
+`.cleaned`  a compaction that did not finish: removed, and with it every `.swap` from its base offset on,
+            which then belongs to the same unfinished work.
 `.swap`     a compaction that finished: takes the place of the segments that it was made from.
 """
+
+from collections.abc import Callable, Sequence
 
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files
@@ -18,6 +22,19 @@ from odradek.storage.segment import (
 )
 
 
+def swap_in(files: Files, directory: str, new: Sequence[Segment], retire_old: Callable[[], None]) -> None:
+    """Give finished `.cleaned` segments their names; `retire_old` takes those names from the old ones."""
+    for segment in reversed(new):
+        for file in segment.files:
+            file.sync()
+        segment.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
+    files.sync_directory(directory)
+    retire_old()
+    for segment in new:
+        segment.rename(SWAP_SUFFIX, "")
+    files.sync_directory(directory)
+
+
 def tidy(files: Files, directory: str, sizes: dict[str, int], config: LogConfig) -> dict[str, int]:
     """Clear up after an interruption. Returns the sizes of the files that are then there."""
     if not any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in sizes):
@@ -26,7 +43,9 @@ def tidy(files: Files, directory: str, sizes: dict[str, int], config: LogConfig)
     first_unfinished = min(map(offset_of, unfinished), default=None)
     for name in list(sizes):
         belongs_to_unfinished = (
-            name.endswith(SWAP_SUFFIX) and first_unfinished is not None and offset_of(name) >= first_unfinished
+            name.endswith(SWAP_SUFFIX)
+            and first_unfinished is not None
+            and offset_of(name) >= first_unfinished
         )
         if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or belongs_to_unfinished:
             _remove(files, directory, sizes, name)

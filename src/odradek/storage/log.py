@@ -1,15 +1,15 @@
 """A partition's log: appending to it, reading from it, making it durable, cutting it.
 
-A log is a row of segments; the last one is active and takes the appends. The leader's append is the hot path: check
-the producer, patch offset and leader epoch into the batch, one write, and a few numbers in memory. Nothing is decoded
-and nothing is read from disk.
+A log is a row of segments; the last one is active and takes the appends. The leader's append is the hot
+path: check the producer, patch offset and leader epoch into the batch, one write, and a few numbers in
+memory. Nothing is decoded and nothing is read from disk.
 
-What is written is not yet durable. `begin_sync` hands out the dirty files, `complete_sync` moves `synced_offset`. A log
-whose sync failed never trusts its disk again: it is `failed`, takes no more appends, and still serves reads. A write
-that failed (a full disk) is undone, and the next one may succeed.
+What is written is not yet durable. `begin_sync` hands out the dirty files, `complete_sync` moves
+`synced_offset`. A log whose sync failed never trusts its disk again: it is `failed`, takes no more appends,
+and still serves reads. A write that failed (a full disk) is undone, and the next one may succeed.
 
-Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and size in
-`retention.py`, opening and recovering in `recovery.py`.
+Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
+size in `retention.py`, opening and recovering in `recovery.py`.
 """
 
 import random
@@ -32,11 +32,12 @@ from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.files import File, Files
-from odradek.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction
+from odradek.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction, find_aborted
+from odradek.storage.leftovers import swap_in
 from odradek.storage.markers import Marker, read_marker
 from odradek.storage.producers import ProducedBatch, Producers
 from odradek.storage.replay import rebuild_producers
-from odradek.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, Segment
+from odradek.storage.segment import DELETED_SUFFIX, Segment
 from odradek.storage.snapshots import Snapshots
 from odradek.storage.sync import SyncTicket, sync_tickets
 from odradek.storage.tail import Tail
@@ -63,7 +64,7 @@ class Slice(NamedTuple):
 
 
 class Log:
-    """`end_offset`: of the next record. `synced_offset`: all below is on disk. `failed`: takes no more appends."""
+    """`end_offset`: of the next record. `synced_offset`: all below is on disk. `failed`: no more appends."""
 
     __slots__ = (
         "_config",
@@ -76,8 +77,8 @@ class Log:
         "_ticket",
         "active",
         "changed",
-        "due_ms",
         "directory",
+        "due_ms",
         "end_offset",
         "failed",
         "leader_epochs",
@@ -170,7 +171,7 @@ class Log:
         now_ms: int,
         check_sequence: bool = True,
     ) -> Appended:
-        """Append one validated batch, and patch its offset and epoch in place. Coordinators have no sequences."""
+        """Append one validated batch, patched in place. Coordinators send no sequences to check."""
         if self.failed:
             raise self._refusal()
         marker = None
@@ -194,10 +195,10 @@ class Log:
         return Appended(base_offset, last_offset, False, header.max_timestamp)
 
     def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
-        """Append what a leader's log holds: whole batches with their offsets, never below the end, gaps allowed.
+        """Append what a leader's log holds: batches with their offsets, never below the end, gaps allowed.
 
-        A last batch that is cut short is left out. Returns the bytes taken. If a write fails, the batches before it
-        stay: the end offset tells how far the log came.
+        A last batch that is cut short is left out. Returns the bytes taken. If a write fails, the batches
+        before it stay: the end offset tells how far the log came.
         """
         if self.failed:
             raise self._refusal()
@@ -301,7 +302,7 @@ class Log:
     # Rolling
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Close the active segment and begin a new one; the old files' last bytes are synced with the next ticket."""
+        """Complete the active segment and begin a new one. The next ticket syncs the old one's files."""
         old = self.active
         base_offset = self.end_offset if base_offset is None else base_offset
         if old.size == 0 and old.base_offset == base_offset:
@@ -323,7 +324,7 @@ class Log:
         return segment
 
     def maybe_roll(self, now_ms: int) -> None:
-        """Roll a segment that has been open for `segment.ms` by the clock, however old its records say they are."""
+        """Roll a segment open for `segment.ms` by the clock, however old its records say they are."""
         active = self.active
         if active.size > 0 and now_ms - active.created_ms > active.roll_after_ms:
             self.roll(now_ms)
@@ -342,7 +343,7 @@ class Log:
         if not self.log_start_offset <= offset <= self.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition} holds offsets {self.log_start_offset} to {self.end_offset}, not {offset}",
+                f"{self.topic_partition} has {self.log_start_offset} to {self.end_offset}, not {offset}",
             )
         if offset >= upper_offset or offset == self.end_offset:
             return None
@@ -369,7 +370,7 @@ class Log:
         return None
 
     def _position_of(self, segment: Segment, offset: int) -> int:
-        """Where in this segment the batch that holds an offset begins; the segment's end if it lies beyond."""
+        """Where the batch that holds an offset begins; the segment's end if it lies beyond."""
         if segment is not self.active:
             following = self.segments[self.segments.index(segment) + 1]
             if offset >= following.base_offset:
@@ -384,15 +385,16 @@ class Log:
     # Durability
 
     def begin_sync(self) -> SyncTicket | None:
-        """What must be synced, if anything, and nobody is at it. The ticket goes to `complete_sync`, always."""
+        """What must be synced, if anything and nobody is at it. The ticket always goes to `complete_sync`."""
         if not self._dirty or self._ticket is not None or self.failed:
             return None
-        files = tuple(self._dirty)
+        files: list[File] = []
         try:
-            for pinned, file in enumerate(files):
+            for file in self._dirty:
                 file.pin()
+                files.append(file)
         except OSError as error:
-            for file in files[:pinned]:
+            for file in files:
                 file.unpin()
             raise self._storage_error("open what must be synced", error) from error
         self._dirty.clear()
@@ -400,7 +402,7 @@ class Log:
         return self._ticket
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
-        """After an error nothing is known of what is on disk, and a second sync would not tell: the log has failed."""
+        """After an error nobody knows what is on disk, and a second sync would not tell: the log failed."""
         assert ticket is self._ticket
         self._ticket = None
         for file in ticket.files:
@@ -454,7 +456,7 @@ class Log:
     # Cutting
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut off everything from this offset on, and the whole batch that holds it. False if there is nothing."""
+        """Cut off all from this offset on, and the whole batch that holds it. False if there is nothing."""
         self.leader_epochs.truncate_from_end(min(offset, self.end_offset))
         if offset >= self.end_offset:
             return False
@@ -518,7 +520,7 @@ class Log:
         self.mark_changed()
 
     def delete_records_before(self, offset: int) -> int:
-        """Let the log start at this offset; retention removes segments that lie before it. Returns the log start."""
+        """Let the log start at this offset; retention removes the segments before. Returns the start."""
         if offset > self.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -537,37 +539,28 @@ class Log:
         old = self.segments[:count]
         self.delete_records_before(self.segments[count].base_offset)
         try:
-            for segment in old:
-                self._retire(segment, now_ms)
+            self._retire(old, now_ms)
             self.snapshots.remove(lambda offset: offset < self.segments[count].base_offset)
         except OSError as error:
             raise self._storage_error("delete old segments", error) from error
         finally:
             del self.segments[:count]
 
-    def _retire(self, segment: Segment, now_ms: int) -> None:
-        for file in segment.files:
-            self._dirty.pop(file, None)
-        segment.rename("", DELETED_SUFFIX)
-        self._deletions.schedule(now_ms + self._config.file_delete_delay_ms, segment.remove)
+    def _retire(self, segments: list[Segment], now_ms: int) -> None:
+        for segment in segments:
+            for file in segment.files:
+                self._dirty.pop(file, None)
+            segment.rename("", DELETED_SUFFIX)
+            self._deletions.schedule(now_ms + self._config.file_delete_delay_ms, segment.remove)
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
-        """Put compacted segments, made with `.cleaned` behind their names and finished, in the place of others.
+        """Put compacted segments, made with `.cleaned` behind their names and finished, in others' place.
 
-        Whenever this is interrupted, opening the log finds either all of the old or, from the first `.swap` on, can
-        complete the new. `new` may be empty only if the log keeps another segment.
+        Wherever this is interrupted, opening the log finds all of the old ones or completes the new. `new`
+        may be empty only if the log keeps another segment.
         """
         try:
-            for segment in reversed(new):
-                for file in segment.files:
-                    file.sync()
-                segment.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
-            self._files.sync_directory(self.directory)
-            for segment in old:
-                self._retire(segment, now_ms)
-            for segment in new:
-                segment.rename(SWAP_SUFFIX, "")
-            self._files.sync_directory(self.directory)
+            swap_in(self._files, self.directory, new, lambda: self._retire(old, now_ms))
         except OSError as error:
             self.failed = True
             raise self._storage_error("replace segments", error) from error
@@ -587,15 +580,8 @@ class Log:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that have data or a marker between two offsets, by first offset."""
-        found: list[AbortedTransaction] = []
         slot = max(bisect_right(self.segments, start, key=by_base_offset) - 1, 0)
-        for segment in self.segments[slot:]:
-            for aborted in segment.aborted.entries():
-                if aborted.last_offset >= start and aborted.first_offset < end:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= end:
-                    return sorted(found, key=attrgetter("first_offset"))
-        return sorted(found, key=attrgetter("first_offset"))
+        return find_aborted((segment.aborted for segment in self.segments[slot:]), start, end)
 
     # Failing
 

@@ -1,7 +1,7 @@
 """Finding records by their timestamps: the one question to a log that needs its batches decoded.
 
-The time index leads to the first batch whose largest timestamp reaches the one asked for; which of its records that is
-can only be told by decoding that one batch.
+The time index leads to the first batch whose largest timestamp reaches the one asked for; which of its
+records that is can only be told by decoding that one batch.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,9 @@ def offset_for_timestamp(log: Log, timestamp: int, upper_offset: int) -> FoundRe
             for found_timestamp, offset in _record_times(segment, position, header):
                 if found_timestamp >= timestamp and offset >= start_offset:
                     return (
-                        FoundRecord(found_timestamp, offset, header.leader_epoch) if offset < upper_offset else None
+                        FoundRecord(found_timestamp, offset, header.leader_epoch)
+                        if offset < upper_offset
+                        else None
                     )
     return None
 

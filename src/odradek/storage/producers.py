@@ -1,15 +1,15 @@
 """What a log remembers of its producers: to refuse gaps, to recognise retries, and to know open transactions.
 
-For each producer id: its epoch, its last five batches, and the first offset of its open transaction. A batch that
-repeats one of the five is answered with the offset it was first stored at. A producer that is not known (it never
-wrote here, was idle too long, or its records are gone) may begin at any sequence, as in today's Kafka, which no
-longer answers UNKNOWN_PRODUCER_ID.
+For each producer id: its epoch, its last five batches, and the first offset of its open transaction. A
+batch that repeats one of the five is answered with the offset it was first stored at. A producer that is
+not known (it never wrote here, was idle too long, or its records are gone) may begin at any sequence, as in
+today's Kafka, which no longer answers UNKNOWN_PRODUCER_ID.
 
-`check` decides and changes nothing; `replay` changes and cannot refuse. The leader does both, around its write;
-followers and recovery only replay.
+`check` decides and changes nothing; `replay` changes and cannot refuse. The leader does both, around its
+write; followers and recovery only replay.
 
-The last stable offset: everything below the first offset of the oldest transaction that is open, or whose marker is
-not yet below the high watermark.
+The last stable offset: everything below the first offset of the oldest transaction that is open, or whose
+marker is not yet below the high watermark.
 """
 
 from typing import NamedTuple
@@ -78,9 +78,9 @@ class Producers:
         if producer is None:
             return None
         if check_sequence and header.producer_epoch == producer.epoch:
-            first, last = header.base_sequence, header.last_sequence
+            first = header.base_sequence
             for batch in producer.batches:
-                if batch.first_sequence == first and batch.last_sequence == last:
+                if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
                     return batch
         if header.producer_epoch < producer.epoch:
             raise KafkaError(
@@ -154,7 +154,7 @@ class Producers:
             self._ended[first_offset] = base_offset
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that is open, or ended by a marker that is not yet committed."""
+        """Where the oldest transaction begins that is open, or whose marker is not yet committed."""
         if self._ended:
             self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
         first_open = next(iter(self.open_transactions), None)

@@ -1,13 +1,14 @@
 """Opening a log that is on disk, and making it whole again after a crash.
 
-After a clean shutdown nothing is scanned: the end of the log is found from the last index entry. After a crash every
-segment that was not known to be synced is read again from its start. Below the recovery point the headers must follow
-from one another; from there on each batch must also have the right CRC, the next offset, and the leader epoch that is on
-record for it. The log is cut before the first batch that fails, and what lies behind it is dropped. The indexes of the
-segments read are built anew.
+After a clean shutdown nothing is scanned: the end of the log is found from the last index entry. After a
+crash every segment that was not known to be synced is read again from its start. Below the recovery point
+the headers must follow from one another; from there on each batch must also have the right CRC, the next
+offset, and the leader epoch that is on record for it. The log is cut before the first batch that fails, and
+what lies behind it is dropped. The indexes of the segments read are built anew.
 
-A base offset is not covered by the CRC, and gaps are lawful (compaction leaves them, and followers copy them), so a
-batch that jumps ahead is believed only if the batch after it continues from there, or if the topic is compacted.
+A base offset is not covered by the CRC, and gaps are lawful (compaction leaves them, and followers copy
+them), so a batch that jumps ahead is believed only if the batch after it continues from there, or if the
+topic is compacted.
 """
 
 import logging
@@ -184,7 +185,9 @@ class _Loader:
 
     def _open_segment(self, base_offset: int, sizes: dict[str, int]) -> Segment:
         missing = [
-            suffix for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) if file_name(base_offset, suffix) not in sizes
+            suffix
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            if file_name(base_offset, suffix) not in sizes
         ]
         for suffix in missing:
             self.files.create(f"{self.directory}/{file_name(base_offset, suffix)}").close()
@@ -198,7 +201,9 @@ class _Loader:
         if not segments:
             return segments
         point = self.opening.recovery_point
-        first = max((slot for slot, segment in enumerate(segments) if segment.base_offset <= point), default=0)
+        first = max(
+            (slot for slot, segment in enumerate(segments) if segment.base_offset <= point), default=0
+        )
         producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)

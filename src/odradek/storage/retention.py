@@ -1,7 +1,8 @@
 """Deleting the oldest segments of a log: those before its start, too old, or more than it may hold.
 
-Only whole segments go, oldest first, and none that holds records at or above the high watermark. `next_due_ms` tells
-when there will be something to do if nothing is written meanwhile, so that nobody has to look at idle logs.
+Only whole segments go, oldest first, and none that holds records at or above the high watermark.
+`next_due_ms` tells when there will be something to do if nothing is written meanwhile, so that nobody has
+to look at idle logs.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
 
 
 def next_due_ms(log: Log, producer_expiration_ms: int) -> int | None:
-    """When the oldest segment expires, the active one rolls, or a producer is forgotten, whichever is first."""
+    """When the oldest segment expires, the active one rolls or a producer is forgotten: the first of it."""
     due = []
     oldest = log.segments[0]
     if log.config.delete and log.config.retention_ms >= 0 and oldest.size > 0:
@@ -40,7 +41,7 @@ def next_due_ms(log: Log, producer_expiration_ms: int) -> int | None:
 
 
 def newest_time_ms(segment: Segment) -> int:
-    """What retention counts from: the largest timestamp, or when the segment was made if its records have none."""
+    """What retention counts from: the largest timestamp; when the segment was made if there is none."""
     return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
 
 

@@ -1,8 +1,8 @@
 """A segment: one file of batches from a base offset on, and its indexes.
 
-The indexes are hints. A lookup goes to the position that the index names and checks that the batch lying there is the
-one the entry spoke of; if not, the index is built anew from the batches. So a damaged index costs a scan, and never
-an answer that is wrong.
+The indexes are hints. A lookup goes to the position that the index names and checks that the batch lying
+there is the one the entry spoke of; if not, the index is built anew from the batches. So a damaged index
+costs a scan, and never an answer that is wrong.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 class Segment:
-    """`size` is where the next batch goes. What is unknown of an opened segment is read when `load` is called."""
+    """`size` is where the next batch goes. An opened segment knows its timestamps once it is loaded."""
 
     __slots__ = (
         "_unindexed_bytes",
@@ -44,9 +44,9 @@ class Segment:
         "first_timestamp",
         "index_full",
         "index_interval_bytes",
-        "max_index_bytes",
         "loaded",
         "log",
+        "max_index_bytes",
         "max_timestamp",
         "max_timestamp_offset",
         "offsets",
@@ -89,7 +89,7 @@ class Segment:
     def create(
         cls, files: Files, directory: str, base_offset: int, config: LogConfig, now_ms: int, suffix: str = ""
     ) -> "Segment":
-        """New empty files; the caller syncs the directory. Compaction makes its segments with `.cleaned` behind."""
+        """New empty files; the caller syncs the directory. Compaction's have `.cleaned` behind."""
         prefix = f"{directory}/{base_offset:020d}"
         return cls(
             base_offset,
@@ -144,7 +144,7 @@ class Segment:
     # Writing
 
     def appended(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch was written at this position: note its timestamp, and index it if enough was written since."""
+        """A batch was written here: note its timestamp, and index it if enough was written since the last."""
         if position == 0:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
@@ -164,7 +164,7 @@ class Segment:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
     def finish(self) -> None:
-        """Nothing more is appended for now: complete the indexes on disk. Kafka ends them with the last time, too."""
+        """Nothing more is appended for now: complete the indexes on disk, with the largest timestamp last."""
         self.load()
         self._index_time()
         self.offsets.write_pending()

@@ -1,7 +1,7 @@
 """Producer-state snapshots: `%020d.snapshot`, what is known of the producers up to that offset.
 
-Without them, opening a log would mean reading all of it. One is written when a segment is rolled and when the log is
-closed, in Kafka's format, which keeps only the last batch of each producer:
+Without them, opening a log would mean reading all of it. One is written when a segment is rolled and when
+the log is closed, in Kafka's format, which keeps only the last batch of each producer:
 
     version int16 (1), CRC-32C uint32 of what follows, number of producers int32, and for each
     producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,

@@ -1,11 +1,13 @@
 """All logs of one data directory: opening, creating, deleting and looking after them.
 
-The directory belongs to one broker (`.lock`). A marker left by a clean shutdown says that nothing needs recovery; it is
-removed before any log is opened, so that a crash while opening is not taken for a clean stop. What the logs cannot tell
-by themselves is in checkpoint files: how far they were synced, where they start, what was committed.
+The directory belongs to one broker (`.lock`). A marker left by a clean shutdown says that nothing needs
+recovery; it is removed before any log is opened, so that a crash while opening is not taken for a clean
+stop. What the logs cannot tell by themselves is in checkpoint files: how far they were synced, where they
+start, what was committed.
 
-A log's maintenance (retention, rolling by time, forgetting producers) is due at a time that it can tell in advance, or
-when it was written to. Both are kept, in a heap and a list, so that idle logs cost nothing however many there are.
+A log's maintenance (retention, rolling by time, forgetting producers) is due at a time that it can tell in
+advance, or when it was written to. Both are kept, in a heap and a list, so that idle logs cost nothing
+however many there are.
 
 The metadata log lives in the same directory and is opened by those who own it.
 """
@@ -162,7 +164,9 @@ class LogStore:
 
     # Creating and deleting
 
-    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> Log:
+    def create(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int
+    ) -> Log:
         assert topic_partition not in self.logs
         directory = self.path(str(topic_partition))
         log = create_log(
@@ -220,13 +224,13 @@ class LogStore:
             self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))
 
     def _schedule(self, log: Log, due_ms: int) -> None:
-        """One entry for each log in the heap is enough: one that comes too early finds out when to come back."""
+        """One entry for each log is enough: one that comes too early finds out when to come back."""
         if log.due_ms is None or due_ms < log.due_ms:
             log.due_ms = due_ms
             heapq.heappush(self._due, (due_ms, next(self._order), log))
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write down how far each log is synced, where it starts and what is committed, where that changed."""
+        """Write how far each log is synced, where it starts and what is committed, if that changed."""
         logs = self.logs.items()
         self.high_watermarks.update(high_watermarks)
         current = {

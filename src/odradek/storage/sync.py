@@ -1,8 +1,8 @@
 """Group commit: what a log hands out so that someone else, perhaps a thread, makes it durable.
 
-The log says which files are dirty and how far it reached (`SyncTicket`); the files stay open until the ticket is given
-back. Many logs' tickets are synced together, because one system call for a whole file system costs as much as a few
-for single files.
+The log says which files are dirty and how far it reached (`SyncTicket`); the files stay open until the
+ticket is given back. Many logs' tickets are synced together, because one system call for a whole file
+system costs as much as a few for single files.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Where the newest batches of a log lie, so that reading at its end needs no index and no disk.
 
-Consumers that keep up and followers ask for the last few batches over and over, and the high watermark lies among
-them. For each batch its last offset and its position are kept, compactly, a bounded number of them.
+Consumers that keep up and followers ask for the last few batches over and over, and the high watermark lies
+among them. For each batch its last offset and its position are kept, compactly, a bounded number of them.
 """
 
 from array import array
@@ -34,7 +34,7 @@ class Tail:
             del self._last_offsets[:half], self._positions[:half]
 
     def locate(self, offset: int, end: int) -> tuple[int, int]:
-        """Position and size of the first batch that ends at or after an offset from `floor` on; `end`: of the log."""
+        """Position and size of the first batch that ends at or after an offset; `end` is the segment's."""
         slot = bisect_left(self._last_offsets, offset)
         positions = self._positions
         if slot >= len(positions):

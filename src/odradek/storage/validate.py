@@ -1,8 +1,9 @@
-"""Whether bytes are batches that continue a log: what a follower asks of a leader's answer, and recovery of a file.
+"""Whether bytes are batches that continue a log: what a follower asks of a leader's answer, and recovery of a
+file.
 
-The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic lie before it, so those
-are checked for sense: a batch may not begin below the end of the one before it, nor go back to an older leader
-epoch.
+The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic lie before
+it, so those are checked for sense: a batch may not begin below the end of the one before it, nor go back to
+an older leader epoch.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ def is_plausible(header: BatchHeader) -> bool:
         header.magic == MAGIC
         and header.length >= MIN_LENGTH
         and header.base_offset >= 0
-        and 0 <= header.last_offset_delta
+        and header.last_offset_delta >= 0
         and 0 <= header.record_count <= header.last_offset_delta + 1
     )
 

@@ -1,8 +1,8 @@
 """Walking over the batches of a segment file by their headers.
 
-A batch is found from the one before it: its header tells how long it is. Nothing here checks a CRC; a header that
-cannot be one (wrong magic, impossible length, cut short) ends the walk. Recovery, which must know more, is in
-`recovery.py`.
+A batch is found from the one before it: its header tells how long it is. Nothing here checks a CRC; a
+header that cannot be one (wrong magic, impossible length, cut short) ends the walk. Recovery, which must
+know more, is in `recovery.py`.
 """
 
 from collections.abc import Iterator
