@@ -41,6 +41,7 @@ app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_ar
 
 BROKER_DEFAULT = -1
 NO_LEADER = -1
+URL_SAFE = str.maketrans("+/", "-_")  # librdkafka writes ids in the other base64 than Kafka does
 
 NameArgument = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
 ConfigOption = Annotated[
@@ -182,7 +183,7 @@ def view_topic(description: Any, configs: Iterable[ConfigEntry]) -> TopicView:
     ]
     return TopicView(
         topic=description.name,
-        topic_id=str(description.topic_id),
+        topic_id=str(description.topic_id).translate(URL_SAFE),
         internal=description.is_internal,
         partition_count=len(partitions),
         replication_factor=len(partitions[0].replicas),
