@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from subprocess import CompletedProcess
 
+import pytest
+from tests.peer.exchange import served_versions
+
+from odradek.wire.messages.join_group import JoinGroupRequest
+
 Odradek = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def groups(bootstrap: str) -> None:
+    if JoinGroupRequest.API_KEY not in served_versions(bootstrap):
+        pytest.skip("this cluster has no consumer groups")
 
 
 def test_a_group_remembers_where_it_was(odradek: Odradek, topic: str) -> None:

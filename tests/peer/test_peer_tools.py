@@ -4,8 +4,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.peer.exchange import served_versions
 from tests.support import RunningBroker, run_command, running_broker
 from tools.peer.kafka import run_tool
+
+from odradek.wire.messages.join_group import JoinGroupRequest
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -144,6 +147,8 @@ def _read_partition(server: tuple[str, str], topic: str, partition: str) -> list
 
 
 def test_console_consumer_in_a_group(jars: Path, ours: RunningBroker) -> None:
+    if JoinGroupRequest.API_KEY not in served_versions(ours.bootstrap):
+        pytest.skip("our broker has no consumer groups")
     server = ("--bootstrap-server", ours.bootstrap)
     run_command("produce", "grouped", "-b", ours.bootstrap, stdin="one\ntwo\nthree\n")
     wanted = ("--topic", "grouped", "--group", "readers", "--from-beginning", "--max-messages", "3")

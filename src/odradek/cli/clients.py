@@ -61,6 +61,10 @@ def warn(message: str) -> None:
     typer.echo(f"warning: {message}", err=True)
 
 
+def count_of_messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
 def chosen_topic(argument: str | None, option: str | None) -> str:
     """The topic's name, given as Kafka's tools want it (`--topic NAME`) or as an argument."""
     name = argument or option

@@ -37,6 +37,7 @@ from odradek.cli.clients import (
     check_reachable,
     chosen_topic,
     cluster_metadata,
+    count_of_messages,
     failures_told,
     key_value,
     partition_ids,
@@ -253,7 +254,7 @@ class Reader:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            typer.echo(f"consumed {self.count} messages", err=True)
+            typer.echo(f"consumed {count_of_messages(self.count)}", err=True)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopped = True

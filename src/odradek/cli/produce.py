@@ -27,6 +27,7 @@ from odradek.cli.clients import (
     build,
     check_reachable,
     chosen_topic,
+    count_of_messages,
     explain,
     failures_told,
     key_value,
@@ -192,7 +193,7 @@ def send_all(sender: "Sender", parse: Parser, lines: Iterator[tuple[str, int, by
         interrupted = True
     finally:
         sender.finish()
-        typer.echo(f"produced {sender.delivered} messages to {sender.topic}", err=True)
+        typer.echo(f"produced {count_of_messages(sender.delivered)} to {sender.topic}", err=True)
     if sender.failure is not None:
         raise CommandError(sender.failure)
     if interrupted:
