@@ -26,6 +26,7 @@ from odradek.storage.cleaner import (
     facts_of,
 )
 from odradek.storage.cleaner_worker import RateLimit, job_from_json, job_to_json
+from odradek.storage.cleaner_worker import run as run_job
 from odradek.storage.compaction import CompactionJob, LastRecord, SourceSegment
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles
@@ -161,6 +162,15 @@ def test_clean_offsets_survive_and_follow_truncation(tmp_path: Path) -> None:
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
     (tmp_path / CLEANER_OFFSETS).write_text("nonsense")
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
+
+
+def test_a_worker_without_its_broker_ends_before_it_writes(tmp_path: Path) -> None:
+    batch = build_batch([Record(0, NOW_MS, b"key", b"value")])
+    (tmp_path / "00000000000000000000.log").write_bytes(batch)
+    job = CompactionJob(str(tmp_path), [SourceSegment(0, len(batch))], 0, 1, NOW_MS, CONFIG)
+    with pytest.raises(SystemExit):
+        run_job(DiskFiles(), job_to_json(job, 1e9), lambda message: None, parent=os.getppid() + 1)
+    assert os.listdir(tmp_path) == ["00000000000000000000.log"]
 
 
 # With a worker

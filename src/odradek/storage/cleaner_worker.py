@@ -31,6 +31,7 @@ from odradek.storage.files import DiskFiles
 
 NICENESS = 10
 LONGEST_DEBT_SECONDS = 0.05
+LONGEST_SLEEP_SECONDS = 1.0
 
 Message = dict[str, Any]
 
@@ -82,17 +83,20 @@ class RateLimit:
     def __call__(self, byte_count: int) -> None:
         now = self._clock()
         self._paid_until = max(self._paid_until, now) + byte_count / self._bytes_per_second
-        if self._paid_until - now > LONGEST_DEBT_SECONDS:
-            self._sleep(self._paid_until - now)
+        while self._paid_until - self._clock() > LONGEST_DEBT_SECONDS:
+            self._sleep(min(self._paid_until - self._clock(), LONGEST_SLEEP_SECONDS))
 
 
 def run(files: DiskFiles, message: Message, send: Callable[[Message], None], parent: int) -> None:
-    limit = RateLimit(message["bytes_per_second"])
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        exit_if_orphaned(parent)
+
+    limit = RateLimit(message["bytes_per_second"], sleep=sleep)
 
     def throttle(byte_count: int) -> None:
-        if os.getppid() != parent:
-            sys.exit("the broker is gone")
         limit(byte_count)
+        exit_if_orphaned(parent)
 
     stats = CompactionStats()
     try:
@@ -104,6 +108,11 @@ def run(files: DiskFiles, message: Message, send: Callable[[Message], None], par
         send({"failed": str(error), "corrupt": False})
     else:
         send({"done": asdict(stats)})
+
+
+def exit_if_orphaned(parent: int) -> None:
+    if os.getppid() != parent:
+        sys.exit("The broker is gone")
 
 
 def send_line(message: Message) -> None:
