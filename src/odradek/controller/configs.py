@@ -1,0 +1,204 @@
+"""Changing the configuration of topics and brokers: AlterConfigs replaces all keys of a resource,
+IncrementalAlterConfigs sets, deletes, appends to or subtracts from single ones.
+
+A resource changes as a whole or not at all; one that is refused does not spoil the others. Topics are refused
+with INVALID_CONFIG and brokers with INVALID_REQUEST, as in Kafka. Authorization is the caller's. Log levels
+(BROKER_LOGGER), client metrics and group configurations are not here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+from odradek.config.broker import BrokerConfig, definition_of
+from odradek.config.definition import ConfigError, ConfigType, Definition, Scope, to_text
+from odradek.config.topic import check_topic_overrides
+from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
+from odradek.metadata.records import ConfigRecord, MetadataRecord
+from odradek.model import check_topic_name
+from odradek.wire.messages import alter_configs as legacy
+from odradek.wire.messages import incremental_alter_configs as incremental
+
+Records = list[MetadataRecord]
+Settings = Mapping[str, str]
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class _Key(Protocol):
+    name: str
+    value: str | None
+
+
+class _Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=_Resource)
+Outcome = tuple[int, str | None, int, str]  # error code, message, resource type and name
+
+
+def alter_configs(
+    image: MetadataImage, request: legacy.AlterConfigsRequest, config: BrokerConfig
+) -> tuple[Records, legacy.AlterConfigsResponse]:
+    """Every resource is left with exactly the keys given. `config` is the controller's own."""
+
+    def replace(resource: legacy.AlterConfigsResource, current: Settings) -> dict[str, str]:
+        _check_keys(resource.configs, [key for key in resource.configs if key.value is None])
+        return {key.name: key.value for key in resource.configs if key.value is not None}
+
+    records, outcomes = _alter(image, request.resources, config, replace)
+    responses = [legacy.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+    return ([] if request.validate_only else records), legacy.AlterConfigsResponse(responses=responses)
+
+
+def incremental_alter_configs(
+    image: MetadataImage, request: incremental.IncrementalAlterConfigsRequest, config: BrokerConfig
+) -> tuple[Records, incremental.IncrementalAlterConfigsResponse]:
+    """Every resource keeps the keys that are not named. `config` is the controller's own."""
+
+    def change(resource: incremental.AlterConfigsResource, current: Settings) -> dict[str, str]:
+        without_value = [
+            key for key in resource.configs if key.value is None and key.config_operation != Operation.DELETE
+        ]
+        _check_keys(resource.configs, without_value)
+        settings = dict(current)
+        for key in resource.configs:
+            _apply(settings, resource.resource_type, key)
+        return settings
+
+    records, outcomes = _alter(image, request.resources, config, change)
+    responses = [incremental.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+    answer = incremental.IncrementalAlterConfigsResponse(responses=responses)
+    return ([] if request.validate_only else records), answer
+
+
+def _alter(
+    image: MetadataImage,
+    resources: Sequence[R],
+    config: BrokerConfig,
+    change: Callable[[R, Settings], dict[str, str]],
+) -> tuple[Records, list[Outcome]]:
+    records: Records = []
+    outcomes: list[Outcome] = []
+    counts = Counter((item.resource_type, item.resource_name) for item in resources)
+    for item in resources:
+        resource = ConfigResource(item.resource_type, item.resource_name)
+        code, message = ErrorCode.NONE, None
+        try:
+            if counts[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "This resource is in the request more than once.")
+            _check_resource(image, resource)
+            current = image.configs.get(resource, {})
+            settings = change(item, current)
+            _check_settings(resource, settings, config)
+            records += _differences(resource, current, settings)
+        except KafkaError as error:
+            code, message = error.code, error.message or None
+        outcomes.append((code, message, *resource))
+    return records, outcomes
+
+
+def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
+    if resource.type == ResourceType.TOPIC:
+        _check_topic(image, resource.name)
+    elif resource.type == ResourceType.BROKER:
+        _check_broker(image, resource.name)
+    else:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Resources of type {resource.type} cannot be configured."
+        )
+
+
+def _check_topic(image: MetadataImage, name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Topics have no common configuration: name one.")
+    check_topic_name(name)
+    if name not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+
+
+def _check_broker(image: MetadataImage, name: str) -> None:
+    """The empty name is the default of all brokers."""
+    if not name:
+        return
+    if not (name.isascii() and name.isdecimal()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A broker is named by its id, not by '{name}'.")
+    if int(name) not in image.brokers:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"There is no broker {name}.")
+
+
+def _check_keys(keys: Sequence[_Key], without_value: Sequence[_Key]) -> None:
+    if len({key.name for key in keys}) < len(keys):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A key is in the request more than once.")
+    if without_value:
+        names = ", ".join(key.name for key in without_value)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"No value is given for {names}.")
+
+
+def _apply(settings: dict[str, str], resource_type: int, key: incremental.AlterableConfig) -> None:
+    if key.config_operation not in Operation._value2member_map_:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no operation {key.config_operation}.")
+    operation = Operation(key.config_operation)
+    if operation is Operation.DELETE:
+        settings.pop(key.name, None)
+    elif operation is Operation.SET:
+        settings[key.name] = key.value or ""
+    else:
+        definition = _list_definition(resource_type, key.name, operation)
+        text = settings.get(key.name, to_text(definition.default) or "")
+        items = [item for item in text.split(",") if item]
+        settings[key.name] = ",".join(_combined(items, (key.value or "").split(","), operation))
+
+
+def _list_definition(resource_type: int, name: str, operation: Operation) -> Definition:
+    table = TOPIC_DEFINITIONS.get if resource_type == ResourceType.TOPIC else definition_of
+    definition = table(name)
+    if definition is None or definition.type is not ConfigType.LIST:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, and {name} is not one.")
+    return definition
+
+
+def _combined(items: list[str], operands: Sequence[str], operation: Operation) -> list[str]:
+    if operation is Operation.APPEND:
+        return list(dict.fromkeys([*items, *operands]))
+    return [item for item in items if item not in operands]
+
+
+def _check_settings(resource: ConfigResource, settings: Settings, config: BrokerConfig) -> None:
+    if resource.type == ResourceType.TOPIC:
+        check_topic_overrides(settings, config)
+        return
+    for name, text in settings.items():
+        try:
+            _check_broker_key(name, is_default=not resource.name).parse(text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _check_broker_key(name: str, is_default: bool) -> Definition:
+    definition = definition_of(name)
+    if definition is None:
+        reason = "There is no such configuration"
+    elif definition.scope is Scope.READ_ONLY:
+        reason = "Only a restart of the broker can change this configuration"
+    elif definition.scope is Scope.PER_BROKER and is_default:
+        reason = "Only a single broker can have this configuration"
+    else:
+        return definition
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: {name}.")
+
+
+def _differences(resource: ConfigResource, before: Settings, after: Settings) -> Records:
+    changed = [name for name, text in after.items() if before.get(name) != text]
+    removed = [name for name in before if name not in after]
+    return [ConfigRecord(*resource, name, after.get(name)) for name in (*changed, *removed)]
