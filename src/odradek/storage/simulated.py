@@ -1,0 +1,290 @@
+"""A disk in memory that forgets what was not synced, for tests and the simulator.
+
+A write is at once seen by reads, and durable once its file is synced. A file's name is durable once its
+directory is: creating, renaming and removing are changes to a directory like writes to a file. `crash`
+throws away what is not durable, or, given `rng`, keeps of each file and directory the changes up to a
+random one, that one perhaps torn.
+
+Errors: `free_bytes` makes the disk full when used up; `fail_syncs` lets the next syncs fail. A failed sync
+loses what it should have written, and the one after it succeeds, as Linux has it: whoever tries again is
+fooled.
+"""
+
+import errno
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from odradek.records.batch import Buffer
+from odradek.storage.files import DataDirectoryLocked, DirectoryEntry, File
+
+
+class _Data:
+    """A file's bytes: as reads see them, as they are on disk, and the changes in between (None: to this size)."""
+
+    def __init__(self) -> None:
+        self.seen = bytearray()
+        self.durable = bytearray()
+        self.changes: list[tuple[int, bytes | None]] = []
+
+    def change(self, position: int, data: bytes | None) -> None:
+        _apply(self.seen, position, data)
+        self.changes.append((position, data))
+
+    def sync(self) -> None:
+        for position, data in self.changes:
+            _apply(self.durable, position, data)
+        self.changes.clear()
+
+    def crash(self, rng: random.Random | None) -> None:
+        kept = rng.randrange(len(self.changes) + 1) if rng else 0
+        for position, data in self.changes[:kept]:
+            _apply(self.durable, position, data)
+        if rng and kept < len(self.changes) and (torn := self.changes[kept][1]) is not None:
+            _apply(self.durable, self.changes[kept][0], torn[: rng.randrange(len(torn) + 1)])
+        self.changes.clear()
+        self.seen = bytearray(self.durable)
+
+
+def _apply(content: bytearray, position: int, data: bytes | None) -> None:
+    if data is None:
+        del content[position:]
+    else:
+        content.extend(bytes(max(0, position - len(content))))
+        content[position : position + len(data)] = data
+
+
+class _Directory:
+    """Names of files and directories: as they are seen, as they are on disk, and the changes in between.
+
+    A change is a name and what becomes of it: a file or a directory, None (it is gone), or its new name.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, _Data | _Directory] = {}
+        self.durable: dict[str, _Data | _Directory] = {}
+        self.changes: list[tuple[str, _Data | _Directory | str | None]] = []
+
+    def change(self, name: str, to: "_Data | _Directory | str | None") -> None:
+        _apply_name(self.seen, name, to)
+        self.changes.append((name, to))
+
+    def sync(self) -> None:
+        for name, to in self.changes:
+            _apply_name(self.durable, name, to)
+        self.changes.clear()
+
+    def crash(self, rng: random.Random | None) -> None:
+        kept = rng.randrange(len(self.changes) + 1) if rng else 0
+        for name, to in self.changes[:kept]:
+            _apply_name(self.durable, name, to)
+        self.changes.clear()
+        self.seen = dict(self.durable)
+        for node in self.seen.values():
+            node.crash(rng)
+
+
+def _apply_name(names: dict[str, _Data | _Directory], name: str, to: _Data | _Directory | str | None) -> None:
+    if not (to is None or isinstance(to, str)):
+        names[name] = to
+    elif (node := names.pop(name, None)) is not None and to is not None:  # lost if its sync failed
+        names[to] = node
+
+
+class SimulatedFile:
+    __slots__ = ("_data", "_files", "path")
+
+    def __init__(self, files: "SimulatedFiles", path: str) -> None:
+        self._files = files
+        self.path = path
+        self._data: _Data | None = None
+
+    def _open(self) -> _Data:
+        """Like a descriptor: stays with the file, not with the name."""
+        if self._data is None:
+            self._data = self._files.data(self.path)
+        return self._data
+
+    def size(self) -> int:
+        return len(self._open().seen)
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
+
+    def read_at(self, position: int, length: int) -> bytes:
+        return bytes(self._open().seen[position : position + length])
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        content = self._open()
+        fitting = self._files.take_space(max(0, position + len(data) - len(content.seen)))
+        missing = max(0, position + len(data) - len(content.seen)) - fitting
+        content.change(position, bytes(data[: len(data) - missing]))
+        if missing:
+            raise OSError(errno.ENOSPC, "no space is left on the simulated disk", self.path)
+
+    def truncate(self, size: int) -> None:
+        content = self._open()
+        if size < len(content.seen):
+            self._files.give_space(len(content.seen) - size)
+            content.change(size, None)
+
+    def sync(self) -> None:
+        self._files.sync_data(self._open())
+
+    def pin(self) -> None:
+        self._open()
+
+    def unpin(self) -> None:
+        pass
+
+    def rename(self, path: str) -> None:
+        self._files.rename(self.path, path)
+        self.path = path
+
+    def remove(self) -> None:
+        self._files.remove(self.path)
+
+    def close(self) -> None:
+        self._data = None
+
+
+class SimulatedLock:
+    def __init__(self, held: set[str], path: str) -> None:
+        if path in held:
+            raise DataDirectoryLocked(f"{path} is held by another broker")
+        self._held, self._path = held, path
+        held.add(path)
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class SimulatedFiles:
+    """One disk. Paths are absolute and use `/`."""
+
+    def __init__(self) -> None:
+        self._root = _Directory()
+        self._locks: set[str] = set()
+        self.free_bytes: int | None = None  # None: no limit
+        self.fail_syncs = 0
+        self.syncs = 0  # how many were asked for
+        self.on_sync: Callable[[], None] | None = None  # called before each, where a crash may be tried
+
+    # Faults
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """Lose what is not durable; every handle and lock from before is void."""
+        self._root.crash(rng)
+        self._locks.clear()
+
+    def take_space(self, wanted: int) -> int:
+        """How many more bytes fit."""
+        if self.free_bytes is None:
+            return wanted
+        given = min(wanted, self.free_bytes)
+        self.free_bytes -= given
+        return given
+
+    def give_space(self, count: int) -> None:
+        if self.free_bytes is not None:
+            self.free_bytes += count
+
+    def sync_data(self, node: _Data | _Directory) -> None:
+        self.syncs += 1
+        if self.on_sync is not None:
+            self.on_sync()
+        if self.fail_syncs:
+            self.fail_syncs -= 1
+            node.changes.clear()
+            raise OSError(errno.EIO, "the simulated disk failed to sync")
+        node.sync()
+
+    # Files
+
+    def file(self, path: str) -> SimulatedFile:
+        return SimulatedFile(self, path)
+
+    def create(self, path: str) -> SimulatedFile:
+        directory, name = self._parent(path)
+        if name in directory.seen:
+            file = SimulatedFile(self, path)
+            file.truncate(0)
+            return file
+        data = _Data()
+        directory.change(name, data)
+        file = SimulatedFile(self, path)
+        file._data = data
+        return file
+
+    def read(self, path: str) -> bytes:
+        return bytes(self.data(path).seen)
+
+    def list(self, directory: str) -> Sequence[DirectoryEntry]:
+        return [
+            DirectoryEntry(
+                name, isinstance(node, _Directory), 0 if isinstance(node, _Directory) else len(node.seen)
+            )
+            for name, node in self._directory(directory).seen.items()
+        ]
+
+    def make_directory(self, path: str) -> None:
+        node = self._root
+        for name in _parts(path):
+            if name not in node.seen:
+                node.change(name, _Directory())
+            child = node.seen[name]
+            assert isinstance(child, _Directory)
+            node = child
+
+    def rename(self, old: str, new: str) -> None:
+        directory, old_name = self._parent(old)
+        other, new_name = self._parent(new)
+        assert directory is other, "storage renames within a directory only"
+        if old_name not in directory.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        directory.change(old_name, new_name)
+
+    def remove(self, path: str) -> None:
+        node = self.data(path)
+        directory, name = self._parent(path)
+        self.give_space(len(node.seen))
+        directory.change(name, None)
+
+    def remove_tree(self, directory: str) -> None:
+        self._directory(directory)
+        parent, name = self._parent(directory)
+        parent.change(name, None)
+
+    def sync_directory(self, path: str) -> None:
+        self.sync_data(self._directory(path))
+
+    def sync_many(self, files: Sequence[File]) -> None:
+        for file in files:
+            file.sync()
+
+    def lock(self, path: str) -> SimulatedLock:
+        return SimulatedLock(self._locks, path)
+
+    def data(self, path: str) -> _Data:
+        directory, name = self._parent(path)
+        node = directory.seen.get(name)
+        if not isinstance(node, _Data):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        above, _, name = path.rpartition("/")
+        return self._directory(above), name
+
+    def _directory(self, path: str) -> _Directory:
+        node: _Data | _Directory = self._root
+        for name in _parts(path):
+            child = node.seen.get(name) if isinstance(node, _Directory) else None
+            if child is None:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            node = child
+        assert isinstance(node, _Directory)
+        return node
+
+
+def _parts(path: str) -> Iterator[str]:
+    return (name for name in path.split("/") if name)
