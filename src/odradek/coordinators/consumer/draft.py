@@ -47,7 +47,7 @@ class Draft:
 
     def __init__(self, group: ConsumerGroup, topics: TopicsNow, now_ms: int) -> None:
         self.group = group
-        self.topics = topics.image
+        self.image = topics.image
         self._changed_topics = topics.changed_since(group.topics_version)
         self.now_ms = now_ms
         self.records: list[Record] = []
@@ -121,7 +121,7 @@ class Draft:
         """
         subscriptions = self.subscriptions()
         self._resolve_regexes(subscriptions)
-        topics_hash = metadata_hash(set(subscribed_topics(subscriptions, self._regexes)), self.topics)
+        topics_hash = metadata_hash(set(subscribed_topics(subscriptions, self._regexes)), self.image)
         are_same = topics_hash == self.group.metadata_hash and self._regexes == self.group.regexes
         if are_same and not must_bump:
             return False
@@ -141,9 +141,9 @@ class Draft:
     def _resolve(self, regex: str) -> None:
         known = self.group.regexes.get(regex)
         if known is None or self._changed_topics is None:
-            found = resolve(regex, self.topics)
+            found = resolve(regex, self.image)
         else:
-            found = resolve_again(regex, known.topics, self._changed_topics, self.topics)
+            found = resolve_again(regex, known.topics, self._changed_topics, self.image)
         if known is not None and found == known.topics:
             return
         version = (known or NO_TOPICS).version + 1
@@ -159,9 +159,8 @@ class Draft:
         """New promises for the group; a record for each that differs, and the epoch they are for."""
         specs = self._specs()
         partition_counts = {
-            topic_id: topic.partition_count
-            for topic_id in frozenset().union(*{spec.topics for spec in specs.values()})
-            if (topic := self.topics.by_id(topic_id)) is not None
+            topic_id: len(self.image.topics_by_id[topic_id].partitions)
+            for topic_id in frozenset[UUID]().union(*{spec.topics for spec in specs.values()})
         }
         promises = ASSIGNORS[self.assignor(default_assignor)](specs, partition_counts)
         for member_id, promise in promises.items():
@@ -182,8 +181,7 @@ class Draft:
 
     def _topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         names = set(subscribed_topics([subscription], self._regexes))
-        found = (self.topics.by_name(name) for name in names)
-        return frozenset(topic.topic_id for topic in found if topic is not None)
+        return frozenset(self.image.topics[name].id for name in names if name in self.image.topics)
 
     def set_assignment_epoch(self) -> None:
         self.assignment_epoch = self.epoch

@@ -56,8 +56,6 @@ class Replay:
         if group is not None and value is not None:
             group.replay_epoch(value)
         elif group is not None:
-            for member_id in group.members:
-                self._consumer_groups.forget_timers(key.group_id, member_id)
             del self._groups[key.group_id]
 
     def _partition_metadata(
@@ -77,8 +75,8 @@ class Replay:
         group = self._group(key.group_id, value)
         if group is not None:
             group.replay_member(key.member_id, value)
-        if value is None:
-            self._consumer_groups.forget_timers(key.group_id, key.member_id)
+            if value is None:
+                self._consumer_groups.forget_timers(key.group_id, key.member_id)
 
     def _assignment_epoch(
         self,

@@ -1,7 +1,7 @@
 """What a consumer group needs to know of topics, and how it subscribes to them: by name or by regular
 expression.
 
-`Topics` is the slice of the metadata image that groups read. `metadata_hash` boils the subscribed topics
+`TopicsNow` tells groups which topics changed. `metadata_hash` boils the subscribed topics
 down to one number, stored with the group's epoch as Kafka 4.1 does (its record of partition counts is no
 longer written): when a topic appears, disappears or grows, the number differs and the group computes a new
 assignment. The number is our own (Kafka's hashes racks too), so a group taken over from Kafka computes its
@@ -17,32 +17,17 @@ import itertools
 from collections import deque
 from collections.abc import Collection, Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
-from uuid import UUID
+from typing import Any, NamedTuple
 
 import re2
 
 from odradek.errors import ErrorCode, KafkaError
-
-
-class Topic(NamedTuple):
-    topic_id: UUID
-    name: str
-    partition_count: int
-
-
-class Topics(Protocol):
-    """The topics of one metadata image. An image never changes; a new one takes its place."""
-
-    def by_name(self, name: str) -> Topic | None: ...
-
-    def by_id(self, topic_id: UUID) -> Topic | None: ...
-
-    def names(self) -> Iterable[str]: ...
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
 
 
 class TopicsNow:
-    """The newest image, and what changed on the way to it.
+    """The newest metadata image, and which topics changed on the way to it.
 
     A group remembers the version it last looked at and catches up when one of its members is heard of, so a
     change costs nothing for groups that are idle.
@@ -50,16 +35,23 @@ class TopicsNow:
 
     REMEMBERED_CHANGES = 1_000
 
-    def __init__(self, image: Topics) -> None:
+    def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.version = 0
-        self._changes: deque[Collection[str]] = deque(maxlen=self.REMEMBERED_CHANGES)
+        self._changes: deque[set[str]] = deque(maxlen=self.REMEMBERED_CHANGES)
 
-    def publish(self, image: Topics, changed: Collection[str]) -> None:
-        """A new image; the topics of these names are new, gone, grown or not the same topic as before."""
-        self.image = image
-        self.version += 1
-        self._changes.append(changed)
+    def publish(self, delta: MetadataDelta) -> None:
+        """A new image. A new leader or replica of a partition is no news to a group."""
+        self.image = delta.after
+        changed = {topic.name for topic in (*delta.created_topics, *delta.deleted_topics)}
+        changed.update(
+            change.after.name
+            for change in delta.changed_topics
+            if len(change.before.partitions) != len(change.after.partitions)
+        )
+        if changed:
+            self.version += 1
+            self._changes.append(changed)
 
     def changed_since(self, version: int) -> set[str] | None:
         """None where that is too long ago to know."""
@@ -110,24 +102,24 @@ def compiled(regex: str) -> Any:
         ) from None
 
 
-def resolve(regex: str, topics: Topics) -> frozenset[str]:
-    return frozenset(filter(compiled(regex).fullmatch, topics.names()))
+def resolve(regex: str, image: MetadataImage) -> frozenset[str]:
+    return frozenset(filter(compiled(regex).fullmatch, image.topics))
 
 
 def resolve_again(
-    regex: str, known: frozenset[str], changed: Collection[str], topics: Topics
+    regex: str, known: frozenset[str], changed: Collection[str], image: MetadataImage
 ) -> frozenset[str]:
     """What the expression matches now, when it matched `known` and only the topics `changed` came or went."""
     matches = compiled(regex).fullmatch
-    there = {name for name in changed if topics.by_name(name) is not None and matches(name)}
+    there = {name for name in changed if name in image.topics and matches(name)}
     return known.difference(changed) | there
 
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    found = sorted(topic for name in names if (topic := topics.by_name(name)) is not None)
+def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
+    found = [topic for name in sorted(names) if (topic := image.topics.get(name)) is not None]
     if not found:
         return 0
     digest = hashlib.blake2b(digest_size=8)
-    for topic_id, name, partition_count in found:
-        digest.update(topic_id.bytes + name.encode() + b"\0" + partition_count.to_bytes(4, "big"))
+    for topic in found:
+        digest.update(topic.name.encode() + b"\0" + topic.id.bytes + len(topic.partitions).to_bytes(4, "big"))
     return int.from_bytes(digest.digest(), "big", signed=True)

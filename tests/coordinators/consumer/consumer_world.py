@@ -1,0 +1,227 @@
+"""A group coordinator with a log in memory, a clock, and topics that come and go: the tests play on it.
+
+Every record goes through its bytes. `reload` is what happens on fail-over: the log, compacted or not, is all
+that is left.
+"""
+
+import itertools
+import random
+from typing import Any
+from uuid import UUID
+
+from odradek.coordinators.consumer.group import ConsumerGroup
+from odradek.coordinators.consumer.plugin import plug_in
+from odradek.coordinators.consumer.topics import TopicsNow
+from odradek.coordinators.group import GroupSettings
+from odradek.coordinators.groups import GroupCoordinator
+from odradek.coordinators.records import decode
+from odradek.coordinators.runtime import Effects, RequestContext, Shard
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.delta import MetadataDelta, TopicChange
+from odradek.metadata.image import MetadataImage, Partition, Topic
+from odradek.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitionsInRequest,
+)
+
+GROUP = "group"
+PARTITION = Partition(0, 0, 0, (0,), (0,), (UUID(int=0),))
+
+
+class World:
+    def __init__(self, settings: GroupSettings | None = None, **topics: int) -> None:
+        self.settings = settings or GroupSettings()
+        self.now_ms = 1_000
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.topics = TopicsNow(MetadataImage("cluster"))
+        self._topic_ids = itertools.count(100)
+        self._tokens = itertools.count()
+        self.answers: dict[int, Any] = {}
+        self.fail_appends = False
+        for name, count in topics.items():
+            self.create_topic(name, count)
+        self._load()
+
+    def _load(self) -> None:
+        self.coordinator = GroupCoordinator(self.settings, random.Random(len(self.log)))
+        self.consumer_groups = plug_in(self.coordinator, self.topics)
+        self.shard = Shard(self.coordinator)
+        for key, value in self.log:
+            self.shard.replay(key, value)
+        self.shard.loaded(self.now_ms)
+
+    # --- topics ---
+
+    def create_topic(self, name: str, partition_count: int) -> None:
+        topic = Topic(name, UUID(int=next(self._topic_ids)), dict.fromkeys(range(partition_count), PARTITION))
+        self._publish(created=[topic])
+
+    def grow_topic(self, name: str, partition_count: int) -> None:
+        before = self.topics.image.topics[name]
+        after = before._replace(partitions=dict.fromkeys(range(partition_count), PARTITION))
+        self._publish(changed=[TopicChange(before, after)])
+
+    def delete_topic(self, name: str) -> None:
+        self._publish(deleted=[self.topics.image.topics[name]])
+
+    def _publish(
+        self, created: list[Topic] = (), changed: list[TopicChange] = (), deleted: list[Topic] = ()
+    ) -> None:
+        before = self.topics.image
+        gone = {topic.name for topic in deleted}
+        topics = {name: topic for name, topic in before.topics.items() if name not in gone}
+        topics.update((topic.name, topic) for topic in [*created, *(change.after for change in changed)])
+        after = MetadataImage(
+            "cluster", topics=topics, topics_by_id={topic.id: topic for topic in topics.values()}
+        )
+        nothing: frozenset[Any] = frozenset()
+        self.topics.publish(
+            MetadataDelta(
+                before,
+                after,
+                tuple(created),
+                tuple(changed),
+                tuple(deleted),
+                nothing,
+                nothing,
+                nothing,
+                nothing,
+            )
+        )
+
+    def id_of(self, name: str) -> UUID:
+        return self.topics.image.topics[name].id
+
+    # --- events ---
+
+    def send(self, request: Any, version: int = 1, client_id: str = "client", host: str = "/host") -> Any:
+        """The answer, if there is one at once; everything appended is committed at once."""
+        token = next(self._tokens)
+        self._run(self.shard.handle(request, RequestContext(version, client_id, host), token, self.now_ms))
+        return self.answers.pop(token, None)
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass, timer by timer."""
+        end_ms = self.now_ms + duration_ms
+        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            while (effects := self.shard.tick(self.now_ms)) is not None:
+                self._run(effects)
+        self.now_ms = end_ms
+
+    def _run(self, effects: Effects) -> None:
+        self.last_records = [decode(key, value) for key, value in effects.records]
+        if effects.records and self.fail_appends:
+            self.answers.update(self.shard.append_failed(ErrorCode.NOT_ENOUGH_REPLICAS))
+        elif effects.records:
+            self.log += effects.records
+            self.shard.appended(len(self.log) - 1)
+        self.answers.update(effects.answers)
+        self.answers.update(self.shard.committed(len(self.log)))
+
+    def reload(self, compact: bool = False) -> None:
+        """Another broker takes over."""
+        if compact:
+            newest = {key: position for position, (key, _) in enumerate(self.log)}
+            self.log = [
+                (key, value) for position, (key, value) in enumerate(self.log) if newest[key] == position
+            ]
+        self.shard.resigned()
+        self._load()
+
+    # --- state ---
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.coordinator.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def record_kinds(self) -> list[str]:
+        """What the last event wrote: the keys' names, a cross at tombstones."""
+        return [
+            type(key).__name__.removeprefix("ConsumerGroup").removesuffix("Key") + ("" if value else " ✗")
+            for key, value in self.last_records
+        ]
+
+    def error_of_commit(self, member_id: str, epoch: int, version: int = 9) -> ErrorCode:
+        return error_of(lambda: self.group.check_offset_commit(member_id, None, epoch, version))
+
+    def partitions(self, *named: str) -> dict[UUID, frozenset[int]]:
+        """`"foo:0,1"` is partitions 0 and 1 of foo."""
+        return {
+            self.id_of(name): frozenset(map(int, numbers.split(",")))
+            for name, numbers in (each.split(":") for each in named)
+        }
+
+
+def error_of(check: Any) -> ErrorCode:
+    try:
+        check()
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def snapshot(group: ConsumerGroup) -> dict[str, Any]:
+    """Everything durable, and everything derived from it."""
+    return {name: value for name, value in vars(group).items() if name != "topics_version"}
+
+
+class Client:
+    """One consumer: it sends what it is told to, and remembers its id, its epoch and its partitions."""
+
+    def __init__(self, world: World, member_id: str, *topics: str, **fields: Any) -> None:
+        self.world = world
+        self.member_id = member_id
+        self.epoch = 0
+        self.owned: dict[UUID, frozenset[int]] = {}
+        self.fields = {"subscribed_topic_names": list(topics), "rebalance_timeout_ms": 60_000, **fields}
+
+    def join(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        self.epoch = 0
+        self.owned = {}
+        return self._send(topic_partitions=[], **{**self.fields, **changes})
+
+    def full(self) -> ConsumerGroupHeartbeatResponse:
+        """As after a request whose answer was lost."""
+        return self._send(topic_partitions=self.owned_on_wire(), **self.fields)
+
+    def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        """Nothing but what is named has changed."""
+        return self._send(**{"topic_partitions": None, **changes})
+
+    def acknowledge(self) -> ConsumerGroupHeartbeatResponse:
+        """Read what was last assigned, and say so."""
+        return self._send(topic_partitions=self.owned_on_wire())
+
+    def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
+        self.epoch = epoch
+        return self._send(topic_partitions=None)
+
+    def owned_on_wire(self) -> list[TopicPartitionsInRequest]:
+        return [TopicPartitionsInRequest(topic, sorted(numbers)) for topic, numbers in self.owned.items()]
+
+    def _send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+        instance_id = fields.pop("instance_id", self.fields.get("instance_id"))
+        response = self.world.send(
+            ConsumerGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                instance_id=instance_id,
+                **fields,
+            )
+        )
+        if response is not None and response.error_code == 0:
+            self.take(response)
+        return response
+
+    def take(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        self.member_id = response.member_id or self.member_id
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            self.owned = {
+                topic.topic_id: frozenset(topic.partitions) for topic in response.assignment.topic_partitions
+            }
