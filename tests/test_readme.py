@@ -1,0 +1,60 @@
+"""The examples of the README, run as they stand against a real broker.
+
+A `python` block must run. In a `console` block, lines after `$ ` are commands for a shell, and what follows
+is all they print. Other blocks are for people.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support import RunningBroker, running_broker
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ADDRESS = "localhost:9092"
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(README.read_text()) if kind == language]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("readme")) as broker:
+        yield broker
+
+
+def test_there_are_examples() -> None:
+    assert blocks("python")
+    assert blocks("console")
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python(broker: RunningBroker, block: str) -> None:
+    code = block.replace(ADDRESS, broker.bootstrap)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+@pytest.mark.parametrize("block", blocks("console"))
+def test_console(broker: RunningBroker, block: str) -> None:
+    environ = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": broker.bootstrap}
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
+    for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = step.partition("\n")
+        result = subprocess.run(
+            command,
+            shell=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            env=environ,
+        )
+        assert result.stdout == expected, command
