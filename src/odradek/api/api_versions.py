@@ -13,7 +13,7 @@ from odradek.api.services import Services
 from odradek.errors import ErrorCode
 from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-LEGAL_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?")
+LEGAL_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(services: Services, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -1,4 +1,7 @@
-"""ListConfigResources (74): the names of what can be configured. Version 0 lists client metrics, of which we have none."""
+"""ListConfigResources (74): the names of what can be configured.
+
+Version 0 lists client metrics only, of which there are none.
+"""
 
 from odradek.api.request import Request
 from odradek.api.services import Services

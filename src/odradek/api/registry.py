@@ -19,7 +19,7 @@ from odradek.api.services import Services
 from odradek.wire.codec import Message
 from odradek.wire.messages.index import SCHEMAS
 
-Handler = Callable[[Services, Request, Any], Message | None | Coroutine[Any, Any, Message | None]]
+Handler = Callable[[Services, Request, Any], Message | Coroutine[Any, Any, Message | None] | None]
 
 
 class Api(NamedTuple):

@@ -81,7 +81,7 @@ class Connection:
         except Exception:
             log.exception("connection %s: a request could not be handled", self.address)
             self.close("internal error")
-        self._flush()
+        self.flush()
 
     def _read_frames(self) -> None:
         buffer = self._server.receive_buffer
@@ -180,7 +180,7 @@ class Connection:
             self._output.add(waiting.popleft().parts or ())
         if not self._flush_is_due and self._output.size:
             self._flush_is_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         if self._held and self._gate is None and len(waiting) < MAX_WAITING:
             self._loop.call_soon(self._go_on)
 
@@ -194,7 +194,7 @@ class Connection:
 
     # --- writing ---
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._flush_is_due = False
         if self.closed or self._warming:
             return
@@ -228,13 +228,13 @@ class Connection:
             return
         self._warming = False
         self._output.warmed()
-        self._flush()
+        self.flush()
 
     def _watch_writable(self, watch: bool) -> None:
         if watch != self._writing:
             self._writing = watch
             if watch:
-                self._loop.add_writer(self._descriptor, self._flush)
+                self._loop.add_writer(self._descriptor, self.flush)
             else:
                 self._loop.remove_writer(self._descriptor)
 

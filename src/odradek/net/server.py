@@ -164,6 +164,11 @@ class Server:
         if self._idle_check is not None:
             self._idle_check.cancel()
 
+    def flush_connections(self) -> None:
+        """Send what has been answered, as far as the sockets take it at once."""
+        for connection in list(self._connections):
+            connection.flush()
+
     def close_connections(self) -> None:
         for connection in list(self._connections):
             connection.close("the broker stops", logging.DEBUG)

@@ -14,21 +14,20 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
-from odradek.records.validation import TopicRules
+from odradek.records.validation import DEFAULT_RULES, TopicRules
 from odradek.storage.log import Log
 
 Waiter = Callable[[ErrorCode], None]
 
 
 class Partition:
-    def __init__(
-        self, topic_partition: TopicPartition, topic_id: UUID, log: Log, leader_epoch: int, rules: TopicRules
-    ) -> None:
+    def __init__(self, topic_partition: TopicPartition, topic_id: UUID, log: Log, leader_epoch: int) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = leader_epoch
-        self.rules = rules
+        # The topic's settings, replaced when they change.
+        self.rules: TopicRules = DEFAULT_RULES
         self.sync_commit = True
         self.min_insync_replicas = 1
         self.in_sync_replicas = 1

@@ -97,7 +97,7 @@ class LogStore:
     ) -> "LogStore":
         store = cls(files, directory, config_for, rng, producer_expiration_ms)
         try:
-            store._load(now_ms)
+            store.load(now_ms)
         except BaseException:
             store.release()
             raise
@@ -111,7 +111,9 @@ class LogStore:
 
     # Opening
 
-    def _load(self, now_ms: int) -> None:
+    def load(self, now_ms: int, config_for: Callable[[str], LogConfig] | None = None) -> None:
+        """Open every log; `config_for` where it was not known when the directory was taken hold of."""
+        self._config_for = config_for or self._config_for
         entries = self._files.list(self.directory)
         was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
         if was_clean:

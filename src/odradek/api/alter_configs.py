@@ -1,0 +1,10 @@
+"""AlterConfigs (33): replace all settings of a topic or broker. Kept for old clients; it forgets what is not named."""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.controller.configs import alter_configs
+from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+
+
+async def handle(services: Services, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
+    return await services.decide(lambda image: alter_configs(image, message, services.config))

@@ -1,0 +1,147 @@
+"""A broker: its parts, built in order, and taken down in the reverse.
+
+Start: hold the data directory, replay the metadata log, open the logs it names, bind, register, accept. Stop: accept
+nothing more, answer everybody who waits, bring everything to disk, let go of the directory.
+"""
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+from random import Random
+
+from odradek.api.dispatch import Dispatcher
+from odradek.api.fetch_sessions import FetchSessions
+from odradek.api.services import Services
+from odradek.broker.flusher import Flusher
+from odradek.broker.local_partitions import LocalPartitions, wall_clock_ms
+from odradek.broker.maintenance import Maintenance
+from odradek.broker.metadata import BrokerMetadata
+from odradek.broker.producer_ids import ProducerIds
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import Listener
+from odradek.errors import ErrorCode
+from odradek.metadata.delta import MetadataDelta
+from odradek.net.server import Bounds, Server
+from odradek.replication.partition import Partition
+from odradek.replication.replicas import Replicas
+from odradek.storage.files import DiskFiles
+from odradek.storage.store import LogStore
+
+log = logging.getLogger(__name__)
+
+DEFAULT_REQUEST_MEMORY = 512 << 20
+DRAIN_SECONDS = 2.0
+
+
+class Broker:
+    def __init__(
+        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, rng: Random | None = None
+    ) -> None:
+        """Everything but the network. Raises what keeps it from starting, with nothing left behind."""
+        self.config = config
+        self.node_id = config.node_id
+        self.data_dir = config.log_dirs[0]
+        self._loop = loop
+        self._rng = rng or Random()
+        self._files = DiskFiles()
+        self._make_data_directory(self.data_dir)
+        self._store = LogStore(
+            self._files,
+            str(self.data_dir),
+            rng=self._rng,
+            producer_expiration_ms=config["producer.id.expiration.ms"],
+        )
+        try:
+            self._build()
+        except BaseException:
+            self._store.release()
+            raise
+
+    @staticmethod
+    def _make_data_directory(data_dir: Path) -> None:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _build(self) -> None:
+        config = self.config
+        self.replicas = Replicas()
+        self.metadata = BrokerMetadata(self._files, config, self._rng)
+        config = self.config = self.metadata.effective_config(config)
+        self._partitions = LocalPartitions(self.node_id, self._store, self.replicas, config)
+        self._store.load(wall_clock_ms(), self._partitions.log_config_for(self.metadata.image))
+        self._partitions.open_all(self.metadata.image)
+        self.metadata.listen(self._metadata_changed)
+        self._flusher = Flusher(self._loop, self._files)
+        self._maintenance = Maintenance(self._store, self.replicas, config)
+        self.services = Services(
+            node_id=self.node_id,
+            data_dir=self.data_dir,
+            config=config,
+            rng=self._rng,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
+            appended=self._appended,
+            call_later=self._loop.call_later,
+            new_producer_id=ProducerIds(self.node_id, self.metadata).next,
+            max_fetch_bytes=config["fetch.max.bytes"],
+        )
+        self._server = Server(self._loop, Dispatcher(self.services).dispatch, _bounds(config))
+        self._maintaining: asyncio.Task[None] | None = None
+        self.listeners: tuple[Listener, ...] = ()
+
+    def _appended(self, partition: Partition) -> None:
+        self._flusher.appended(partition)
+        self._maintenance.appended(partition)
+
+    def _metadata_changed(self, delta: MetadataDelta) -> None:
+        self._partitions.apply(delta)
+        config = self.metadata.effective_config(self.config)
+        if config is not self.config:
+            self.config = self.services.config = config
+            self._partitions.reconfigure(delta.after, config)
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Bind, register, and accept: when this returns, clients are served."""
+        bound = []
+        try:
+            for listener in self.config.broker_listeners:
+                port = self._server.listen(listener.name, listener.host, listener.port)
+                bound.append(listener._replace(port=port))
+        except OSError as error:
+            raise OSError(
+                error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
+            ) from error
+        self.listeners = self.config.advertised_listeners(bound, socket.gethostname())
+        await self.metadata.register(self.listeners)
+        self._maintaining = self._loop.create_task(self._maintenance.run())
+        log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
+
+    async def stop(self) -> None:
+        """Cleanly: the next start finds nothing to recover."""
+        self._server.stop_listening()
+        if self._maintaining is not None:
+            self._maintaining.cancel()
+        for partition in self.replicas:
+            partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await self._flusher.close()
+        self._server.flush_connections()
+        self._server.close_connections()
+        self._store.close(self.replicas.high_watermarks())
+        self.metadata.close()
+        log.info("broker %d stopped", self.node_id)
+
+
+def _bounds(config: BrokerConfig) -> Bounds:
+    memory = config["queued.max.request.bytes"]
+    return Bounds(
+        max_frame_size=config["socket.request.max.bytes"],
+        max_request_memory=memory if memory > 0 else DEFAULT_REQUEST_MEMORY,
+        max_connections=config["max.connections"],
+        max_connections_per_address=config["max.connections.per.ip"],
+        max_idle_seconds=config["connections.max.idle.ms"] / 1000,
+        socket_send_buffer=-1,
+        socket_receive_buffer=-1,
+    )

@@ -1,0 +1,132 @@
+"""Makes this broker's logs what the metadata says they should be.
+
+The image is the plan: topics, their partitions, their settings. A delta of it is acted on here: logs are created and
+deleted, settings handed to the logs they concern. At start the whole image is the delta.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import log_config, topic_rules, topic_values
+from odradek.errors import ErrorCode
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage, ResourceType, Topic
+from odradek.metadata.image import Partition as Registration
+from odradek.model import NO_TOPIC_ID, TopicPartition
+from odradek.replication.partition import Partition
+from odradek.replication.replicas import Replicas
+from odradek.storage.config import LogConfig
+from odradek.storage.log import Log
+from odradek.storage.store import LogStore
+
+log = logging.getLogger(__name__)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LocalPartitions:
+    def __init__(self, node_id: int, store: LogStore, replicas: Replicas, config: BrokerConfig) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._replicas = replicas
+        self.config = config
+        self.on_removed: list[Callable[[Partition], None]] = []
+
+    # --- at start ---
+
+    def log_config_for(self, image: MetadataImage) -> Callable[[str], LogConfig]:
+        """What the store opens the logs of a topic with."""
+        return lambda topic: log_config(topic_values(image.topic_overrides(topic), self.config))
+
+    def open_all(self, image: MetadataImage) -> None:
+        self._delete_strays(image)
+        for topic in image.topics.values():
+            self._open_topic(image, topic)
+
+    def _delete_strays(self, image: MetadataImage) -> None:
+        """Logs of topics that were deleted, or deleted and created anew, while we were not looking."""
+        for topic_partition, found in list(self._store.logs.items()):
+            topic = image.topics.get(topic_partition.topic)
+            if (
+                topic is None
+                or not _is_of(found, topic.id)
+                or topic_partition.partition not in topic.partitions
+            ):
+                log.warning("%s is of no topic that exists, its log is deleted", topic_partition)
+                self._store.delete(topic_partition, wall_clock_ms())
+
+    # --- changes ---
+
+    def apply(self, delta: MetadataDelta) -> None:
+        for topic in delta.deleted_topics:
+            self._close_topic(topic)
+        for topic in delta.created_topics:
+            self._open_topic(delta.after, topic)
+        for change in delta.changed_topics:
+            if change.before.id != change.after.id:
+                self._close_topic(change.before)
+            self._open_topic(delta.after, change.after)
+        for resource in delta.changed_configs:
+            if resource.type == ResourceType.TOPIC and resource.name in delta.after.topics:
+                self._configure(delta.after, delta.after.topics[resource.name])
+
+    def reconfigure(self, image: MetadataImage, config: BrokerConfig) -> None:
+        """The broker's own settings changed: the defaults of every topic may have."""
+        self.config = config
+        for topic in image.topics.values():
+            self._configure(image, topic)
+
+    def _open_topic(self, image: MetadataImage, topic: Topic) -> None:
+        values = topic_values(image.topic_overrides(topic.name), self.config)
+        settings = log_config(values)
+        for index, registration in topic.partitions.items():
+            if self._node_id not in registration.replicas:
+                continue
+            partition = self._replicas.find(topic.name, index)
+            if partition is None:
+                self._open(TopicPartition(topic.name, index), topic, registration, settings)
+            else:
+                partition.leader_epoch = registration.leader_epoch
+        self._configure(image, topic)
+
+    def _open(
+        self, topic_partition: TopicPartition, topic: Topic, registration: Registration, settings: LogConfig
+    ) -> None:
+        found = self._store.get(topic_partition)
+        if found is None:
+            found = self._store.create(topic_partition, topic.id, settings, wall_clock_ms())
+        self._replicas.add(Partition(topic_partition, topic.id, found, registration.leader_epoch))
+
+    def _configure(self, image: MetadataImage, topic: Topic) -> None:
+        """One object of settings for all partitions of a topic."""
+        values = topic_values(image.topic_overrides(topic.name), self.config)
+        settings = log_config(values)
+        rules = topic_rules(values, self.config["log.validate.records"])
+        for index in topic.partitions:
+            partition = self._replicas.find(topic.name, index)
+            if partition is None:
+                continue
+            if partition.log.config != settings:
+                partition.log.config = settings
+            partition.rules = rules
+            partition.min_insync_replicas = values["min.insync.replicas"]
+            partition.sync_commit = self.config["log.sync.commit"] or settings.flush_messages == 1
+
+    def _close_topic(self, topic: Topic) -> None:
+        for index in topic.partitions:
+            partition = self._replicas.remove(TopicPartition(topic.name, index))
+            if partition is None:
+                continue
+            partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for told in self.on_removed:
+                told(partition)
+            self._store.delete(partition.topic_partition, wall_clock_ms())
+
+
+def _is_of(found: Log, topic_id: UUID) -> bool:
+    return found.topic_id in (topic_id, NO_TOPIC_ID)

@@ -1,0 +1,59 @@
+"""What a broker does unasked, every so often: retention, checkpoints, compaction.
+
+One timer for all partitions. Idle ones cost nothing: the store knows which logs are due, and checkpoints are written
+only after something was appended.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from odradek.broker.local_partitions import wall_clock_ms
+from odradek.config.broker import BrokerConfig
+from odradek.model import TopicPartition
+from odradek.replication.partition import Partition
+from odradek.replication.replicas import Replicas
+from odradek.storage.store import LogStore
+
+log = logging.getLogger(__name__)
+
+
+class Maintenance:
+    def __init__(self, store: LogStore, replicas: Replicas, config: BrokerConfig) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._retention_seconds = config["log.retention.check.interval.ms"] / 1000
+        self._checkpoint_seconds = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
+        self._unsaved: dict[TopicPartition, Partition] = {}  # appended to since the last checkpoint
+
+    def appended(self, partition: Partition) -> None:
+        self._unsaved[partition.topic_partition] = partition
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.gather(
+            self._repeat(self._retention_seconds, self.look_after_logs),
+            self._repeat(self._checkpoint_seconds, self.checkpoint),
+        )
+
+    @staticmethod
+    async def _repeat(seconds: float, work: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                work()
+            except OSError as error:
+                log.error("maintenance failed, trying again in %g s: %s", seconds, error)
+
+    def look_after_logs(self) -> None:
+        self._store.maintain(wall_clock_ms(), self._high_watermark)
+
+    def _high_watermark(self, topic_partition: TopicPartition) -> int:
+        partition = self._replicas.find(*topic_partition)
+        return partition.high_watermark if partition else 0
+
+    def checkpoint(self) -> None:
+        self._store.deletions.run(wall_clock_ms())
+        if self._unsaved:
+            unsaved, self._unsaved = self._unsaved, {}
+            self._store.checkpoint({name: partition.high_watermark for name, partition in unsaved.items()})
