@@ -18,7 +18,7 @@ from odradek import __version__
 from odradek.cli.logs import LEVELS, configure_logging
 
 if TYPE_CHECKING:
-    from odradek.broker import Broker
+    from odradek.broker.broker import Broker
     from odradek.config.broker import BrokerConfig
 
 HOST = "localhost"
@@ -59,8 +59,9 @@ Stop with Ctrl-C.
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     configure_logging(options.log_level)
-    from odradek.broker import run
+    from odradek.broker.main import run
     from odradek.config.definition import ConfigError
+    from odradek.storage.files import DataDirectoryLocked
 
     try:
         config = load_config(options, os.environ)
@@ -72,8 +73,10 @@ def main(arguments: Sequence[str]) -> int:
         run(config, lambda broker: announce(broker, options.json))
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
+    except DataDirectoryLocked as error:
+        return fail(str(error), FAILED)
     except OSError as error:
-        return fail(reason_of(error, options), FAILED)
+        return fail(reason_of(error, config), FAILED)
     return 0
 
 
@@ -151,27 +154,25 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 def announce(broker: "Broker", as_json: bool) -> None:
     """Called once connections are accepted."""
+    bootstrap = f"{broker.listeners[0].host}:{broker.listeners[0].port}"
     if as_json:
         import json
 
-        facts = {"bootstrap": broker.bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()}
+        facts = {"bootstrap": bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()}
         print(json.dumps(facts), flush=True)
         return
     text = GREETING.format(
         version=__version__,
-        bootstrap=broker.bootstrap,
+        bootstrap=bootstrap,
         data_dir=broker.data_dir,
     )
     print(text, flush=True)
 
 
-def reason_of(error: OSError, options: argparse.Namespace) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            port = DEFAULT_PORT if options.port is None else options.port
-            return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
-        case errno.EACCES | errno.EPERM if error.filename is None:
-            return f"not allowed to listen on port {options.port}: choose one above 1023 with --port"
+def reason_of(error: OSError, config: "BrokerConfig") -> str:
+    if error.errno == errno.EADDRINUSE:
+        port = config.broker_listeners[0].port
+        return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 
