@@ -591,7 +591,7 @@ def log_tail(log: TestLog) -> list[Record]:
     return decode_batch(batch, header)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(script=st.lists(steps, max_size=40))
 def test_readers_see_what_the_model_says(
     tmp_path_factory: pytest.TempPathFactory, script: list[Step]
