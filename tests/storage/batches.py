@@ -78,7 +78,9 @@ def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
         data = part.file.read_at(part.position, part.length)
         assert len(data) == part.length
         position = 0
-        while position + 61 <= len(data) and position + (header := read_header(data, position)).size <= len(data):
+        while position + 61 <= len(data) and position + (header := read_header(data, position)).size <= len(
+            data
+        ):
             found.append((header, data[position : position + header.size]))
             position += header.size
             offset = header.next_offset
