@@ -98,6 +98,7 @@ class Cluster:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, Node] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
+        self.kept_producer: object = None  # a producer's state, between two of its users
 
     # Connections
 

@@ -11,7 +11,7 @@ ends with the reader: `read_range` is a generator, and closing it aborts the req
 An offset that the broker no longer has, or not yet, is `OffsetsGone`: what that means is for the caller.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -190,7 +190,7 @@ def whole_batches(records: memoryview, partition: TopicPartition) -> Iterator[Ba
         position = end
 
 
-def read_range(reader: RangeReader) -> Iterator[Chunk]:
+def read_range(reader: RangeReader) -> Generator[Chunk, None, None]:
     """All chunks of a range, one fetched ahead."""
     if reader.position >= reader.end:
         return

@@ -1,0 +1,219 @@
+"""Batches to the leaders of their partitions, in order and each of them once.
+
+Every batch of a partition carries the producer's id and the sequence of its first record; a leader that has
+seen that sequence answers again instead of writing again, so a batch whose answer was lost may simply be sent
+once more. A round of batches is sent while the last one's answers are still to come (`send` collects those
+first), so that the caller can make the next round meanwhile. At most five requests are on the way on a
+connection, because a leader remembers the last five batches of a producer.
+
+A producer id outlives its user, together with the cluster it came from, unless something went wrong: a leader
+keeps state per id, and a new one for every task would pile up there.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.client.cluster import Cluster, Node, ProducerId, TimedOut
+from odradek.client.connection import Connection, ConnectionLost
+from odradek.client.settings import ProduceSettings
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import TopicPartition
+from odradek.records.batch import MAGIC, BatchHeader, Buffer
+from odradek.records.record import NO_LEADER_EPOCH, pack_batch
+from odradek.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+MAX_IN_FLIGHT = 5
+ACKS_ALL = -1
+SEQUENCE_MASK = 0x7FFFFFFF
+
+ADVICE = {
+    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes, lower kafka.batch.size, or cut the rows",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "lower kafka.batch.size below the topic's segment.bytes",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic to this user",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster, or WRITE on the topic",
+    ErrorCode.INVALID_RECORD: "a compacted topic takes only rows that have a key",
+}
+
+
+class EncodedRecords(NamedTuple):
+    """Records for one partition, encoded with deltas that begin at 0."""
+
+    partition: TopicPartition
+    records: Buffer
+    row_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+class _Outgoing(NamedTuple):
+    partition: TopicPartition
+    batch: bytearray
+
+
+class _Lane:
+    """The requests of one round to one leader. What is on the way when it fails is not known."""
+
+    def __init__(self, connection: Connection, requests: list[list[_Outgoing]], timeout_ms: int) -> None:
+        self._connection, self._timeout_ms = connection, timeout_ms
+        self._waiting, self._sent = deque(requests), deque[list[_Outgoing]]()
+
+    def send(self) -> None:
+        while self._waiting and len(self._sent) < MAX_IN_FLIGHT:
+            batches = self._waiting.popleft()
+            self._sent.append(batches)
+            self._connection.send(_request(batches, self._timeout_ms), ProduceResponse)
+
+    def answers(self) -> Iterator[tuple[_Outgoing, ErrorCode]]:
+        while self._sent:
+            answer = self._connection.receive()
+            assert isinstance(answer, ProduceResponse)
+            codes = _codes(answer)
+            for outgoing in self._sent.popleft():
+                yield outgoing, codes.get(outgoing.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self.send()
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """Who we are, and the sequence of the next record in each partition."""
+
+    identity: ProducerId
+    next_sequences: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Producer:
+    """To be used by one thread, and closed: only then is everything that was sent also written."""
+
+    def __init__(self, cluster: Cluster, settings: ProduceSettings) -> None:
+        self._cluster, self._settings = cluster, settings
+        state, cluster.kept_producer = cluster.kept_producer, None  # kept again once all went well
+        self._state = state if isinstance(state, ProducerState) else ProducerState(cluster.new_producer_id())
+        self._unanswered: list[_Outgoing] = []
+        self._lanes: list[_Lane] = []
+        self._problem: Exception | None = None
+
+    def send(self, records: Sequence[EncodedRecords]) -> None:
+        self.flush()
+        self._unanswered = [self._packed(one) for one in records]
+        self._start_round()
+
+    def flush(self) -> None:
+        """Until every batch that was sent is acknowledged by all in-sync replicas."""
+        deadline = self._cluster.deadline(
+            f"write to {_names(self._unanswered)}", self._settings.delivery_timeout_s
+        )
+        while True:
+            self._finish_round()
+            if not self._unanswered:
+                return
+            deadline.pause(self._problem or ConnectionLost("no answer"))
+            for outgoing in self._unanswered:
+                self._cluster.forget_leader(outgoing.partition)
+            self._start_round()
+
+    def close(self) -> None:
+        self.flush()
+        self._cluster.kept_producer = self._state
+
+    def _packed(self, encoded: EncodedRecords) -> _Outgoing:
+        state, partition = self._state, encoded.partition
+        sequence = state.next_sequences.get(partition, 0)
+        state.next_sequences[partition] = (sequence + encoded.row_count) & SEQUENCE_MASK
+        header = BatchHeader(
+            base_offset=0,
+            length=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=int(self._settings.codec),
+            last_offset_delta=encoded.row_count - 1,
+            base_timestamp=encoded.base_timestamp,
+            max_timestamp=encoded.max_timestamp,
+            producer_id=state.identity.producer_id,
+            producer_epoch=state.identity.epoch,
+            base_sequence=sequence,
+            record_count=encoded.row_count,
+        )
+        batch = pack_batch(header, encoded.records, level=self._settings.compression_level)
+        return _Outgoing(partition, batch)
+
+    def _start_round(self) -> None:
+        """Send what is unanswered. What cannot be sent stays unanswered."""
+        self._lanes, self._problem = [], None
+        for node, requests in self._requests_by_leader().items():
+            try:
+                lane = _Lane(self._cluster.connection(node), requests, self._settings.request_timeout_ms)
+                lane.send()
+                self._lanes.append(lane)
+            except ConnectionLost as error:
+                self._problem = error
+
+    def _requests_by_leader(self) -> dict[Node, list[list[_Outgoing]]]:
+        """A request takes one batch of a partition: the second batches of all make the second request."""
+        requests: dict[Node, list[list[_Outgoing]]] = {}
+        counts: Counter[TopicPartition] = Counter()
+        for outgoing in self._unanswered:
+            try:
+                lane = requests.setdefault(self._cluster.leader(outgoing.partition).node, [])
+            except (ConnectionLost, KafkaError, TimedOut) as error:
+                self._problem = error
+                continue
+            if counts[outgoing.partition] == len(lane):
+                lane.append([])
+            lane[counts[outgoing.partition]].append(outgoing)
+            counts[outgoing.partition] += 1
+        return requests
+
+    def _finish_round(self) -> None:
+        """Collect all answers; what is to be tried again is left unanswered, in order."""
+        written: set[int] = set()
+        failed: set[TopicPartition] = set()
+        for lane in self._lanes:
+            try:
+                for outgoing, code in lane.answers():
+                    if self._is_written(outgoing, code, after_failure=outgoing.partition in failed):
+                        written.add(id(outgoing))
+                    else:
+                        failed.add(outgoing.partition)
+            except ConnectionLost as error:
+                self._problem = error
+        self._lanes = []
+        self._unanswered = [outgoing for outgoing in self._unanswered if id(outgoing) not in written]
+
+    def _is_written(self, outgoing: _Outgoing, code: ErrorCode, after_failure: bool) -> bool:
+        """False: worth another try. An error that no retry changes is raised."""
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            return True
+        advice = f"; {ADVICE[code]}" if code in ADVICE else ""
+        error = KafkaError(code, f"cannot write to {outgoing.partition}: {code.name}{advice}")
+        if code.retriable or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and after_failure):
+            self._problem = error
+            return False
+        raise error
+
+
+def _request(batches: list[_Outgoing], timeout_ms: int) -> ProduceRequest:
+    topics: dict[str, TopicProduceData] = {}
+    for partition, batch in batches:
+        topic = topics.setdefault(partition.topic, TopicProduceData(name=partition.topic))
+        topic.partition_data.append(PartitionProduceData(partition.partition, memoryview(batch)))
+    return ProduceRequest(acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=list(topics.values()))
+
+
+def _codes(answer: ProduceResponse) -> dict[TopicPartition, ErrorCode]:
+    return {
+        TopicPartition(topic.name, partition.index): ErrorCode(partition.error_code)
+        for topic in answer.responses
+        for partition in topic.partition_responses
+    }
+
+
+def _names(batches: list[_Outgoing]) -> str:
+    return ", ".join(sorted({outgoing.partition.topic for outgoing in batches}))

@@ -1,0 +1,349 @@
+"""Client settings by the names that the Java client gives them.
+
+Three kinds of property: those we know and obey, those that mean nothing to us (a warning says why), and those
+whose wish we cannot fulfil (refused, with what to do instead). A name that is in no table is warned about, as
+the Java client does. `docs/SPARK.md` shows the tables; a test compares.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek.client.sasl import MECHANISMS
+from odradek.client.settings import (
+    ClientSettings,
+    FetchSettings,
+    ProduceSettings,
+    SaslSettings,
+    Store,
+    TlsSettings,
+)
+from odradek.client.tls import TLS_VERSIONS
+from odradek.records.compression import Codec
+
+MAPPED = {
+    "bootstrap.servers",
+    "client.id",
+    "security.protocol",
+    "request.timeout.ms",
+    "default.api.timeout.ms",
+    "retry.backoff.ms",
+    "socket.connection.setup.timeout.ms",
+    "isolation.level",
+    "fetch.max.bytes",
+    "max.partition.fetch.bytes",
+    "fetch.min.bytes",
+    "fetch.max.wait.ms",
+    "check.crcs",
+    "batch.size",
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "delivery.timeout.ms",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.oauthbearer.token.endpoint.url",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.enabled.protocols",
+}
+
+IGNORED = {
+    "acks": "the sink always writes with acks=all",
+    "enable.idempotence": "the sink is always idempotent",
+    "max.in.flight.requests.per.connection": "the sink keeps order and at most five requests in flight",
+    "retries": "writes are tried again until delivery.timeout.ms",
+    "linger.ms": "rows come in batches, there is nothing to wait for",
+    "buffer.memory": "the sink holds what Spark hands over at a time",
+    "max.request.size": "the topic's max.message.bytes decides",
+    "max.block.ms": "default.api.timeout.ms covers it",
+    "group.id": "reading uses no group; set commitGroup to have offsets committed to one",
+    "max.poll.records": "records are decoded a fetch at a time",
+    "max.poll.interval.ms": "reading uses no group",
+    "session.timeout.ms": "reading uses no group",
+    "heartbeat.interval.ms": "reading uses no group",
+    "partition.assignment.strategy": "reading uses no group",
+    "client.rack": "partitions are read from their leaders",
+    "receive.buffer.bytes": "the system sizes socket buffers",
+    "send.buffer.bytes": "the system sizes socket buffers",
+    "metadata.max.age.ms": "metadata is asked for when it is needed",
+    "connections.max.idle.ms": "connections live as long as their worker",
+    "allow.auto.create.topics": "reading never creates a topic",
+    "ssl.protocol": "ssl.enabled.protocols decides",
+    "ssl.cipher.suites": "OpenSSL's default suites are used",
+}
+
+REFUSED = {
+    "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' instead",
+    "enable.auto.commit": "Spark's checkpoint keeps the offsets; set 'commitGroup' to see them in a group",
+    "interceptor.classes": "Java classes cannot run here; transform the DataFrame instead",
+    "key.deserializer": "keys are handed out as bytes; decode them with DataFrame operations",
+    "value.deserializer": "values are handed out as bytes; decode them with DataFrame operations",
+    "key.serializer": "keys are written as bytes; encode them with DataFrame operations",
+    "value.serializer": "values are written as bytes; encode them with DataFrame operations",
+    "partitioner.class": "Java classes cannot run here; compute the column 'partition' instead",
+    "transactional.id": "the sink writes at least once, without transactions; leave it out",
+    "sasl.client.callback.handler.class": "Java classes cannot run here",
+    "sasl.login.callback.handler.class": "Java classes cannot run here",
+    "sasl.kerberos.service.name": "Kerberos is not spoken; use SCRAM or OAUTHBEARER",
+    "ssl.engine.factory.class": "Java classes cannot run here",
+    "security.providers": "Java classes cannot run here",
+}
+
+PROTOCOLS = {  # whether with TLS, whether with SASL
+    "PLAINTEXT": (False, False),
+    "SSL": (True, False),
+    "SASL_PLAINTEXT": (False, True),
+    "SASL_SSL": (True, True),
+}
+CODECS = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+OAUTH_HANDLERS = {
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+}
+LOGIN_HANDLER = "sasl.login.callback.handler.class"
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
+
+
+class InvalidProperty(ValueError):
+    """A property nobody can obey. The message names it, and never its value where that may be a secret."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name, self.problem = name, problem
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    client: ClientSettings
+    fetch: FetchSettings
+    produce: ProduceSettings
+    warnings: list[str] = field(default_factory=list)
+
+
+def parse_properties(given: Mapping[str, str]) -> Properties:
+    """Settings for whatever one wants to do with the cluster; names as in Java, in lower case."""
+    given = dict(given)
+    if given.get(LOGIN_HANDLER) in OAUTH_HANDLERS:  # what it does is built in
+        del given[LOGIN_HANDLER]
+    for name in given:
+        if name in REFUSED:
+            raise InvalidProperty(name, f"not supported: {REFUSED[name]}")
+    reader = _Reader(given)
+    return Properties(
+        _client_settings(reader), _fetch_settings(reader), _produce_settings(reader), _warnings(given)
+    )
+
+
+def _warnings(given: Mapping[str, str]) -> list[str]:
+    found = []
+    for name in sorted(given):
+        if name in IGNORED:
+            found.append(f"{name} is ignored: {IGNORED[name]}")
+        elif name not in MAPPED:
+            found.append(f"{name} is ignored: it is not known here")
+    return found
+
+
+class _Reader:
+    """Values by name, converted or refused."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.given = given
+
+    def text(self, name: str) -> str | None:
+        value = self.given.get(name)
+        return None if value is None else value.strip()
+
+    def number(self, name: str, default: int, lowest: int = 0) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            raise InvalidProperty(name, f"{value!r} is not a whole number") from None
+        if number < lowest:
+            raise InvalidProperty(name, f"{number} is less than {lowest}")
+        return number
+
+    def seconds(self, name: str, default_s: float) -> float:
+        return self.number(name, int(default_s * 1000)) / 1000
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = self.text(name)
+        if value is None:
+            return default
+        for choice in choices:
+            if value.lower() == choice.lower():
+                return choice
+        raise InvalidProperty(name, f"{value!r} is not one of {', '.join(choices)}")
+
+
+def _client_settings(reader: _Reader) -> ClientSettings:
+    protocol = reader.choice("security.protocol", "PLAINTEXT", tuple(PROTOCOLS))
+    with_tls, with_sasl = PROTOCOLS[protocol]
+    default = ClientSettings(bootstrap=())
+    return ClientSettings(
+        bootstrap=_addresses(reader),
+        client_id=reader.text("client.id") or default.client_id,
+        tls=_tls_settings(reader) if with_tls else None,
+        sasl=_sasl_settings(reader) if with_sasl else None,
+        connect_timeout_s=reader.seconds("socket.connection.setup.timeout.ms", default.connect_timeout_s),
+        request_timeout_s=reader.seconds("request.timeout.ms", default.request_timeout_s),
+        api_timeout_s=reader.seconds("default.api.timeout.ms", default.api_timeout_s),
+        retry_backoff_s=reader.seconds("retry.backoff.ms", default.retry_backoff_s),
+    )
+
+
+def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
+    name = "bootstrap.servers"
+    parts = [part.strip() for part in (reader.text(name) or "").split(",") if part.strip()]
+    if not parts:
+        raise InvalidProperty(name, "must be given, for example 'localhost:9092'")
+    addresses = []
+    for part in parts:
+        host, _, port = part.rpartition("://")[2].rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidProperty(name, f"{part!r} is not host:port")
+        addresses.append((host.strip("[]"), int(port)))
+    return tuple(addresses)
+
+
+def _fetch_settings(reader: _Reader) -> FetchSettings:
+    default = FetchSettings()
+    per_partition = reader.number("max.partition.fetch.bytes", default.max_bytes, lowest=1)
+    return FetchSettings(
+        max_bytes=min(per_partition, reader.number("fetch.max.bytes", per_partition, lowest=1)),
+        min_bytes=reader.number("fetch.min.bytes", default.min_bytes),
+        max_wait_ms=reader.number("fetch.max.wait.ms", default.max_wait_ms),
+        read_committed=reader.choice(
+            "isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed")
+        )
+        == "read_committed",
+        check_crc=reader.choice("check.crcs", "true", ("true", "false")) == "true",
+    )
+
+
+def _produce_settings(reader: _Reader) -> ProduceSettings:
+    default = ProduceSettings()
+    codec_name = reader.choice("compression.type", "none", tuple(CODECS))
+    level_name = f"compression.{codec_name}.level"
+    level = reader.number(level_name, 0, lowest=-(2**31)) if reader.text(level_name) else None
+    return ProduceSettings(
+        batch_bytes=reader.number("batch.size", default.batch_bytes, lowest=1),
+        codec=CODECS[codec_name],
+        compression_level=level,
+        delivery_timeout_s=reader.seconds("delivery.timeout.ms", default.delivery_timeout_s),
+        request_timeout_ms=reader.number("request.timeout.ms", default.request_timeout_ms),
+    )
+
+
+def _tls_settings(reader: _Reader) -> TlsSettings:
+    algorithm = reader.choice("ssl.endpoint.identification.algorithm", "https", ("https", ""))
+    return TlsSettings(
+        trust=_store(reader, "ssl.truststore", "certificates"),
+        identity=_store(reader, "ssl.keystore", "certificate.chain"),
+        check_hostname=algorithm == "https",
+        oldest_version=_oldest_version(reader),
+    )
+
+
+def _oldest_version(reader: _Reader) -> str:
+    name = "ssl.enabled.protocols"
+    given = {part.strip() for part in (reader.text(name) or "TLSv1.2,TLSv1.3").split(",")}
+    known = sorted(given & set(TLS_VERSIONS))
+    if not known:
+        raise InvalidProperty(name, "neither TLSv1.2 nor TLSv1.3 is in it, and older versions are not safe")
+    return known[0]
+
+
+def _store(reader: _Reader, prefix: str, certificates_name: str) -> Store | None:
+    location = reader.text(f"{prefix}.location")
+    certificates = reader.text(f"{prefix}.{certificates_name}")
+    if location is None and certificates is None:
+        return None
+    kind = (reader.text(f"{prefix}.type") or ("PEM" if certificates else "JKS")).upper()
+    if kind == "JKS" and location and location.endswith((".p12", ".pfx")):
+        kind = "PKCS12"  # Java finds out by looking into the file
+    if kind not in ("PEM", "PKCS12"):
+        raise InvalidProperty(
+            f"{prefix}.type",
+            f"{kind} stores cannot be read; convert it with 'keytool -importkeystore -srckeystore "
+            f"{location} -destkeystore store.p12 -deststoretype PKCS12' and set {prefix}.type to PKCS12",
+        )
+    return Store(
+        kind=kind,
+        location=location,
+        password=reader.given.get(f"{prefix}.password"),
+        certificates=certificates,
+        key=reader.text(f"{prefix}.key"),
+        key_password=reader.given.get("ssl.key.password"),
+    )
+
+
+def _sasl_settings(reader: _Reader) -> SaslSettings:
+    mechanism = reader.text("sasl.mechanism") or "GSSAPI"
+    if mechanism not in MECHANISMS:
+        raise InvalidProperty("sasl.mechanism", f"{mechanism} is not one of {', '.join(MECHANISMS)}")
+    jaas = _jaas_options(reader)
+    if mechanism != "OAUTHBEARER":
+        for option in ("username", "password"):
+            if option not in jaas:
+                raise InvalidProperty("sasl.jaas.config", f"it has no {option}")
+        return SaslSettings(mechanism, jaas["username"], jaas["password"])
+    token_url = reader.text("sasl.oauthbearer.token.endpoint.url")
+    subject = jaas.get("unsecuredLoginStringClaim_sub")
+    if token_url is None and subject is None:
+        raise InvalidProperty("sasl.oauthbearer.token.endpoint.url", "must be given for OAUTHBEARER")
+    prefix = "extension_"
+    return SaslSettings(
+        mechanism,
+        username=jaas.get("clientId", ""),
+        password=jaas.get("clientSecret", ""),
+        token_url=token_url,
+        scope=jaas.get("scope"),
+        extensions=tuple(
+            (name.removeprefix(prefix), value) for name, value in jaas.items() if name.startswith(prefix)
+        ),
+        unsecured_subject=subject,
+    )
+
+
+def _jaas_options(reader: _Reader) -> dict[str, str]:
+    """`Some.Java.LoginModule required name="value" …;` to its options. Errors must not show the text."""
+    name = "sasl.jaas.config"
+    text = reader.text(name)
+    if text is None:
+        raise InvalidProperty(name, "must be given where security.protocol has SASL in it")
+    words = text.split(None, 2)
+    if len(words) < 2 or words[1].rstrip(";").lower() not in (
+        "required",
+        "requisite",
+        "sufficient",
+        "optional",
+    ):
+        raise InvalidProperty(name, "expected 'org.apache.kafka…LoginModule required name=\"value\" …;'")
+    options = {}
+    for match in _JAAS_OPTION.finditer(words[2] if len(words) > 2 else ""):
+        value = match[2]
+        if value[0] in "\"'":
+            value = re.sub(r"\\(.)", r"\1", value[1:-1])
+        options[match[1]] = value
+    return options

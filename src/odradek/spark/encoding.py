@@ -1,0 +1,215 @@
+"""Arrow tables with the columns of the sink to encoded records, per topic and partition.
+
+The order of rows within a partition is the order they came in. Rows of one partition become batches of about
+`batch_bytes`; one row that is larger becomes a batch of its own, which the topic takes or refuses.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.client.producing import EncodedRecords
+from odradek.model import TopicPartition
+from odradek.spark import encoding_kernel as kernel
+from odradek.spark.schema import InvalidColumn
+
+_NONE_32 = np.empty(0, np.int32)
+_NO_BYTES = np.empty(0, np.uint8)
+_NO_FLAGS = np.empty(0, np.bool_)
+
+
+@dataclass(slots=True)
+class Blobs:
+    """A column of byte strings as arrays: where each ends, whether it is there."""
+
+    data: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int32]
+    valid: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, array: pa.Array) -> "Blobs":
+        array = array.cast(pa.binary())
+        _, ends, data = array.buffers()
+        count = len(array)
+        if count == 0:
+            return cls(_NO_BYTES, np.zeros(1, np.int32), _NO_FLAGS)
+        return cls(
+            _NO_BYTES if data is None else np.frombuffer(data, np.uint8),
+            np.frombuffer(ends, np.int32)[array.offset : array.offset + count + 1],
+            array.is_valid().to_numpy(zero_copy_only=False),
+        )
+
+    @property
+    def size(self) -> int:
+        return int(self.ends[-1] - self.ends[0])
+
+
+class Rows:
+    """A table, ready for the kernel."""
+
+    def __init__(self, table: pa.Table, now_ms: int) -> None:
+        columns = {name: _one_array(table.column(name)) for name in table.column_names}
+        count = table.num_rows
+        self.topics = columns.get("topic")
+        self.keys = Blobs.of(columns["key"] if "key" in columns else pa.nulls(count, pa.binary()))
+        self.values = Blobs.of(columns["value"])
+        self.timestamps_ms = _timestamps_ms(columns.get("timestamp"), count, now_ms)
+        self.given = _given_partitions(columns.get("partition"))
+        self.header_ends, self.header_keys, self.header_values = _headers(columns.get("headers"))
+
+    def most_bytes(self) -> int:
+        """What all of it takes at most when encoded."""
+        overhead = kernel.MAX_RECORD_OVERHEAD * len(self.timestamps_ms)
+        header_count = len(self.header_keys.valid)
+        blobs = (self.keys, self.values, self.header_keys, self.header_values)
+        return overhead + 2 * kernel.MAX_HEADER_OVERHEAD * header_count + sum(column.size for column in blobs)
+
+
+def _one_array(column: Any) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
+
+
+def _timestamps_ms(column: pa.Array | None, count: int, now_ms: int) -> npt.NDArray[np.int64]:
+    """Microseconds lose their fraction of a millisecond; seconds may be given as a double."""
+    if column is None:
+        return np.full(count, now_ms, np.int64)
+    if pa.types.is_floating(column.type):
+        column = pc.multiply(column, 1_000_000.0)
+    micros = column.cast(pa.int64(), safe=False)
+    return np.asarray(pc.fill_null(pc.divide(micros, 1000), now_ms))
+
+
+def _given_partitions(column: pa.Array | None) -> npt.NDArray[np.int32]:
+    if column is None:
+        return _NONE_32
+    given = column.cast(pa.int32())
+    if pc.any(pc.less(given, 0)).as_py():
+        raise InvalidColumn("column 'partition' has a negative number")
+    return np.asarray(pc.fill_null(given, kernel.NO_PARTITION))
+
+
+def _headers(column: pa.Array | None) -> tuple[npt.NDArray[np.int32], Blobs, Blobs]:
+    nothing = Blobs(_NO_BYTES, np.zeros(1, np.int32), _NO_FLAGS)
+    if column is None:
+        return _NONE_32, nothing, nothing
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    ends = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    pairs = pc.list_flatten(column)
+    if pairs.null_count or pairs.field(0).null_count:
+        raise InvalidColumn("column 'headers' has a header without a key")
+    return ends, Blobs.of(pairs.field(0)), Blobs.of(pairs.field(1))
+
+
+class Encoder:
+    """Encodes one task's rows. `partition_count` says how many partitions a topic has."""
+
+    def __init__(
+        self, topic: str | None, batch_bytes: int, partition_count: Callable[[str], int], rng: random.Random
+    ) -> None:
+        self._topic, self._batch_bytes = topic, batch_bytes
+        self._partition_count, self._rng = partition_count, rng
+        self._sticky: dict[str, npt.NDArray[np.int64]] = {}
+
+    def encode(self, table: pa.Table, now_ms: int) -> Iterator[EncodedRecords]:
+        rows = Rows(table, now_ms)
+        target = np.empty(rows.most_bytes(), np.uint8)
+        for topic, indices in self._by_topic(rows):
+            yield from self._encode_topic(topic, indices, rows, target)
+
+    def _by_topic(self, rows: Rows) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+        count = len(rows.timestamps_ms)
+        if self._topic is not None:
+            yield self._topic, np.arange(count, dtype=np.int64)
+            return
+        assert rows.topics is not None
+        if rows.topics.null_count:
+            raise InvalidColumn("column 'topic' has a null; set the option 'topic', or fill it")
+        names = rows.topics.dictionary_encode()
+        numbers = names.indices.to_numpy(zero_copy_only=False)
+        for number, name in enumerate(names.dictionary.to_pylist()):
+            yield name, np.flatnonzero(numbers == number).astype(np.int64)
+
+    def _encode_topic(
+        self, topic: str, indices: npt.NDArray[np.int64], rows: Rows, target: npt.NDArray[np.uint8]
+    ) -> Iterator[EncodedRecords]:
+        partition_count = self._partition_count(topic)
+        chosen = self._chosen(topic, indices, rows, partition_count)
+        order = np.argsort(chosen, kind="stable")
+        ordered = indices[order]
+        bounds = np.searchsorted(chosen[order], np.arange(partition_count + 1))
+        for partition in range(partition_count):
+            first, last = int(bounds[partition]), int(bounds[partition + 1])
+            while first < last:
+                next_first, size, max_timestamp = self._encode_batch(ordered, first, last, rows, target)
+                yield EncodedRecords(
+                    TopicPartition(topic, partition),
+                    target[:size].tobytes(),
+                    next_first - first,
+                    int(rows.timestamps_ms[ordered[first]]),
+                    max_timestamp,
+                )
+                first = next_first
+
+    def _chosen(
+        self, topic: str, indices: npt.NDArray[np.int64], rows: Rows, partition_count: int
+    ) -> npt.NDArray[np.int32]:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = np.array([self._rng.randrange(partition_count), 0], np.int64)
+        chosen = np.empty(len(indices), np.int32)
+        kernel.choose_partitions(
+            indices,
+            rows.keys.data,
+            rows.keys.ends,
+            rows.keys.valid,
+            rows.values.ends,
+            rows.given,
+            partition_count,
+            sticky,
+            self._batch_bytes,
+            chosen,
+        )
+        if len(chosen) and chosen.max() >= partition_count:
+            raise InvalidColumn(
+                f"column 'partition' names {chosen.max()}, but topic {topic!r} has {partition_count} "
+                "partitions, counted from 0"
+            )
+        return chosen
+
+    def _encode_batch(
+        self,
+        ordered: npt.NDArray[np.int64],
+        first: int,
+        last: int,
+        rows: Rows,
+        target: npt.NDArray[np.uint8],
+    ) -> tuple[int, int, int]:
+        return kernel.encode_rows(
+            ordered,
+            first,
+            last,
+            self._batch_bytes,
+            rows.timestamps_ms,
+            rows.keys.data,
+            rows.keys.ends,
+            rows.keys.valid,
+            rows.values.data,
+            rows.values.ends,
+            rows.values.valid,
+            rows.header_ends,
+            rows.header_keys.data,
+            rows.header_keys.ends,
+            rows.header_keys.valid,
+            rows.header_values.data,
+            rows.header_values.ends,
+            rows.header_values.valid,
+            target,
+        )

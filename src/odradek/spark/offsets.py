@@ -1,0 +1,129 @@
+"""Offsets of many partitions, as Spark's checkpoints keep them, and what is reckoned with them.
+
+In a checkpoint they are `{"topic": {"0": 23}}`, which is what Spark's JVM connector writes there: a query may
+change from one to the other. Keys are sorted, because Spark compares texts, and a changed order would be a
+new batch.
+
+The first entry of a query begun here also has the key `START_MARK` with nothing in it, which is no topic's
+name and which the JVM connector reads as no partitions. It says: these offsets are where the query begins;
+the batch that ends with them has no rows.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.model import TopicPartition
+
+START_MARK = "(start)"
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets [start, end) of a partition: the work of one task."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def to_checkpoint(offsets: Mapping[TopicPartition, int], *, is_start: bool = False) -> dict[str, Any]:
+    topics: dict[str, dict[str, int]] = {START_MARK: {}} if is_start else {}
+    for partition in sorted(offsets):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return topics
+
+
+def from_checkpoint(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in stored.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def parse_offsets(text: str, example: str) -> Offsets:
+    """`{"topic": {"0": 23}}`, as options give it. ValueError shows what was expected."""
+    try:
+        topics = json.loads(text)
+        return {
+            TopicPartition(topic, int(partition)): _whole(offset)
+            for topic, partitions in topics.items()
+            for partition, offset in partitions.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"expected for example {example}, got {text}") from None
+
+
+def parse_partitions(text: str) -> list[TopicPartition]:
+    """`{"topic": [0, 1]}`."""
+    try:
+        topics = json.loads(text)
+        return sorted(TopicPartition(topic, _whole(one)) for topic, all_ in topics.items() for one in all_)
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f'expected for example {{"topicA":[0,1],"topicB":[0,1]}}, got {text}') from None
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def share_out(limit: int, start: Offsets, end: Offsets) -> Offsets:
+    """Ends of a batch of about `limit` rows, in proportion to what is waiting in each partition.
+
+    A partition with something waiting gets at least one row, so a small one beside a large one never starves.
+    """
+    waiting = {key: size for key in end if (size := end[key] - start.get(key, end[key])) > 0}
+    total = sum(waiting.values())
+    if total == 0:
+        return dict(end)
+    limited = dict(end)
+    for partition, size in waiting.items():
+        share = limit * (size / total)
+        rows = math.ceil(share) if share < 1 else math.floor(share)
+        limited[partition] = min(end[partition], start[partition] + rows)
+    return limited
+
+
+def split_ranges(
+    ranges: list[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> list[OffsetRange]:
+    """Ranges cut so that none has more than `max_records` and there are about `min_partitions` of them."""
+    pieces = [one for one in ranges if one.size > 0]
+    if max_records is not None:
+        pieces = [part for one in pieces for part in _cut(one, math.ceil(one.size / max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(one.size for one in pieces)
+    small = [one for one in pieces if _parts_of(one.size, total, min_partitions) == 1]
+    total_of_large = total - sum(one.size for one in small)
+    parts_of_large = max(min_partitions - len(small), 1)
+    return [
+        part
+        for one in pieces
+        for part in _cut(one, 1 if one in small else _parts_of(one.size, total_of_large, parts_of_large))
+    ]
+
+
+def _parts_of(size: int, total: int, wanted: int) -> int:
+    return max(math.floor(size / total * wanted + 0.5), 1)
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    cut, start = [], whole.start
+    for left in range(parts, 0, -1):
+        end = start + (whole.end - start) // left
+        if end > start:
+            cut.append(OffsetRange(whole.partition, start, end))
+        start = end
+    return cut

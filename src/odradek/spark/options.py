@@ -1,0 +1,306 @@
+"""The options of the source and the sink: those of Spark's own Kafka connector, and `commitGroup`.
+
+Spark hands over option names in lower case and adds some of its own. A name that is neither is refused with
+the nearest one that exists: a misspelt `startingOfsets` would otherwise be a query that begins in the wrong
+place. `kafka.*` are settings of the Java client (`odradek.client.properties`).
+
+Nothing here looks at the cluster: data sources are constructed often, in processes that only plan.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from odradek.client.cluster import EARLIEST, LATEST
+from odradek.client.properties import InvalidProperty, Properties, parse_properties
+from odradek.model import TopicPartition
+from odradek.spark.offsets import parse_offsets, parse_partitions
+
+SOURCE_OPTIONS = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    "groupIdPrefix",
+    "commitGroup",
+)
+SINK_OPTIONS = ("topic", "includeHeaders")
+SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
+SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+CLIENT_PREFIX = "kafka."
+
+DEFAULT_POLL_TIMEOUT_MS = 120_000
+DEFAULT_TRIGGER_DELAY = "15m"
+TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+TIMESTAMPS_EXAMPLE = '{"topicA":{"0":1700000000000}}'
+
+T = TypeVar("T")
+
+
+class InvalidOption(ValueError):
+    """The message names the option and says what to do."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"option '{name}': {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which partitions: exactly one of the three is given."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def option(self) -> str:
+        if self.topics:
+            return "subscribe"
+        return "assign" if self.partitions else "subscribePattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Where a range begins or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
+
+    kind: str
+    offsets: tuple[tuple[TopicPartition, int], ...] = ()
+    timestamp_ms: int | None = None
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIMESTAMPS = "timestamps"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    properties: Properties
+    subscription: Subscription
+    start: Limit
+    end: Limit
+    latest_if_no_match: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    fetch_offset_attempts: int
+    fetch_offset_interval_ms: int
+    poll_timeout_ms: int
+    commit_group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    properties: Properties
+    topic: str | None
+
+
+def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    reader = _Reader(given, SOURCE_OPTIONS)
+    subscription = _subscription(reader)
+    start = _limit(reader, "starting", Limit.LATEST if streaming else Limit.EARLIEST)
+    if streaming:
+        _refuse_ending(reader)
+        end = Limit(Limit.LATEST)
+    else:
+        end = _limit(reader, "ending", Limit.LATEST)
+        _check_batch_limits(start, end)
+    lowest, highest = reader.number("minOffsetsPerTrigger"), reader.number("maxOffsetsPerTrigger")
+    if lowest is not None and highest is not None and lowest > highest:
+        raise InvalidOption("minOffsetsPerTrigger", f"{lowest} is more than maxOffsetsPerTrigger, {highest}")
+    strategy = reader.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+    return SourceOptions(
+        properties=_properties(reader),
+        subscription=subscription,
+        start=start,
+        end=end,
+        latest_if_no_match=strategy == "latest",
+        max_offsets_per_trigger=highest,
+        min_offsets_per_trigger=lowest,
+        max_trigger_delay_ms=_duration_ms(reader, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY),
+        min_partitions=reader.number("minPartitions", lowest=1),
+        max_records_per_partition=reader.number("maxRecordsPerPartition", lowest=1),
+        fail_on_data_loss=reader.choice("failOnDataLoss", "true", ("true", "false")) == "true",
+        include_headers=reader.choice("includeHeaders", "false", ("true", "false")) == "true",
+        fetch_offset_attempts=reader.number("fetchOffset.numRetries", lowest=1) or 3,
+        fetch_offset_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs"), 1000),
+        poll_timeout_ms=_or(reader.number("kafkaConsumer.pollTimeoutMs"), DEFAULT_POLL_TIMEOUT_MS),
+        commit_group=reader.text("commitGroup") or None,
+    )
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    reader = _Reader(given, SINK_OPTIONS)
+    return SinkOptions(_properties(reader), reader.text("topic"))
+
+
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """All that the schema depends on."""
+    return (given.get("includeheaders") or "false").strip().lower() == "true"
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+class _Reader:
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self.given = {name.lower(): value for name, value in given.items()}
+        names = {name.lower(): name for name in known}
+        for name in self.given:
+            if name in names or name in SPARK_OPTIONS or name.startswith(CLIENT_PREFIX):
+                continue
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean '{names[close[0]]}'?" if close else f"known are {', '.join(known)}"
+            raise InvalidOption(name, f"there is no such option; {hint}")
+
+    def text(self, name: str) -> str | None:
+        value = self.given.get(name.lower())
+        return None if value is None else value.strip()
+
+    def number(self, name: str, lowest: int = 0) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            raise InvalidOption(name, f"{value!r} is not a whole number") from None
+        if number < lowest:
+            raise InvalidOption(name, f"{number} is less than {lowest}")
+        return number
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = (self.text(name) or default).lower()
+        if value not in choices:
+            raise InvalidOption(name, f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+
+def _properties(reader: _Reader) -> Properties:
+    given = {
+        name.removeprefix(CLIENT_PREFIX): value
+        for name, value in reader.given.items()
+        if name.startswith(CLIENT_PREFIX)
+    }
+    try:
+        return parse_properties(given)
+    except InvalidProperty as error:
+        raise InvalidOption(CLIENT_PREFIX + error.name, error.problem) from None
+
+
+def _subscription(reader: _Reader) -> Subscription:
+    given = [name for name in SUBSCRIPTIONS if reader.text(name) is not None]
+    if len(given) != 1:
+        problem = "exactly one of them must be given" + (f", not {' and '.join(given)}" if given else "")
+        raise InvalidOption("', '".join(SUBSCRIPTIONS), problem)
+    (name,) = given
+    text = reader.text(name) or ""
+    if name == "assign":
+        partitions = _parsed(name, lambda: tuple(parse_partitions(text)))
+        if not partitions:
+            raise InvalidOption(name, "no partitions are in it")
+        return Subscription(partitions=partitions)
+    if name == "subscribePattern":
+        _parsed(name, lambda: re.compile(text))
+        if not text:
+            raise InvalidOption(name, "the pattern is empty")
+        return Subscription(pattern=text)
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise InvalidOption(name, "no topics are in it")
+    return Subscription(topics=topics)
+
+
+def _parsed(name: str, parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except (ValueError, re.error) as error:
+        raise InvalidOption(name, str(error)) from None
+
+
+def _limit(reader: _Reader, side: str, default: str) -> Limit:
+    """In the order in which Spark's connector prefers them: timestamp, timestamps, offsets."""
+    name = f"{side}Timestamp"
+    if reader.text(name) is not None:
+        return Limit(Limit.TIMESTAMP, timestamp_ms=reader.number(name))
+    name = f"{side}OffsetsByTimestamp"
+    if (text := reader.text(name)) is not None:
+        return Limit(Limit.TIMESTAMPS, _entries(name, text, TIMESTAMPS_EXAMPLE))
+    name = f"{side}Offsets"
+    text = reader.text(name)
+    if text is None:
+        return Limit(default)
+    if text.lower() in (Limit.EARLIEST, Limit.LATEST):
+        return Limit(text.lower())
+    return Limit(Limit.OFFSETS, _entries(name, text, OFFSETS_EXAMPLE))
+
+
+def _entries(name: str, text: str, example: str) -> tuple[tuple[TopicPartition, int], ...]:
+    return tuple(sorted(_parsed(name, lambda: parse_offsets(text, example)).items()))
+
+
+def _refuse_ending(reader: _Reader) -> None:
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if reader.text(name) is not None:
+            raise InvalidOption(name, "a stream has no end; use a batch query, or leave it out")
+
+
+def _check_batch_limits(start: Limit, end: Limit) -> None:
+    if start.kind == Limit.LATEST:
+        raise InvalidOption("startingOffsets", "a batch query cannot begin at 'latest'")
+    if end.kind == Limit.EARLIEST:
+        raise InvalidOption("endingOffsets", "a batch query cannot end at 'earliest'")
+    for partition, offset in start.offsets if start.kind == Limit.OFFSETS else ():
+        if offset == LATEST:
+            raise InvalidOption("startingOffsets", f"{partition} cannot begin at latest (-1) in a batch")
+    for partition, offset in end.offsets if end.kind == Limit.OFFSETS else ():
+        if offset == EARLIEST:
+            raise InvalidOption("endingOffsets", f"{partition} cannot end at earliest (-2) in a batch")
+    if start.kind == end.kind and start.kind in (Limit.OFFSETS, Limit.TIMESTAMPS):
+        _check_same_partitions(start, end)
+
+
+def _check_same_partitions(start: Limit, end: Limit) -> None:
+    name = "Offsets" if start.kind == Limit.OFFSETS else "OffsetsByTimestamp"
+    first, last = dict(start.offsets), dict(end.offsets)
+    if first.keys() != last.keys():
+        raise InvalidOption(f"ending{name}", f"its partitions are not those of starting{name}")
+    for partition in first:
+        if first[partition] > last[partition] >= 0:
+            raise InvalidOption(
+                f"starting{name}",
+                f"{first[partition]} of {partition} is after its end, {last[partition]}",
+            )
+
+
+def _duration_ms(reader: _Reader, name: str, default: str) -> int:
+    text = reader.text(name) or default
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    if match is None or match[2] not in TIME_UNITS_MS:
+        raise InvalidOption(name, f"{text!r} is not a duration like '30s' or '15m'")
+    return int(match[1]) * TIME_UNITS_MS[match[2]]

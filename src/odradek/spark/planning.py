@@ -1,0 +1,160 @@
+"""From what the user asked for to offsets of partitions: which partitions there are, where each begins and ends.
+
+All of it runs beside the driver. Spark's connector decides the same things in the same way, so that the same
+options read the same rows.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterable
+
+from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, MissingTopic, TimedOut
+from odradek.model import TopicPartition
+from odradek.spark.offsets import OffsetRange, Offsets
+from odradek.spark.options import InvalidOption, Limit, SourceOptions, Subscription
+
+log = logging.getLogger("odradek.spark")
+
+
+class DataLoss(Exception):
+    """Rows that were to be read are gone; which ones stands in the message."""
+
+
+def report_loss(options: SourceOptions, message: str) -> None:
+    """Fail, or go on with a warning, as the user chose."""
+    if options.fail_on_data_loss:
+        raise DataLoss(
+            f"{message}. Records may have been deleted by retention, or the topic was deleted and made again. "
+            "To go on without them set the option failOnDataLoss to false"
+        )
+    log.warning("%s. Going on without them, as failOnDataLoss is false", message)
+
+
+class Planner:
+    """Asks one cluster on behalf of one set of options."""
+
+    def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
+        self.options, self.cluster = options, cluster
+        self._read_committed = options.properties.fetch.read_committed
+
+    def partitions(self) -> list[TopicPartition]:
+        """Those of the subscription that exist now."""
+        subscription = self.options.subscription
+        try:
+            if subscription.pattern is not None:
+                pattern = re.compile(subscription.pattern)
+                topics = [name for name in self.cluster.topic_names() if pattern.fullmatch(name)]
+                return self.cluster.partitions_of(topics)
+            if subscription.topics:
+                return self.cluster.partitions_of(subscription.topics)
+            return self._assigned(subscription)
+        except MissingTopic as error:
+            raise InvalidOption(subscription.option, f"{error}; create it, or correct the option") from None
+        except TimedOut as error:
+            raise TimedOut(f"{error}. Check kafka.bootstrap.servers and that the brokers run") from error
+
+    def _assigned(self, subscription: Subscription) -> list[TopicPartition]:
+        existing = set(self.cluster.partitions_of(one.topic for one in subscription.partitions))
+        for partition in subscription.partitions:
+            if partition not in existing:
+                log.warning("option 'assign': partition %s does not exist (yet)", partition)
+        return [one for one in subscription.partitions if one in existing]
+
+    def resolve(self, limit: Limit, *, is_start: bool) -> Offsets:
+        partitions = self.partitions()
+        if limit.kind == Limit.EARLIEST:
+            return self.earliest(partitions)
+        if limit.kind == Limit.LATEST:
+            return self.latest(partitions)
+        side = "starting" if is_start else "ending"
+        if limit.kind == Limit.TIMESTAMP:
+            assert limit.timestamp_ms is not None
+            return self._at(dict.fromkeys(partitions, limit.timestamp_ms), f"{side}Timestamp", is_start)
+        wanted = dict(limit.offsets)
+        name = f"{side}Offsets" if limit.kind == Limit.OFFSETS else f"{side}OffsetsByTimestamp"
+        _check_all_given(name, wanted, partitions)
+        if limit.kind == Limit.TIMESTAMPS:
+            return self._at(wanted, name, is_start)
+        named = {key: value for key, value in wanted.items() if value in (EARLIEST, LATEST)}
+        return wanted | self._list(named)
+
+    def _at(self, timestamps: Offsets, name: str, is_start: bool) -> Offsets:
+        """The first offset at or after each time; the latest for those that end, or where the user says so."""
+        offsets = self._list(timestamps)
+        unmatched = [partition for partition, offset in offsets.items() if offset == NO_OFFSET]
+        if unmatched and is_start and not self.options.latest_if_no_match:
+            raise InvalidOption(
+                name,
+                f"{unmatched[0]} has no record at or after {timestamps[unmatched[0]]}; take an earlier time, "
+                "or set startingOffsetsByTimestampStrategy to latest",
+            )
+        return offsets | self.latest(unmatched)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return self._list(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition], known: Offsets | None = None) -> Offsets:
+        """The ends of the partitions. One that lies before what is already known is asked for again."""
+        wanted = dict.fromkeys(partitions, LATEST)
+        for _ in range(self.options.fetch_offset_attempts - 1):
+            offsets = self._list(wanted)
+            if all(offset >= (known or {}).get(key, 0) for key, offset in offsets.items()):
+                return offsets
+            time.sleep(self.options.fetch_offset_interval_ms / 1000)
+        return self._list(wanted)
+
+    def _list(self, timestamps: Offsets) -> Offsets:
+        if not timestamps:
+            return {}
+        return self.cluster.list_offsets(timestamps, read_committed=self._read_committed)
+
+    def batch_ranges(self) -> list[OffsetRange]:
+        """What a batch query reads."""
+        start = self.resolve(self.options.start, is_start=True)
+        end = self.resolve(self.options.end, is_start=False)
+        latest = self.latest(start)
+        ranges = []
+        for partition in sorted(start.keys() & end.keys()):
+            if start[partition] > end[partition]:
+                raise InvalidOption(
+                    "startingOffsets", f"{partition} begins at {start[partition]}, after {end[partition]}"
+                )
+            if end[partition] > latest[partition]:
+                report_loss(
+                    self.options,
+                    f"{partition} ends at offset {latest[partition]}, so the offsets up to {end[partition]} "
+                    "that were asked for are not there",
+                )
+            ranges.append(OffsetRange(partition, start[partition], min(end[partition], latest[partition])))
+        return ranges
+
+    def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """What a batch of a stream reads. Partitions that `start` does not know begin at their earliest."""
+        gone = sorted(start.keys() - end.keys())
+        if gone:
+            report_loss(self.options, f"partitions {', '.join(map(str, gone))} are gone")
+        added = self.new_partitions(end.keys() - start.keys())
+        ranges = []
+        for partition in sorted(end):
+            first, last = (start | added)[partition], end[partition]
+            if last < first and partition in start:
+                report_loss(self.options, f"the end of {partition} went back from offset {first} to {last}")
+            ranges.append(OffsetRange(partition, first, last))
+        return ranges
+
+    def new_partitions(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        earliest = self.earliest(partitions)
+        for partition, offset in earliest.items():
+            if offset > 0:
+                report_loss(self.options, f"new partition {partition} begins at offset {offset} instead of 0")
+        return earliest
+
+
+def _check_all_given(name: str, given: Offsets, partitions: list[TopicPartition]) -> None:
+    if given.keys() != set(partitions):
+        raise InvalidOption(
+            name,
+            "every partition must be in it (-1 stands for latest, -2 for earliest): given are "
+            f"{', '.join(map(str, sorted(given)))}, there are {', '.join(map(str, partitions))}",
+        )

@@ -1,0 +1,62 @@
+"""What a task of the source does: the rows of one range of offsets, as Arrow."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from odradek.client.cluster import borrow_cluster
+from odradek.client.fetching import OffsetsGone, RangeReader, read_range
+from odradek.spark.offsets import OffsetRange
+from odradek.spark.options import SourceOptions
+from odradek.spark.planning import report_loss
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """The work of one task. Spark makes a plain InputPartition where a batch has no partitions."""
+
+    range: OffsetRange
+
+
+def read_rows(
+    partition: InputPartition, options: SourceOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, RangePartition):
+        return
+    from odradek.spark.decoding import Decoder  # brings numba, which only workers need
+
+    wanted = partition.range
+    decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"))
+    with borrow_cluster(options.properties.client) as cluster:
+        reader = RangeReader(
+            cluster,
+            wanted.partition,
+            wanted.start,
+            wanted.end,
+            options.properties.fetch,
+            options.poll_timeout_ms / 1000,
+        )
+        while reader.position < wanted.end:
+            try:
+                with closing(read_range(reader)) as chunks:
+                    for chunk in chunks:
+                        yield from decoder.decode(chunk, wanted.start, wanted.end)
+            except OffsetsGone as gone:
+                reader.position = _after_loss(gone, wanted.end, options)
+
+
+def _after_loss(gone: OffsetsGone, end: int, options: SourceOptions) -> int:
+    """Where to go on, if at all."""
+    if gone.offset < gone.earliest:
+        next_offset = min(gone.earliest, end)
+        lost = f"offsets {gone.offset} to {next_offset - 1} of {gone.partition} are gone"
+        report_loss(options, f"{lost}: it begins at {gone.earliest} now")
+        return next_offset
+    lost = f"offsets {gone.offset} to {end - 1} of {gone.partition} are not there"
+    report_loss(options, f"{lost}: it ends at {gone.latest}")
+    return end

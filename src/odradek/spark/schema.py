@@ -1,0 +1,71 @@
+"""The columns of the source, which are those of Spark's own Kafka source, and what a sink may be given."""
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+SOURCE_COLUMNS: list[tuple[str, DataType]] = [
+    ("key", BinaryType()),
+    ("value", BinaryType()),
+    ("topic", StringType()),
+    ("partition", IntegerType()),
+    ("offset", LongType()),
+    ("timestamp", TimestampType()),
+    ("timestampType", IntegerType()),
+]
+
+SINK_COLUMNS: dict[str, list[DataType]] = {
+    "key": [BinaryType(), StringType()],
+    "value": [BinaryType(), StringType()],
+    "topic": [StringType()],
+    "partition": [IntegerType()],
+    "headers": [HEADERS],
+    "timestamp": [TimestampType(), DoubleType()],
+}
+
+
+class InvalidColumn(ValueError):
+    """The message names the column and what it should be."""
+
+
+def source_schema(include_headers: bool) -> StructType:
+    columns = [*SOURCE_COLUMNS, ("headers", HEADERS)] if include_headers else SOURCE_COLUMNS
+    return StructType([StructField(name, kind) for name, kind in columns])
+
+
+def check_source_schema(schema: StructType, include_headers: bool) -> None:
+    if schema != source_schema(include_headers):
+        raise InvalidColumn(
+            "the columns of this source are fixed: leave out .schema(…), select what you need"
+        )
+
+
+def check_sink_schema(schema: StructType, topic: str | None) -> None:
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise InvalidColumn(f"there must be a column 'value'; there are {', '.join(names)}")
+    if topic is None and "topic" not in names:
+        raise InvalidColumn("set the option 'topic', or have a column 'topic'")
+    for field in schema.fields:
+        allowed = SINK_COLUMNS.get(field.name)
+        if allowed is not None and not any(_same(field.dataType, kind) for kind in allowed):
+            expected = " or ".join(kind.simpleString() for kind in allowed)
+            raise InvalidColumn(
+                f"column '{field.name}' is {field.dataType.simpleString()}, it must be {expected}: cast it"
+            )
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Whether nulls are allowed makes no difference."""
+    return one.simpleString() == other.simpleString()
