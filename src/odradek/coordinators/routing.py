@@ -1,7 +1,7 @@
 """Which partition of an internal topic keeps a group, and requests that name groups of several partitions.
 
-Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` takes a request
-about many groups apart, one request for each partition; `merge` puts the answers together again.
+Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` takes a
+request about many groups apart, one for each partition; `merge` puts the answers together again.
 """
 
 from __future__ import annotations

@@ -1,0 +1,330 @@
+"""A group coordinator to talk to, and the transcript of the talk.
+
+    talk = Conversation()
+    talk.join("anna")
+    talk.passes(3_000)
+    assert talk.heard() == lines('''
+        anna joins
+            anna: MEMBER_ID_REQUIRED
+        ...
+    ''')
+
+Members go by their client's or instance's name; a second id of the same name is `anna'`. What is said stands at
+the left, what the coordinator answers or writes is indented below.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from odradek.coordinators.group import GroupSettings
+from odradek.coordinators.groups import GroupCoordinator
+from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
+from odradek.coordinators.runtime import Answer, RequestContext, Shard
+from odradek.errors import ErrorCode
+from odradek.wire.codec import encode, read_message
+from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.wire.messages.heartbeat import HeartbeatRequest
+from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+GROUP = "readers"
+
+
+def lines(text: str) -> str:
+    return textwrap.dedent(text).strip("\n")
+
+
+def subscription(*topics: str) -> bytes:
+    return b"\0\0" + bytes(encode(ConsumerProtocolSubscription(topics=list(topics)), 0))
+
+
+class Conversation:
+    """Everything is committed at once, unless `commits` is set to False: then `commit()` lets go."""
+
+    def __init__(self, settings: GroupSettings | None = None, seed: int = 1) -> None:
+        self.settings = settings or GroupSettings()
+        self.rng = Random(seed)
+        self.now_ms = 1_000_000
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.commits = True
+        self.append_error: ErrorCode | None = None
+        self.answers: dict[str, Any] = {}  # the last answer that each name got
+        self.ids: dict[str, str] = {}  # name -> member id
+        self.generation: dict[str, int] = {}
+        self._labels: dict[str, str] = {}  # member id -> name
+        self._lines: list[str] = []
+        self._tokens = 0
+        self.start()
+
+    # --- the coordinator's life ---
+
+    def start(self) -> None:
+        self.coordinator = GroupCoordinator(self.settings, self.rng)
+        self.shard = Shard(self.coordinator)
+        for key, value in self.log:
+            self.shard.replay(key, value)
+        self.shard.loaded(self.now_ms)
+
+    def restarts(self) -> None:
+        """Another broker takes over; it finds what the log has."""
+        self._say("(the coordinator restarts)")
+        self._hear(self.shard.resigned())
+        self.start()
+
+    def passes(self, duration_ms: int) -> None:
+        self._say(f"({duration_ms} ms pass)")
+        until_ms = self.now_ms + duration_ms
+        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= until_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self._tick()
+        self.now_ms = until_ms
+
+    def commit(self) -> None:
+        self._hear(self.shard.committed(len(self.log)))
+
+    def _tick(self) -> None:
+        while (effects := self.shard.tick(self.now_ms)) is not None:
+            self._carry_out(effects)
+
+    def _carry_out(self, effects: Any) -> None:
+        if effects.records:
+            if self.append_error is not None:
+                self._hear(self.shard.append_failed(self.append_error))
+                return
+            for key, value in effects.records:
+                self._write_line(key, value)
+            self.log += effects.records
+            self.shard.appended(len(self.log) - 1)
+        self._hear(effects.answers)
+        if self.commits:
+            self.commit()
+
+    # --- saying things ---
+
+    def request(self, name: str, request: Any, version: int | None = None) -> Any:
+        """Send anything; the answer, if it has come by the time this returns."""
+        api_version = request.MAX_VERSION if version is None else version
+        wire = bytes(encode(request, api_version))
+        request, _ = read_message(type(request), api_version, wire)
+        self._tokens += 1
+        context = RequestContext(api_version, name, "/127.0.0.1")
+        self.answers.pop(name, None)
+        token = (name, api_version, self._tokens)
+        self._carry_out(self.shard.handle(request, context, token, self.now_ms))
+        return self.answers.get(name)
+
+    def join(
+        self,
+        name: str,
+        *,
+        instance: str | None = None,
+        member_id: str | None = None,
+        protocols: dict[str, bytes] | None = None,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 20_000,
+        protocol_type: str = "consumer",
+        group: str = GROUP,
+        version: int | None = None,
+    ) -> JoinGroupResponse | None:
+        """JoinGroup; a newcomer that is asked to comes back with the id that it was given."""
+        self._say(f"{name} joins")
+        offered = protocols if protocols is not None else {"range": subscription("t")}
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=self.ids.get(name, "") if member_id is None else member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(*offer) for offer in offered.items()],
+        )
+        answer = self.request(name, request, version)
+        if answer is not None and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.ids[name] = request.member_id = answer.member_id
+            self._say(f"{name} joins with that id")
+            answer = self.request(name, request, version)
+        return answer
+
+    def sync(
+        self,
+        name: str,
+        assignments: dict[str, str] | None = None,
+        *,
+        generation: int | None = None,
+        instance: str | None = None,
+        group: str = GROUP,
+        **fields: Any,
+    ) -> SyncGroupResponse | None:
+        self._say(f"{name} syncs" + (f" {assignments}" if assignments else ""))
+        return self.request(
+            name,
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=self.generation.get(name, -1) if generation is None else generation,
+                member_id=self.ids.get(name, ""),
+                group_instance_id=instance,
+                assignments=[
+                    SyncGroupRequestAssignment(self.ids[member], given.encode())
+                    for member, given in (assignments or {}).items()
+                ],
+                **fields,
+            ),
+        )
+
+    def beat(self, name: str, *, generation: int | None = None, instance: str | None = None) -> ErrorCode:
+        self._say(f"{name} beats")
+        answer = self.request(
+            name,
+            HeartbeatRequest(
+                group_id=GROUP,
+                generation_id=self.generation.get(name, -1) if generation is None else generation,
+                member_id=self.ids.get(name, ""),
+                group_instance_id=instance,
+            ),
+        )
+        return ErrorCode(answer.error_code)
+
+    def leave(self, *names: str, instance: str | None = None) -> LeaveGroupResponse:
+        self._say(f"{' and '.join(names)} leaves")
+        members = [MemberIdentity(self.ids.get(name, ""), instance) for name in names]
+        return self.request(names[0], LeaveGroupRequest(group_id=GROUP, members=members))
+
+    def commit_offset(
+        self,
+        name: str,
+        offset: int,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        generation: int | None = None,
+        member_id: str | None = None,
+        instance: str | None = None,
+        metadata: str = "",
+        group: str = GROUP,
+        retention_ms: int = -1,
+        version: int = 9,
+    ) -> ErrorCode | None:
+        """What became of it; None while the answer is held back."""
+        self._say(f"{name} commits {topic}-{partition} = {offset}")
+        answer = self.request(
+            name,
+            OffsetCommitRequest(
+                group_id=group,
+                generation_id_or_member_epoch=(
+                    self.generation.get(name, -1) if generation is None else generation
+                ),
+                member_id=self.ids.get(name, "") if member_id is None else member_id,
+                group_instance_id=instance,
+                retention_time_ms=retention_ms,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[OffsetCommitRequestPartition(partition, offset, 7, metadata)],
+                    )
+                ],
+            ),
+            version,
+        )
+        return None if answer is None else ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def fetch_offset(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:
+        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
+        answer = self.request("someone", request, 9)
+        return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+
+    def together(self, *names: str, **join_fields: Any) -> None:
+        """A shortcut to a Stable group of these members; it leaves no transcript."""
+        for name in names:
+            self.join(name, **join_fields)
+        self.passes(self.settings.group_initial_rebalance_delay_ms * (len(names) + 1))
+        for name in names:
+            self.sync(name)
+        self._lines.clear()
+
+    # --- hearing things ---
+
+    def heard(self) -> str:
+        """The transcript since it was last asked for."""
+        text = "\n".join(self._lines)
+        self._lines.clear()
+        return text
+
+    def _say(self, text: str) -> None:
+        self._lines.append(text)
+
+    def _hear(self, answers: Iterable[Answer]) -> None:
+        for (name, api_version, _), response in answers:
+            encode(response, api_version)  # must fit the version that was asked
+            self.answers[name] = response
+            if isinstance(response, JoinGroupResponse) and response.member_id:
+                self._labels.setdefault(response.member_id, self._label_for(response.member_id))
+                if response.error_code == ErrorCode.NONE:
+                    self.ids[name] = response.member_id
+                    self.generation[name] = response.generation_id
+            self._lines.append(f"    {name}: {self._describe(response)}")
+
+    def _label_for(self, member_id: str) -> str:
+        name = member_id[:-37]
+        taken = sum(label.rstrip("'") == name for label in self._labels.values())
+        return name + "'" * taken
+
+    def _name_of(self, member_id: str | None) -> str:
+        if not member_id:
+            return "nobody"
+        return self._labels.setdefault(member_id, self._label_for(member_id))
+
+    def _describe(self, response: Any) -> str:
+        if isinstance(response, OffsetCommitResponse):
+            return ErrorCode(response.topics[0].partitions[0].error_code).name
+        if isinstance(response, OffsetFetchResponse):
+            return "offsets"
+        if isinstance(response, LeaveGroupResponse) and response.members:
+            return " ".join(ErrorCode(member.error_code).name for member in response.members)
+        if getattr(response, "error_code", 0) != ErrorCode.NONE:
+            return ErrorCode(response.error_code).name
+        if isinstance(response, JoinGroupResponse):
+            members = " ".join(self._name_of(member.member_id) for member in response.members)
+            told = f" of {members}" if members else ""
+            skip = ", assignment stays" if response.skip_assignment else ""
+            leader = self._name_of(response.leader)
+            return (
+                f"generation {response.generation_id}, {response.protocol_name}, led by {leader}{told}{skip}"
+            )
+        if isinstance(response, SyncGroupResponse):
+            return f"has {response.assignment.decode() or 'nothing'}"
+        return "NONE"
+
+    def _write_line(self, key: bytes, value: bytes | None) -> None:
+        record = decode(key, value)
+        assert record is not None
+        decoded_key, decoded_value = record
+        if isinstance(decoded_key, OffsetCommitKey):
+            offset = "gone" if decoded_value is None else decoded_value.offset
+            text = f"{decoded_key.topic}-{decoded_key.partition} = {offset}"
+        elif isinstance(decoded_value, GroupMetadataValue):
+            members = " ".join(
+                f"{self._name_of(member.member_id)}={member.assignment.decode()}"
+                for member in decoded_value.members
+            )
+            text = f"generation {decoded_value.generation} of {members or 'nobody'}"
+        else:
+            text = "group gone"
+        self._lines.append(f"    log: {text}")
