@@ -247,7 +247,7 @@ class Log:
         if not segment.loaded:
             segment.load()
         position = segment.size
-        if position + size > self._config.segment_bytes and size > self._config.segment_bytes:
+        if size > self._config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"A batch of {size} bytes is larger than a segment of {self.topic_partition} may be",
@@ -302,26 +302,36 @@ class Log:
     # Rolling
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Complete the active segment and begin a new one. The next ticket syncs the old one's files."""
+        """Bring the active segment to disk and begin a new one: a crash never leaves a hole between them."""
         old = self.active
         base_offset = self.end_offset if base_offset is None else base_offset
         if old.size == 0 and old.base_offset == base_offset:
             return old
         try:
-            old.finish()
-            snapshot = self.snapshots.write(self.producers, base_offset)
+            self._complete_active(base_offset)
             segment = Segment.create(self._files, self.directory, base_offset, self._config, now_ms)
             self._files.sync_directory(self.directory)
         except OSError as error:
             raise self._storage_error("begin a new segment", error) from error
         segment.roll_after_ms = self._config.max_segment_ms - self._jitter_ms()
-        self._dirty.update(dict.fromkeys(old.files))
-        if snapshot is not None:
-            self._dirty[snapshot] = None
         self.segments.append(segment)
         self.active = segment
         self._tail.reset(base_offset)
         return segment
+
+    def _complete_active(self, offset: int) -> None:
+        """Bring all that is dirty, and what is known of the producers at this offset, to disk."""
+        self.active.finish()
+        snapshot = self.snapshots.write(self.producers, offset)
+        self._dirty.update(dict.fromkeys([*self.active.files, *([snapshot] if snapshot else [])]))
+        try:
+            for file in self._dirty:
+                file.sync()
+        except OSError:
+            self.failed = True
+            raise
+        self._dirty.clear()
+        self.synced_offset = self.end_offset
 
     def maybe_roll(self, now_ms: int) -> None:
         """Roll a segment open for `segment.ms` by the clock, however old its records say they are."""
@@ -428,17 +438,13 @@ class Log:
         self.synced_offset = min(self.synced_offset, synced_offset)
 
     def persist_state(self) -> None:
-        """Bring all that is kept in memory to the files: a later start finds everything in place."""
+        """Bring all that is kept in memory to disk: a later start finds everything in place."""
         try:
-            self.active.finish()
-            snapshot = self.snapshots.write(self.producers, self.end_offset)
+            self._complete_active(self.end_offset)
             self.leader_epochs.persist()
             self._files.sync_directory(self.directory)
         except OSError as error:
             raise self._storage_error("write its state", error) from error
-        self._dirty.update(dict.fromkeys(self.active.files))
-        if snapshot is not None:
-            self._dirty[snapshot] = None
         self.unsaved = False
 
     def move(self, directory: str) -> None:
@@ -457,8 +463,8 @@ class Log:
 
     def truncate_to(self, offset: int) -> bool:
         """Cut off all from this offset on, and the whole batch that holds it. False if there is nothing."""
-        self.leader_epochs.truncate_from_end(min(offset, self.end_offset))
         if offset >= self.end_offset:
+            self.leader_epochs.truncate_from_end(self.end_offset)
             return False
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
@@ -480,6 +486,7 @@ class Log:
             file.sync()
         self._ends_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.leader_epochs.truncate_from_end(offset)
         self.leader_epochs.persist()
         rebuild_producers(self.producers, self.snapshots, self.segments, self.log_start_offset, offset)
 
@@ -498,7 +505,7 @@ class Log:
             raise self._storage_error("truncate", error) from error
         self.producers.clear()
         self._ends_at(offset)
-        self.log_start_offset = offset
+        self.log_start_offset = self.synced_offset = offset
 
     def _remove_segments(self, condition: Callable[[Segment], bool]) -> None:
         """Newest first: a crash in between leaves a log that ends earlier, and never one with a hole."""
