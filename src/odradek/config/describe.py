@@ -6,6 +6,7 @@ is empty and the source is the default, although the value counts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from odradek.config.broker import BrokerConfig, definition_of
@@ -41,10 +42,13 @@ def describe_topic(
     overrides: Mapping[str, str], broker: BrokerConfig, keys: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
     """Every topic key, or those named in `keys`."""
-    values = topic_values(overrides, broker)
+    wanted = None if keys is None else set(keys)
+    entries = _topic_entries(broker)
+    values = topic_values(overrides, broker) if overrides else {}
     return [
-        _topic_entry(definition, values[definition.name], overrides, broker)
-        for definition in _chosen(TOPIC_DEFINITIONS, keys)
+        _overridden(entry, values[entry.name]) if entry.name in overrides else entry
+        for entry in entries
+        if wanted is None or entry.name in wanted
     ]
 
 
@@ -73,14 +77,22 @@ def _chosen(table: Mapping[str, Definition], keys: Iterable[str] | None) -> Iter
             yield definition
 
 
-def _topic_entry(
-    definition: Definition, value: Any, overrides: Mapping[str, str], broker: BrokerConfig
-) -> ConfigEntry:
-    name, text = definition.name, to_text(value)
-    synonyms = _broker_synonyms(SYNONYMS[name][0][0], broker) if name in SYNONYMS else ()
-    if name in overrides:
-        synonyms = (Synonym(name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
-    return _entry(definition, text, _source(synonyms), synonyms)
+@lru_cache(maxsize=4)
+def _topic_entries(broker: BrokerConfig) -> tuple[ConfigEntry, ...]:
+    """The keys of a topic that sets none: most do, and CreateTopics describes every one that it makes."""
+    values = broker.topic_defaults
+    entries = []
+    for definition in _chosen(TOPIC_DEFINITIONS, None):
+        name = definition.name
+        synonyms = _broker_synonyms(SYNONYMS[name][0][0], broker) if name in SYNONYMS else ()
+        entries.append(_entry(definition, to_text(values[name]), _source(synonyms), synonyms))
+    return tuple(entries)
+
+
+def _overridden(entry: ConfigEntry, value: Any) -> ConfigEntry:
+    text, source = to_text(value), ConfigSource.DYNAMIC_TOPIC_CONFIG
+    synonyms = (Synonym(entry.name, text, source), *entry.synonyms)
+    return entry._replace(value=text, source=source, synonyms=synonyms)
 
 
 def _broker_entry(definition: Definition, broker: BrokerConfig) -> ConfigEntry:

@@ -139,7 +139,7 @@ def _create_topic(
 def _described(settings: Mapping[str, str], config: BrokerConfig) -> list[CreatableTopicConfigs]:
     return [
         CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source, entry.is_sensitive)
-        for entry in sorted(describe_topic(settings, config))
+        for entry in describe_topic(settings, config)
     ]
 
 

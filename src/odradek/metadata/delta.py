@@ -310,7 +310,7 @@ _CHANGEABLE_LISTS = (
     "last_known_elr",
 )
 
-# Transactions are gathered by who reads the log, before anything is replayed: none of their records is here.
+# The frame of a transaction is for those who read the log: here only what counts arrives.
 _REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
     r.RegisterBrokerRecord: ImageBuilder._replay_register_broker,
     r.UnregisterBrokerRecord: ImageBuilder._replay_unregister_broker,
@@ -327,4 +327,7 @@ _REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
     r.BrokerRegistrationChangeRecord: ImageBuilder._replay_broker_change,
     r.RegisterControllerRecord: ImageBuilder._replay_nothing,
     r.NoOpRecord: ImageBuilder._replay_nothing,
+    r.BeginTransactionRecord: ImageBuilder._replay_nothing,
+    r.EndTransactionRecord: ImageBuilder._replay_nothing,
+    r.AbortTransactionRecord: ImageBuilder._replay_nothing,
 }

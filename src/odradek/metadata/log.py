@@ -1,0 +1,249 @@
+"""The metadata log: where the quorum's decisions become bytes on disk, and the bytes an image.
+
+This is the driver of the pure quorum core (`raft/`): it opens `__cluster_metadata-0`, writes what the core
+wants written, and folds what the core calls committed into the image.
+
+There are two images. `newest` holds everything appended: the next decision must build on it, or two requests
+in flight could both create one topic. `image` holds what is committed, which is all that may be shown or
+answered. Between them lies one sync. If that sync fails, nobody knows what a restart would find: the node
+must stop.
+
+There are no snapshots yet: the log is kept whole and read at every start (10,000 topics in about half a
+second).
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from odradek.metadata.delta import MetadataDelta, apply_records
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.properties import MetaProperties
+from odradek.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    decode_record,
+    encode_record,
+)
+from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from odradek.raft.core import Append, Appended, Raft, Ready, Synced
+from odradek.raft.election import (
+    QUORUM_STATE_FILE,
+    ElectionState,
+    decode_election_state,
+    encode_election_state,
+)
+from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
+from odradek.records.control import ControlType, Voter, build_control_batch, encode_leader_change
+from odradek.records.record import Record, build_batch, decode_batch
+from odradek.storage.checkpoints import write_atomically
+from odradek.storage.config import LogConfig
+from odradek.storage.deletions import Deletions
+from odradek.storage.files import Files
+from odradek.storage.log import Log
+from odradek.storage.recovery import Opening, create_log, open_log
+from odradek.storage.sync import SyncTicket
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+READ_BYTES = 4 << 20
+
+
+class _Pending(NamedTuple):
+    """An append that is not committed yet."""
+
+    last_offset: int
+    delta: MetadataDelta
+
+
+class MetadataLog:
+    def __init__(self, files: Files, log: Log, raft: Raft, image: MetadataImage) -> None:
+        """Use `open`."""
+        self._files = files
+        self._log = log
+        self._raft = raft
+        self._pending: deque[_Pending] = deque()
+        self.image = image
+        self.newest = image
+
+    @classmethod
+    def open(
+        cls, files: Files, directory: str, properties: MetaProperties, log_config: LogConfig, now_ms: int
+    ) -> "MetadataLog":
+        """Open or create the log in a data directory, lead its quorum, and read it into the image."""
+        log = _open_or_create(files, directory, log_config, now_ms)
+        voter = Voter(properties.node_id, properties.directory_id)
+        election = _read_election(files, log.directory)
+        raft = Raft(voter, (voter,), election, log.end_offset, log.leader_epochs.latest)
+        image = MetadataImage(properties.cluster_id)
+        metadata_log = cls(files, log, raft, image)
+        metadata_log._drive(raft.tick(), now_ms)
+        metadata_log._load(now_ms)
+        return metadata_log
+
+    @property
+    def epoch(self) -> int:
+        return self._raft.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._raft.leader_id
+
+    @property
+    def high_watermark(self) -> int:
+        """All below is committed."""
+        return self._raft.high_watermark
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record will lie."""
+        return self._log.end_offset
+
+    @property
+    def directory(self) -> str:
+        return self._log.directory
+
+    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
+        """Write these together, and apply them to `newest`; the last one's offset. Committed by a later sync."""
+        last_offset = self.end_offset + len(records) - 1
+        newest, delta = apply_records(self.newest, records, last_offset, self.epoch)
+        self._drive(self._raft.propose([encode_record(record) for record in records]), now_ms)
+        assert self.end_offset == last_offset + 1
+        self.newest = newest
+        self._pending.append(_Pending(last_offset, delta))
+        return last_offset
+
+    def begin_sync(self) -> SyncTicket | None:
+        """What must be synced, perhaps by a thread, before anything more is committed."""
+        return self._log.begin_sync()
+
+    def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> list[MetadataDelta]:
+        """What is committed by it: each append's delta, in their order, with `image` at the last."""
+        self._log.complete_sync(ticket, error)
+        return self._publish()
+
+    def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
+        """Append and sync here and now."""
+        self.append(records, now_ms)
+        self._log.sync()
+        return self._publish()
+
+    def close(self) -> None:
+        self._log.persist_state()
+        self._log.sync()
+        self._log.close()
+
+    def _publish(self) -> list[MetadataDelta]:
+        self._raft.step(Synced(self._log.synced_offset))
+        committed = []
+        while self._pending and self._pending[0].last_offset < self.high_watermark:
+            delta = self._pending.popleft().delta
+            self.image = delta.after
+            committed.append(delta)
+        return committed
+
+    def _drive(self, ready: Ready, now_ms: int) -> None:
+        """Do what the quorum wants done, in its order."""
+        if ready.election is not None:
+            path = f"{self.directory}/{QUORUM_STATE_FILE}"
+            write_atomically(self._files, path, encode_election_state(ready.election))
+        if ready.append is not None:
+            batch = _build_batch(ready.append, self.end_offset, now_ms)
+            self._log.append_as_leader(batch, read_header(batch), ready.append.epoch, now_ms)
+            self._raft.step(Appended(self.end_offset))
+
+    def _load(self, now_ms: int) -> None:
+        """Everything that is in the log is committed with the record that opened this epoch."""
+        self._log.sync()
+        self._raft.step(Synced(self._log.synced_offset))
+        reader = _TransactionReader()
+        records = [record for item in _read_records(self._log) for record in reader.read(item)]
+        self.image, _ = apply_records(self.image, records, self.end_offset - 1, self.epoch)
+        self.newest = self.image
+        if reader.is_open:
+            self.commit([AbortTransactionRecord("its writer is gone")], now_ms)
+
+
+def _open_or_create(files: Files, directory: str, config: LogConfig, now_ms: int) -> Log:
+    path = f"{directory}/{METADATA_PARTITION}"
+    rng, deletions = random.Random(0), Deletions()  # neither jitter nor deletion ever happens here
+    if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
+        # No recovery point is kept for this log: it is small, and checked from its beginning.
+        opening = Opening(clean=False)
+        return open_log(
+            files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
+        )
+    log = create_log(files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms, rng, deletions)
+    files.sync_directory(directory)
+    return log
+
+
+def _read_election(files: Files, directory: str) -> ElectionState | None:
+    try:
+        return decode_election_state(files.read(f"{directory}/{QUORUM_STATE_FILE}"))
+    except FileNotFoundError:
+        return None
+
+
+def _build_batch(append: Append, base_offset: int, now_ms: int) -> bytearray:
+    if append.leader_change is not None:
+        value = encode_leader_change(append.leader_change)
+        return build_control_batch(
+            ControlType.LEADER_CHANGE,
+            value,
+            timestamp=now_ms,
+            base_offset=base_offset,
+            leader_epoch=append.epoch,
+        )
+    records = [Record(base_offset + delta, now_ms, None, value) for delta, value in enumerate(append.records)]
+    return build_batch(records, leader_epoch=append.epoch)
+
+
+class _TransactionReader:
+    """Holds back the records of a transaction until it ends. We write none, but Kafka does."""
+
+    def __init__(self) -> None:
+        self._held: list[MetadataRecord] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._held is not None
+
+    def read(self, record: MetadataRecord) -> list[MetadataRecord]:
+        """What counts now that this record was read."""
+        if isinstance(record, BeginTransactionRecord):
+            self._held = []
+        elif isinstance(record, EndTransactionRecord):
+            released, self._held = self._held or [], None
+            return released
+        elif isinstance(record, AbortTransactionRecord):
+            self._held = None
+        elif self._held is None:
+            return [record]
+        else:
+            self._held.append(record)
+        return []
+
+
+def _read_records(log: Log) -> Iterator[MetadataRecord]:
+    for header, batch in _read_batches(log):
+        if not header.is_control:
+            for record in decode_batch(batch, header):
+                assert record.value is not None, "a metadata record has a value"
+                yield decode_record(record.value)
+
+
+def _read_batches(log: Log) -> Iterator[tuple[BatchHeader, memoryview]]:
+    offset = log.log_start_offset
+    while (piece := log.read(offset, READ_BYTES, log.end_offset)) is not None:
+        data = memoryview(piece.file.read_at(piece.position, piece.length))
+        position = 0
+        while position + HEADER_SIZE <= len(data):
+            header = read_header(data, position)
+            if position + header.size > len(data):
+                break
+            yield header, data[position : position + header.size]
+            position += header.size
+            offset = header.next_offset

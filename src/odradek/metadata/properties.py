@@ -1,0 +1,88 @@
+"""Who a data directory belongs to: `meta.properties`, in Kafka's version 1.
+
+Written when a node first starts on a directory, and compared at every later start: a node that runs on
+another's data, or in another cluster, would answer for records that it does not have.
+"""
+
+import os
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.config.sources import parse_properties
+from odradek.model import id_from_text, id_to_text
+from odradek.storage.checkpoints import write_atomically
+from odradek.storage.files import Files
+
+FILE_NAME = "meta.properties"
+VERSION = "1"
+RESERVED_IDS = 100  # Kafka gives the smallest directory ids a meaning of their own
+
+
+class WrongDirectory(Exception):
+    """This data directory is not this node's; the message says whose it is."""
+
+
+class MetaProperties(NamedTuple):
+    cluster_id: str
+    node_id: int
+    directory_id: UUID
+
+
+def load_or_create(
+    files: Files, directory: str, node_id: int, rng: Random, cluster_id: str | None = None
+) -> MetaProperties:
+    """What the directory says of itself, or what it says from now on.
+
+    Without `cluster_id` any cluster is right, and a new directory is the start of a new one.
+    """
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        text = files.read(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        properties = MetaProperties(cluster_id or id_to_text(_random_id(rng)), node_id, _random_id(rng))
+        write_atomically(files, path, _format(properties))
+        return properties
+    properties = _parse(path, text)
+    _compare(path, "node.id", str(properties.node_id), str(node_id))
+    _compare(path, "cluster.id", properties.cluster_id, cluster_id or properties.cluster_id)
+    return properties
+
+
+def _compare(path: str, key: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise WrongDirectory(
+            f"{path} says {key}={found}, but this node is configured with {key}={expected}: "
+            "the data belongs to another node or cluster, or the configuration is wrong"
+        )
+
+
+def _format(properties: MetaProperties) -> bytes:
+    lines = (
+        f"cluster.id={properties.cluster_id}",
+        f"directory.id={id_to_text(properties.directory_id)}",
+        f"node.id={properties.node_id}",
+        f"version={VERSION}",
+        "",
+    )
+    return "\n".join(lines).encode()
+
+
+def _parse(path: str, text: str) -> MetaProperties:
+    settings = parse_properties(text)
+    try:
+        if settings["version"] != VERSION:
+            raise WrongDirectory(f"{path} is of unknown version {settings['version']}")
+        return MetaProperties(
+            settings["cluster.id"], int(settings["node.id"]), id_from_text(settings["directory.id"])
+        )
+    except (KeyError, ValueError) as error:
+        raise WrongDirectory(f"{path} cannot be read: {error!r}") from None
+
+
+def _random_id(rng: Random) -> UUID:
+    """Never one whose text begins with '-', which command lines would take for an option."""
+    while True:
+        value = UUID(int=rng.getrandbits(128), version=4)
+        if value.int > RESERVED_IDS and not id_to_text(value).startswith("-"):
+            return value

@@ -1,0 +1,1 @@
+"""The quorum that orders the metadata log, as a pure state machine."""

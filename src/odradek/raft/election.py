@@ -1,0 +1,62 @@
+"""What a voter must not forget: the epoch it is in, and to whom it gave itself there.
+
+Kept in the file `quorum-state`, one line of JSON in Kafka's version 1. It is on disk before anything that
+follows from it leaves the node, or a restarted voter could vote twice in one epoch.
+"""
+
+import json
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.model import id_from_text, id_to_text
+
+QUORUM_STATE_FILE = "quorum-state"
+QUORUM_STATE_VERSION = 1
+
+NO_NODE = -1
+NO_DIRECTORY_ID = UUID(int=0)
+
+
+class ElectionState(NamedTuple):
+    leader_epoch: int
+    leader_id: int = NO_NODE  # known, or
+    voted_id: int = NO_NODE  # voted for, while it is not: never both
+    voted_directory_id: UUID = NO_DIRECTORY_ID
+
+
+class QuorumStateCorrupt(Exception):
+    """A voter that does not know its past may not take part: the node does not start."""
+
+
+def encode_election_state(state: ElectionState) -> bytes:
+    document = {
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.leader_epoch,
+        "votedId": state.voted_id,
+        "votedDirectoryId": id_to_text(state.voted_directory_id),
+        "data_version": QUORUM_STATE_VERSION,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_election_state(data: bytes) -> ElectionState:
+    """Reads version 0, too, which knows no directories."""
+    try:
+        document = json.loads(data)
+        version = document["data_version"]
+        if version not in (0, QUORUM_STATE_VERSION):
+            raise QuorumStateCorrupt(f"{QUORUM_STATE_FILE} is of unknown version {version}")
+        return ElectionState(
+            _number(document["leaderEpoch"]),
+            _number(document["leaderId"]),
+            _number(document["votedId"]),
+            id_from_text(document["votedDirectoryId"]) if version else NO_DIRECTORY_ID,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise QuorumStateCorrupt(f"{QUORUM_STATE_FILE} cannot be read: {error!r}") from None
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < -1:
+        raise ValueError(f"{value!r} is neither an id nor an epoch")
+    return value
