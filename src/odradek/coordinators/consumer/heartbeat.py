@@ -121,7 +121,9 @@ class ConsumerGroups:
         member = self._find_member(draft, request)
         updated = _updated(member, request, context)
         self.update(draft, member, updated)
-        stepped = draft.reconcile(updated, request.topic_partitions)
+        # A member that has not heard of its epoch says nothing of the partitions that came with it.
+        is_up_to_date = request.member_epoch in (member.epoch, JOIN_EPOCH)
+        stepped = draft.reconcile(updated, request.topic_partitions if is_up_to_date else None)
         self._schedule_timers(group.group_id, stepped, updated, now_ms)
         is_full = _is_full(request) or stepped.assigned != member.assigned
         return Decision([*records, *draft.records], [(token, self._answer(stepped, is_full))])
