@@ -26,7 +26,8 @@ class Timer(Protocol):
 class Metadata(Protocol):
     """The cluster's metadata: the newest image, and the way to the next one."""
 
-    image: MetadataImage
+    @property
+    def image(self) -> MetadataImage: ...
 
     async def decide(self, decision: Decision[Answer]) -> Answer:
         """Have the controller decide on its newest image; answers once what it wrote is committed and applied."""

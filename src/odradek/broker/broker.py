@@ -13,8 +13,9 @@ from random import Random
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
+from odradek.broker.clock import wall_clock_ms
 from odradek.broker.flusher import Flusher
-from odradek.broker.local_partitions import LocalPartitions, wall_clock_ms
+from odradek.broker.local_partitions import LocalPartitions
 from odradek.broker.maintenance import Maintenance
 from odradek.broker.metadata import BrokerMetadata
 from odradek.broker.producer_ids import ProducerIds
@@ -115,7 +116,7 @@ class Broker:
                 error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
             ) from error
         self.listeners = self.config.advertised_listeners(bound, socket.gethostname())
-        await self.metadata.register(self.listeners)
+        self.metadata.register(self.listeners, self._store.was_clean)
         self._maintaining = self._loop.create_task(self._maintenance.run())
         log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
 

@@ -5,10 +5,10 @@ deleted, settings handed to the logs they concern. At start the whole image is t
 """
 
 import logging
-import time
 from collections.abc import Callable
 from uuid import UUID
 
+from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import log_config, topic_rules, topic_values
 from odradek.errors import ErrorCode
@@ -23,10 +23,6 @@ from odradek.storage.log import Log
 from odradek.storage.store import LogStore
 
 log = logging.getLogger(__name__)
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class LocalPartitions:

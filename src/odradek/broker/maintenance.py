@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from odradek.broker.local_partitions import wall_clock_ms
+from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition

@@ -1,8 +1,8 @@
 """This broker's copy of the cluster's metadata, and its way to change it.
 
 One node is controller and broker in one: a decision is taken on the newest image, its records are appended to the
-metadata log, and once they are committed the next image is published and everybody who listens acts on the
-difference. Then the decision's answer is given.
+metadata log and synced, the next image is published, and everybody who listens acts on the difference. Then the
+decision's answer is given.
 """
 
 import uuid
@@ -10,13 +10,20 @@ from collections.abc import Callable
 from random import Random
 
 from odradek.api.services import Answer, Decision
+from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
-from odradek.controller.brokers import register_broker
-from odradek.metadata.delta import MetadataDelta, apply_records
+from odradek.controller.brokers import bootstrap_records, register_broker, renew_leaderships
+from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
+from odradek.metadata.log import MetadataLog
+from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import BrokerEndpoint, MetadataRecord
+from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.files import Files
+
+# The log is the only copy of the metadata: it is never rolled by time, and nothing of it is deleted.
+METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_bytes=-1, delete=False)
 
 
 class BrokerMetadata:
@@ -24,38 +31,54 @@ class BrokerMetadata:
         self._node_id = config.node_id
         self._rng = rng
         self._listeners: list[Callable[[MetadataDelta], None]] = []
-        self.image = MetadataImage("temporary")
+        directory = str(config.log_dirs[0])
+        self._properties = load_or_create(files, directory, config.node_id, rng)
+        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, wall_clock_ms())
+        if not self.image.features:
+            self._commit(bootstrap_records())
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._log.image
 
     def listen(self, listener: Callable[[MetadataDelta], None]) -> None:
+        """Be told of every change from now on."""
         self._listeners.append(listener)
 
-    def effective_config(self, config: BrokerConfig) -> BrokerConfig:
-        return config
-
     async def decide(self, decision: Decision[Answer]) -> Answer:
-        records, answer = decision(self.image)
+        records, answer = decision(self._log.newest)
         if records:
             self._commit(records)
         return answer
 
     def _commit(self, records: list[MetadataRecord]) -> None:
-        self.image, delta = apply_records(self.image, records, self.image.offset + len(records), 1)
-        for listener in self._listeners:
-            listener(delta)
+        for delta in self._log.commit(records, wall_clock_ms()):
+            for listener in self._listeners:
+                listener(delta)
 
-    async def register(self, listeners: tuple[Listener, ...]) -> None:
-        endpoints = [BrokerEndpoint(item.name, item.host, item.port, item.protocol) for item in listeners]
-        self._commit(
-            register_broker(
-                self.image,
-                self._node_id,
-                broker_epoch=self.image.offset + 1,
-                incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
-                endpoints=endpoints,
-                directories=[uuid.UUID(int=self._rng.getrandbits(128))],
-                is_fenced=False,
-            )
+    def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
+        """Say where this broker can be reached. After a crash its leaderships begin a new epoch each: what was not
+        on disk is gone, and what is appended from now on must not look like it."""
+        if not was_clean and (records := renew_leaderships(self.image, self._node_id)):
+            self._commit(records)
+        records = register_broker(
+            self.image,
+            self._node_id,
+            broker_epoch=self._log.end_offset,
+            incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
+            endpoints=[BrokerEndpoint(item.name, item.host, item.port, item.protocol) for item in listeners],
+            directories=[self._properties.directory_id],
+            is_fenced=False,
         )
+        self._commit(records)
+
+    def effective_config(self, config: BrokerConfig) -> BrokerConfig:
+        """The configuration with what is set dynamically; the same object where that changes nothing."""
+        dynamic = dict(self.image.broker_overrides(self._node_id))
+        defaults = dict(self.image.default_broker_overrides)
+        if dynamic == config.dynamic and defaults == config.dynamic_default:
+            return config
+        return config.with_dynamic(dynamic, defaults)
 
     def close(self) -> None:
-        pass
+        self._log.close()

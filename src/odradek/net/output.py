@@ -41,9 +41,10 @@ class Output:
             if isinstance(part, Slice):
                 part.file.pin()
                 self.size += part.length
-            else:
+                self._parts.append(part)
+            elif part:
                 self.size += len(part)
-            self._parts.append(part)
+                self._parts.append(part)
 
     def send(self) -> Sent:
         try:

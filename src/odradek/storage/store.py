@@ -81,6 +81,7 @@ class LogStore:
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
         self.deletions = Deletions()
+        self.was_clean = False  # the last stop left nothing to recover
         self._changed: list[Log] = []
         self._due: list[tuple[int, int, Log]] = []
         self._order = count()
@@ -115,8 +116,8 @@ class LogStore:
         """Open every log; `config_for` where it was not known when the directory was taken hold of."""
         self._config_for = config_for or self._config_for
         entries = self._files.list(self.directory)
-        was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
-        if was_clean:
+        self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
+        if self.was_clean:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
         recovery_points = read_offsets(self._files, self.path(RECOVERY_POINTS))
@@ -132,7 +133,7 @@ class LogStore:
                 logger.warning("%s is no partition's directory and is left alone", self.path(entry.name))
             elif topic_partition.topic != METADATA_TOPIC:
                 opening = Opening(
-                    was_clean, recovery_points.get(topic_partition, 0), start_offsets.get(topic_partition, 0)
+                    self.was_clean, recovery_points.get(topic_partition, 0), start_offsets.get(topic_partition, 0)
                 )
                 self._open_log(topic_partition, opening, now_ms)
         self._sync(list(self.logs.values()))
