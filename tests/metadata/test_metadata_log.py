@@ -1,0 +1,195 @@
+"""The metadata log on a disk that forgets what was not synced."""
+
+import random
+
+import pytest
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.log import MetadataLog
+from odradek.metadata.properties import load_or_create
+from odradek.metadata.records import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from odradek.model import METADATA_TOPIC_ID
+from odradek.raft.election import QuorumStateCorrupt
+from odradek.records.batch import read_header
+from odradek.records.control import ControlType, decode_control_key, decode_leader_change
+from odradek.records.record import decode_batch
+from odradek.storage.config import LogConfig
+from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.sync import sync_tickets
+
+DIRECTORY = "/data"
+PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
+
+
+class Crash(Exception):
+    """The power fails."""
+
+
+def new_disk():
+    files = SimulatedFiles()
+    files.make_directory(DIRECTORY)
+    files.sync_directory("/")
+    return files
+
+
+def open_log(files, now_ms=1000):
+    properties = load_or_create(files, DIRECTORY, 1, random.Random(1))
+    return MetadataLog.open(files, DIRECTORY, properties, LogConfig(), now_ms)
+
+
+def feature(level):
+    return FeatureLevelRecord("f", level)
+
+
+def facts(image):
+    return image.topics, image.configs, image.features, image.brokers
+
+
+def test_what_is_committed_is_there_after_a_restart():
+    files = new_disk()
+    log = open_log(files)
+    topic = [TopicRecord("t", METADATA_TOPIC_ID), PartitionRecord(0, METADATA_TOPIC_ID, [1], [1])]
+    [delta] = log.commit([*topic, ConfigRecord(2, "t", "retention.ms", "1")], 2000)
+    assert [item.name for item in delta.created_topics] == ["t"]
+    assert delta.after is log.image
+    log.close()
+    reopened = open_log(files)
+    assert facts(reopened.image) == facts(log.image)
+    assert reopened.image.cluster_id == log.image.cluster_id
+    reopened.commit([RemoveTopicRecord(METADATA_TOPIC_ID)], 3000)
+    assert open_log(files).image.topics == {}
+
+
+def test_every_epoch_opens_with_a_leader_change():
+    files = new_disk()
+    open_log(files)
+    log = open_log(files)
+    assert (log.epoch, log.leader_id, log.end_offset, log.high_watermark) == (1, 1, 2, 2)
+    data = files.read(f"{PARTITION}/00000000000000000000.log")
+    first = read_header(data)
+    for epoch, batch in enumerate((data[: first.size], data[first.size :])):
+        header = read_header(batch)
+        assert header.is_control and (header.base_offset, header.leader_epoch) == (epoch, epoch)
+        [record] = decode_batch(batch)
+        assert decode_control_key(record.key) is ControlType.LEADER_CHANGE
+        assert decode_leader_change(record.value).leader_id == 1
+
+
+def test_only_what_is_synced_is_published():
+    log = open_log(new_disk())
+    log.append([feature(1)], 1000)
+    log.append([feature(2)], 1000)
+    assert (log.image.features, log.newest.features) == ({}, {"f": 2})
+    ticket = log.begin_sync()
+    log.append([feature(3)], 1000)
+    deltas = log.complete_sync(ticket, None)
+    assert [delta.after.features for delta in deltas] == [{"f": 1}, {"f": 2}]
+    assert (log.image.features, log.newest.features) == ({"f": 2}, {"f": 3})
+    assert log.image.offset == log.high_watermark - 1
+
+
+def test_a_crash_between_append_and_sync_takes_the_append_along():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    log.append([feature(2)], 1000)
+    files.crash()
+    assert open_log(files).image.features == {"f": 1}
+
+
+def test_a_failed_sync_commits_nothing_and_ends_the_appends():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    files.fail_syncs = 1
+    with pytest.raises(KafkaError):
+        log.commit([feature(2)], 1000)
+    assert log.image.features == {"f": 1}
+    with pytest.raises(KafkaError):
+        log.commit([feature(3)], 1000)
+    assert log.image.features == {"f": 1}
+
+
+def test_a_failed_sync_in_a_thread_commits_nothing():
+    files = new_disk()
+    log = open_log(files)
+    log.append([feature(1)], 1000)
+    ticket = log.begin_sync()
+    files.fail_syncs = 1
+    (error,) = sync_tickets(files, [ticket])
+    assert log.complete_sync(ticket, error) == []
+    assert log.image.features == {}
+
+
+def test_a_full_disk_refuses_the_append_and_forgets_it():
+    files = new_disk()
+    log = open_log(files)
+    files.free_bytes = 10
+    with pytest.raises(KafkaError) as refusal:
+        log.append([feature(1)], 1000)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.newest is log.image
+    files.free_bytes = None
+    log.commit([feature(2)], 1000)
+    assert open_log(files).image.features == {"f": 2}
+
+
+def test_a_transaction_counts_once_it_ends():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([BeginTransactionRecord("x"), feature(1)], 1000)
+    log.commit([feature(2), EndTransactionRecord()], 1000)
+    log.commit([BeginTransactionRecord("y"), feature(3)], 1000)
+    reopened = open_log(files)
+    assert reopened.image.features == {"f": 2}
+    reopened.commit([feature(4)], 1000)
+    assert open_log(files).image.features == {"f": 4}
+
+
+def test_a_damaged_quorum_state_keeps_the_node_from_starting():
+    files = new_disk()
+    open_log(files)
+    files.file(f"{PARTITION}/quorum-state").truncate(10)
+    with pytest.raises(QuorumStateCorrupt):
+        open_log(files)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_crashes_at_random_syncs(seed):
+    """Whatever was published stays; what was not is there as a whole or not at all; no epoch comes twice."""
+    rng = random.Random(seed)
+    files, written, published, epochs = new_disk(), 0, 0, []
+
+    def maybe_crash():
+        if rng.random() < 0.15:
+            raise Crash
+
+    for _ in range(12):
+        files.on_sync = maybe_crash
+        try:
+            log = open_log(files)
+            assert log.epoch not in epochs
+            epochs.append(log.epoch)
+            level = log.image.features.get("f", 0)
+            assert published <= level <= written and log.image.features.get("g", 0) == level
+            published = written = level
+            for _ in range(rng.randrange(6)):
+                written += 1
+                log.append([feature(written), FeatureLevelRecord("g", written)], 1000)
+                if rng.random() < 0.6 and (ticket := log.begin_sync()):
+                    files.sync_many(ticket.files)
+                    for delta in log.complete_sync(ticket, None):
+                        published = delta.after.features["f"]
+        except Crash:
+            pass
+        files.on_sync = None
+        files.crash(rng)
+    assert epochs == sorted(epochs)
