@@ -22,6 +22,7 @@ from odradek.model import TopicPartition
 from odradek.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from odradek.records.compression import Codec, decompress
 from odradek.spark import decoding_kernel as kernel
+from odradek.spark.compiled import read_only
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30  # of one batch; offsets in a column are int32
 MAX_ROWS_BYTES = 1 << 24  # of the records that become one Arrow batch, unless one batch alone has more
@@ -210,7 +211,7 @@ def _uncompressed(batch: Batch) -> npt.NDArray[np.uint8]:
     payload = batch.data[HEADER_SIZE:]
     if batch.header.codec != Codec.NONE:
         payload = memoryview(decompress(batch.header.codec, payload, MAX_UNCOMPRESSED_BYTES))
-    return np.frombuffer(payload, np.uint8)
+    return read_only(np.frombuffer(payload, np.uint8))
 
 
 def _groups(

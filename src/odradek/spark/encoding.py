@@ -17,11 +17,13 @@ import pyarrow.compute as pc
 from odradek.client.producing import EncodedRecords
 from odradek.model import TopicPartition
 from odradek.spark import encoding_kernel as kernel
+from odradek.spark.compiled import read_only
 from odradek.spark.schema import InvalidColumn
 
-_NONE_32 = np.empty(0, np.int32)
-_NO_BYTES = np.empty(0, np.uint8)
-_NO_FLAGS = np.empty(0, np.bool_)
+_NO_NUMBERS = read_only(np.empty(0, np.int32))
+_NO_BYTES = read_only(np.empty(0, np.uint8))
+_NO_FLAGS = read_only(np.empty(0, np.bool_))
+_NO_ENDS = read_only(np.zeros(1, np.int32))
 
 
 @dataclass(slots=True)
@@ -38,11 +40,11 @@ class Blobs:
         _, ends, data = array.buffers()
         count = len(array)
         if count == 0:
-            return cls(_NO_BYTES, np.zeros(1, np.int32), _NO_FLAGS)
+            return cls(_NO_BYTES, _NO_ENDS, _NO_FLAGS)
         return cls(
-            _NO_BYTES if data is None else np.frombuffer(data, np.uint8),
-            np.frombuffer(ends, np.int32)[array.offset : array.offset + count + 1],
-            array.is_valid().to_numpy(zero_copy_only=False),
+            _NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8)),
+            read_only(np.frombuffer(ends, np.int32)[array.offset : array.offset + count + 1]),
+            read_only(array.is_valid().to_numpy(zero_copy_only=False)),
         )
 
     @property
@@ -79,33 +81,33 @@ def _one_array(column: Any) -> pa.Array:
 def _timestamps_ms(column: pa.Array | None, count: int, now_ms: int) -> npt.NDArray[np.int64]:
     """Microseconds lose their fraction of a millisecond; seconds may be given as a double."""
     if column is None:
-        return np.full(count, now_ms, np.int64)
+        return read_only(np.full(count, now_ms, np.int64))
     if pa.types.is_floating(column.type):
         column = pc.multiply(column, 1_000_000.0)
     micros = column.cast(pa.int64(), safe=False)
-    return np.asarray(pc.fill_null(pc.divide(micros, 1000), now_ms))
+    return read_only(np.asarray(pc.fill_null(pc.divide(micros, 1000), now_ms)))
 
 
 def _given_partitions(column: pa.Array | None) -> npt.NDArray[np.int32]:
     if column is None:
-        return _NONE_32
+        return _NO_NUMBERS
     given = column.cast(pa.int32())
     if pc.any(pc.less(given, 0)).as_py():
         raise InvalidColumn("column 'partition' has a negative number")
-    return np.asarray(pc.fill_null(given, kernel.NO_PARTITION))
+    return read_only(np.asarray(pc.fill_null(given, kernel.NO_PARTITION)))
 
 
 def _headers(column: pa.Array | None) -> tuple[npt.NDArray[np.int32], Blobs, Blobs]:
-    nothing = Blobs(_NO_BYTES, np.zeros(1, np.int32), _NO_FLAGS)
+    nothing = Blobs(_NO_BYTES, _NO_ENDS, _NO_FLAGS)
     if column is None:
-        return _NONE_32, nothing, nothing
+        return _NO_NUMBERS, nothing, nothing
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     ends = np.zeros(len(column) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
     pairs = pc.list_flatten(column)
     if pairs.null_count or pairs.field(0).null_count:
         raise InvalidColumn("column 'headers' has a header without a key")
-    return ends, Blobs.of(pairs.field(0)), Blobs.of(pairs.field(1))
+    return read_only(ends), Blobs.of(pairs.field(0)), Blobs.of(pairs.field(1))
 
 
 class Encoder:
@@ -127,7 +129,7 @@ class Encoder:
     def _by_topic(self, rows: Rows) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
         count = len(rows.timestamps_ms)
         if self._topic is not None:
-            yield self._topic, np.arange(count, dtype=np.int64)
+            yield self._topic, read_only(np.arange(count, dtype=np.int64))
             return
         assert rows.topics is not None
         if rows.topics.null_count:
@@ -135,7 +137,7 @@ class Encoder:
         names = rows.topics.dictionary_encode()
         numbers = names.indices.to_numpy(zero_copy_only=False)
         for number, name in enumerate(names.dictionary.to_pylist()):
-            yield name, np.flatnonzero(numbers == number).astype(np.int64)
+            yield name, read_only(np.flatnonzero(numbers == number).astype(np.int64))
 
     def _encode_topic(
         self, topic: str, indices: npt.NDArray[np.int64], rows: Rows, target: npt.NDArray[np.uint8]
@@ -143,7 +145,7 @@ class Encoder:
         partition_count = self._partition_count(topic)
         chosen = self._chosen(topic, indices, rows, partition_count)
         order = np.argsort(chosen, kind="stable")
-        ordered = indices[order]
+        ordered = read_only(indices[order])
         bounds = np.searchsorted(chosen[order], np.arange(partition_count + 1))
         for partition in range(partition_count):
             first, last = int(bounds[partition]), int(bounds[partition + 1])
