@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.api.fetch_sessions import FetchSessions
+from odradek.api.request import Request
 from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import MetadataRecord
@@ -34,10 +35,19 @@ class Metadata(Protocol):
 
 
 class Groups(Protocol):
-    """The group coordinators of this broker."""
+    """The group coordinators of this broker. They answer the request themselves."""
 
     async def find(self, group_id: str) -> int:
         """The broker that coordinates a group; the internal topic is created if it is not there yet."""
+
+    def handle(self, request: Request, message: Any, group_id: str) -> None:
+        """A request about one group."""
+
+    def handle_many(self, request: Request, message: Any) -> None:
+        """A request about many groups."""
+
+    def handle_all(self, request: Request, message: Any) -> None:
+        """A request about all groups."""
 
 
 @dataclass(slots=True)
@@ -53,7 +63,7 @@ class Services:
     call_later: Callable[[float, Callable[[], None]], Timer]
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
-    groups: Any = None
+    groups: Groups = field(init=False)  # built last: they work with all of the above
 
     @property
     def image(self) -> MetadataImage:

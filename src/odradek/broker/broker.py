@@ -15,6 +15,7 @@ from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
 from odradek.broker.clock import wall_clock_ms
 from odradek.broker.flusher import Flusher
+from odradek.broker.groups import Groups
 from odradek.broker.local_partitions import LocalPartitions
 from odradek.broker.maintenance import Maintenance
 from odradek.broker.metadata import BrokerMetadata
@@ -87,6 +88,7 @@ class Broker:
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
         )
+        self._groups = self.services.groups = Groups(self.services, self._loop)
         self._server = Server(self._loop, Dispatcher(self.services).dispatch, _bounds(config))
         self._maintaining: asyncio.Task[None] | None = None
         self.listeners: tuple[Listener, ...] = ()
@@ -97,6 +99,7 @@ class Broker:
 
     def _metadata_changed(self, delta: MetadataDelta) -> None:
         self._partitions.apply(delta)
+        self._groups.metadata_changed(delta)
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
             self.config = self.services.config = config
@@ -125,6 +128,7 @@ class Broker:
         self._server.stop_listening()
         if self._maintaining is not None:
             self._maintaining.cancel()
+        self._groups.close()
         for partition in self.replicas:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         await self._flusher.close()

@@ -1,0 +1,12 @@
+"""DeleteGroups (42): remove groups without members, and all they committed.
+
+The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+"""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.wire.messages.delete_groups import DeleteGroupsRequest
+
+
+def handle(services: Services, request: Request, message: DeleteGroupsRequest) -> None:
+    services.groups.handle_many(request, message)

@@ -1,0 +1,12 @@
+"""ListGroups (16): every group of this broker, by state and type where asked.
+
+The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+"""
+
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.wire.messages.list_groups import ListGroupsRequest
+
+
+def handle(services: Services, request: Request, message: ListGroupsRequest) -> None:
+    services.groups.handle_all(request, message)

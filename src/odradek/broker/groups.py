@@ -1,0 +1,313 @@
+"""Runs the group coordinators: one shard for each partition of `__consumer_offsets` that this broker leads.
+
+The coordinators are pure (`coordinators`). Here their records are appended to the partition, their answers sent when
+the high watermark has passed, their timers fired, and their state read back from the log when the broker starts.
+
+The internal topic is made when a client first looks for a coordinator.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from odradek.api.creation import create_internal_topic
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.broker.clock import wall_clock_ms
+from odradek.config.broker import BrokerConfig
+from odradek.coordinators.consumer.plugin import plug_in
+from odradek.coordinators.consumer.topics import TopicsNow
+from odradek.coordinators.group import GroupSettings
+from odradek.coordinators.groups import GroupCoordinator
+from odradek.coordinators.routing import merge, partition_of, split
+from odradek.coordinators.runtime import Answer, Effects, EncodedRecord, RequestContext, Shard
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.delta import MetadataDelta
+from odradek.model import OFFSETS_TOPIC
+from odradek.records.batch import read_header
+from odradek.records.record import Record, build_batch, decode_batch
+from odradek.replication.partition import Partition
+from odradek.storage.reading import read_batches
+
+log = logging.getLogger(__name__)
+
+NO_BROKER = -1
+
+
+class SteadyClock:
+    """The time of day when we started, counted on by the monotonic clock: sessions must not end because somebody
+    set the clock."""
+
+    def __init__(self) -> None:
+        self._offset_ms = wall_clock_ms() - time.monotonic_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 + self._offset_ms
+
+
+class Groups:
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._loop = loop
+        self._clock = SteadyClock()
+        self._topics = TopicsNow(services.image)
+        self._settings = group_settings(services.config)
+        self._shards: dict[int, RunningShard] = {}
+        self._creating: asyncio.Task[None] | None = None
+        self._open_shards()
+
+    # --- which shard ---
+
+    async def find(self, group_id: str) -> int:
+        """The broker that coordinates a group; the internal topic is created if it is not there yet."""
+        if OFFSETS_TOPIC not in self._services.image.topics:
+            if self._creating is None:
+                self._creating = self._loop.create_task(self._create_topic())
+            await self._creating
+        topic = self._services.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return NO_BROKER
+        return topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+
+    async def _create_topic(self) -> None:
+        config = self._services.config
+        await create_internal_topic(
+            self._services,
+            OFFSETS_TOPIC,
+            config["offsets.topic.num.partitions"],
+            config["offsets.topic.replication.factor"],
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            },
+        )
+        self._creating = None
+
+    @property
+    def _partition_count(self) -> int:
+        topic = self._services.image.topics.get(OFFSETS_TOPIC)
+        return len(topic.partitions) if topic else 1
+
+    # --- requests ---
+
+    def handle(self, request: Request, message: Any, group_id: str) -> None:
+        """A request about one group."""
+        self._submit(partition_of(group_id, self._partition_count), request, message, request)
+
+    def handle_many(self, request: Request, message: Any) -> None:
+        """A request about groups of any number of shards, answered when all have answered."""
+        self._gather(request, split(message, self._partition_count) or {0: message})
+
+    def handle_all(self, request: Request, message: Any) -> None:
+        """A request that every shard has something to say to."""
+        self._gather(request, dict.fromkeys(self._shards, message) or {0: message})
+
+    def _gather(self, request: Request, parts: dict[int, Any]) -> None:
+        gathering = Gathering(request, len(parts))
+        for index, part in parts.items():
+            self._submit(index, request, part, PartOfAnswer(gathering))
+
+    def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
+        shard = self._shards.get(index)
+        if shard is None:
+            token.answer(self._nowhere(message))
+        else:
+            host = request.client_address.rpartition(":")[0]
+            context = RequestContext(request.version, request.client_id or "", f"/{host}")
+            shard.handle(message, context, token)
+
+    def _nowhere(self, message: Any) -> Any:
+        """No shard here: an empty one knows what its answer looks like."""
+        if OFFSETS_TOPIC in self._services.image.topics:
+            return self._new_coordinator().refuse(message, ErrorCode.NOT_COORDINATOR)
+        shard = Shard(self._new_coordinator())
+        shard.loaded(self._clock.now_ms())
+        effects = shard.handle(message, RequestContext(0), "nobody", self._clock.now_ms())
+        if effects.answers and not effects.records:
+            return effects.answers[0][1]
+        return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
+
+    # --- shards come and go ---
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        coordinator = GroupCoordinator(self._settings, self._services.rng)
+        plug_in(coordinator, self._topics)
+        return coordinator
+
+    def _open_shards(self) -> None:
+        topic = self._services.image.topics.get(OFFSETS_TOPIC)
+        for index in topic.partitions if topic else ():
+            partition = self._services.replicas.find(OFFSETS_TOPIC, index)
+            if partition is not None and index not in self._shards:
+                shard = RunningShard(
+                    partition, Shard(self._new_coordinator()), self._services, self._loop, self._clock
+                )
+                self._shards[index] = shard
+                shard.begin_loading()
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        self._topics.publish(delta)
+        deleted = {topic.name for topic in delta.deleted_topics}
+        if OFFSETS_TOPIC in deleted:
+            shards, self._shards = self._shards, {}
+            for shard in shards.values():
+                shard.resign()
+        elif deleted:
+            for shard in self._shards.values():
+                shard.topics_deleted(deleted)
+        self._open_shards()
+
+    def close(self) -> None:
+        for shard in self._shards.values():
+            shard.resign()
+
+
+class RunningShard:
+    """A shard, its partition and its timer."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        shard: Shard,
+        services: Services,
+        loop: asyncio.AbstractEventLoop,
+        clock: SteadyClock,
+    ) -> None:
+        self._partition = partition
+        self._shard = shard
+        self._services = services
+        self._loop = loop
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._loading: asyncio.Task[None] | None = None
+
+    # --- loading ---
+
+    def begin_loading(self) -> None:
+        if self._partition.log.end_offset == self._partition.log.log_start_offset:
+            self._loaded()
+        else:
+            self._loading = self._loop.create_task(self._load())
+
+    async def _load(self) -> None:
+        """Replay the log a piece at a time; others are served in between."""
+        for piece in read_batches(self._partition.log):
+            for header, batch in piece:
+                if not header.is_control:
+                    self._replay(decode_batch(batch, header))
+            await asyncio.sleep(0)
+        self._loaded()
+
+    def _replay(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.key is not None:
+                self._shard.replay(record.key, record.value)
+
+    def _loaded(self) -> None:
+        self._shard.loaded(self._clock.now_ms())
+        self._set_timer()
+
+    # --- events ---
+
+    def handle(self, message: Any, context: RequestContext, token: Any) -> None:
+        self._carry_out(self._shard.handle(message, context, token, self._clock.now_ms()))
+        self._set_timer()
+
+    def topics_deleted(self, topics: set[str]) -> None:
+        self._shard.coordinator.topics_deleted(topics, self._clock.now_ms())  # type: ignore[attr-defined]
+        self._tick()
+
+    def _tick(self) -> None:
+        self._timer = None
+        while (effects := self._shard.tick(self._clock.now_ms())) is not None:
+            self._carry_out(effects)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer for the shard, at the earliest deadline of all its groups."""
+        due_ms = self._shard.next_deadline_ms()
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay = max(due_ms - self._clock.now_ms(), 0) / 1000
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    # --- effects ---
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.records:
+            self._append(effects.records)
+        _send(effects.answers)
+
+    def _append(self, encoded: list[EncodedRecord]) -> None:
+        partition, now_ms = self._partition, wall_clock_ms()
+        records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
+        batch = build_batch(records)
+        try:
+            partition.check_enough_replicas()
+            appended = partition.log.append_as_leader(
+                batch, read_header(batch), partition.leader_epoch, now_ms
+            )
+        except KafkaError as error:
+            log.error("%s: cannot append: %s", partition.topic_partition, error)
+            _send(self._shard.append_failed(error.code))
+            return
+        self._shard.appended(appended.last_offset)
+        self._services.appended(partition)
+        partition.when_committed(appended.last_offset + 1, self._committed)
+
+    def _committed(self, error: ErrorCode) -> None:
+        if error:
+            self.resign()
+        else:
+            _send(self._shard.committed(self._partition.high_watermark))
+
+    def resign(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+        _send(self._shard.resigned())
+
+
+class Gathering:
+    """One answer out of those of several shards."""
+
+    def __init__(self, request: Request, count: int) -> None:
+        self._request = request
+        self._count = count
+        self._answers: list[Any] = []
+
+    def add(self, answer: Any) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == self._count:
+            self._request.answer(merge(self._answers))
+
+
+class PartOfAnswer:
+    """What one shard knows a gathered request by."""
+
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+
+    def answer(self, message: Any) -> None:
+        self._gathering.add(message)
+
+
+def _send(answers: Iterable[Answer]) -> None:
+    for token, message in answers:
+        token.answer(message)  # type: ignore[attr-defined]
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """The settings carry Kafka's names with underscores for dots."""
+    return GroupSettings(
+        **{field.name: config[field.name.replace("_", ".")] for field in fields(GroupSettings)}
+    )
