@@ -19,7 +19,7 @@ from odradek.metadata.records import (
 from odradek.model import METADATA_TOPIC_ID
 from odradek.raft.election import QuorumStateCorrupt
 from odradek.records.batch import read_header
-from odradek.records.control import ControlType, decode_control_key, decode_leader_change
+from odradek.records.control import ControlType, LeaderChange, Voter, decode_control_key, decode_leader_change
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.simulated import SimulatedFiles
@@ -72,15 +72,15 @@ def test_every_epoch_opens_with_a_leader_change():
     files = new_disk()
     open_log(files)
     log = open_log(files)
-    assert (log.epoch, log.leader_id, log.end_offset, log.high_watermark) == (1, 1, 2, 2)
+    assert (log.epoch, log.leader_id, log.end_offset, log.high_watermark) == (2, 1, 2, 2)
     data = files.read(f"{PARTITION}/00000000000000000000.log")
     first = read_header(data)
-    for epoch, batch in enumerate((data[: first.size], data[first.size :])):
+    for offset, batch in enumerate((data[: first.size], data[first.size :])):
         header = read_header(batch)
-        assert header.is_control and (header.base_offset, header.leader_epoch) == (epoch, epoch)
+        assert header.is_control and (header.base_offset, header.leader_epoch) == (offset, offset + 1)
         [record] = decode_batch(batch)
         assert decode_control_key(record.key) is ControlType.LEADER_CHANGE
-        assert decode_leader_change(record.value).leader_id == 1
+        assert decode_leader_change(record.value) == LeaderChange(1, (Voter(1),), (Voter(1),))
 
 
 def test_only_what_is_synced_is_published():
@@ -101,6 +101,14 @@ def test_a_crash_between_append_and_sync_takes_the_append_along():
     log = open_log(files)
     log.commit([feature(1)], 1000)
     log.append([feature(2)], 1000)
+    files.crash()
+    assert open_log(files).image.features == {"f": 1}
+
+
+def test_what_a_killed_process_left_unsynced_is_synced_before_it_counts():
+    files = new_disk()
+    open_log(files).append([feature(1)], 1000)
+    assert open_log(files).image.features == {"f": 1}
     files.crash()
     assert open_log(files).image.features == {"f": 1}
 

@@ -20,10 +20,10 @@ def test_an_only_voter_elects_itself_and_opens_its_epoch():
     node = raft()
     assert node.leader_id is None
     assert node.tick() == Ready(
-        election=ElectionState(0, leader_id=1),
-        append=Append(0, leader_change=LeaderChange(1, (NODE,), (NODE,))),
+        election=ElectionState(1, leader_id=1),
+        append=Append(1, leader_change=LeaderChange(1, (NODE,), (NODE,))),
     )
-    assert (node.leader_id, node.epoch) == (1, 0)
+    assert (node.leader_id, node.epoch) == (1, 1)
     assert node.tick() == Ready()
 
 
@@ -33,7 +33,7 @@ def test_nothing_is_committed_before_it_is_synced():
     assert node.step(Appended(1)) == Ready()
     assert node.high_watermark == 0
     assert node.step(Synced(1)) == Ready(high_watermark=1)
-    assert node.propose([b"a", b"b"]) == Ready(append=Append(0, (b"a", b"b")))
+    assert node.propose([b"a", b"b"]) == Ready(append=Append(1, (b"a", b"b")))
     node.step(Appended(3))
     assert node.high_watermark == 1
     assert node.step(Synced(3)) == Ready(high_watermark=3)
@@ -51,7 +51,7 @@ def test_what_earlier_epochs_left_is_committed_only_with_an_entry_of_this_one():
 @pytest.mark.parametrize(
     ("election", "last_epoch", "expected"),
     [
-        (None, -1, 0),
+        (None, -1, 1),
         (None, 3, 4),
         (ElectionState(7), 3, 8),
         (ElectionState(2, voted_id=1), 5, 6),

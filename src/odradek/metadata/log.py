@@ -37,7 +37,7 @@ from odradek.raft.election import (
     encode_election_state,
 )
 from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
-from odradek.records.control import ControlType, Voter, build_control_batch, encode_leader_change
+from odradek.records.control import ControlType, LeaderChange, Voter, build_control_batch
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.checkpoints import write_atomically
 from odradek.storage.config import LogConfig
@@ -46,6 +46,8 @@ from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.recovery import Opening, create_log, open_log
 from odradek.storage.sync import SyncTicket
+from odradek.wire.codec import encode
+from odradek.wire.messages import leader_change_message
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 READ_BYTES = 4 << 20
@@ -189,16 +191,26 @@ def _read_election(files: Files, directory: str) -> ElectionState | None:
 
 def _build_batch(append: Append, base_offset: int, now_ms: int) -> bytearray:
     if append.leader_change is not None:
-        value = encode_leader_change(append.leader_change)
         return build_control_batch(
             ControlType.LEADER_CHANGE,
-            value,
+            _encode_leader_change(append.leader_change),
             timestamp=now_ms,
             base_offset=base_offset,
             leader_epoch=append.epoch,
         )
     records = [Record(base_offset + delta, now_ms, None, value) for delta, value in enumerate(append.records)]
     return build_batch(records, leader_epoch=append.epoch)
+
+
+def _encode_leader_change(change: LeaderChange) -> bytes:
+    """Version 0, without directory ids: Kafka writes this one alone, and reads no other."""
+    message = leader_change_message.LeaderChangeMessage(
+        version=0,
+        leader_id=change.leader_id,
+        voters=[leader_change_message.Voter(voter.node_id) for voter in change.voters],
+        granting_voters=[leader_change_message.Voter(voter.node_id) for voter in change.granting_voters],
+    )
+    return bytes(encode(message, 0))
 
 
 class _TransactionReader:

@@ -23,7 +23,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.election import ElectionState
 from odradek.records.control import LeaderChange, Voter
 
-NO_EPOCH = -1
+FIRST_EPOCH = 0  # of a voter that has never heard of another; its first leader has the next one
 
 
 class Append(NamedTuple):
@@ -92,7 +92,7 @@ class Raft:
         self._voters = tuple(voters)
         self._end_offset = end_offset
         self.high_watermark = 0
-        epoch = max(last_epoch, election.leader_epoch if election else NO_EPOCH)
+        epoch = max(FIRST_EPOCH, last_epoch, election.leader_epoch if election else FIRST_EPOCH)
         self.role: Unattached | Leader = Unattached(epoch)
 
     @property
