@@ -275,6 +275,7 @@ class Log:
         except OSError as error:
             try:
                 segment.log.truncate(segment.size)
+                segment.aborted.truncate_to(base_offset)
             except OSError:
                 self.failed = True
             raise self._storage_error("append", error) from error

@@ -208,12 +208,16 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last batch."""
-        last = self.offsets.last
-        position = self._floor_position(self.base_offset + last[0]) if last else 0
         next_offset = self.base_offset
-        for _, header in walk(self.log, position, self.size):
+        for header in self._unindexed_headers():
             next_offset = header.next_offset
         return next_offset
+
+    def _unindexed_headers(self) -> Iterator[BatchHeader]:
+        """The headers from the last one on that is indexed."""
+        last = self.offsets.last
+        position = self._floor_position(self.base_offset + last[0]) if last else 0
+        return (header for _, header in walk(self.log, position, self.size))
 
     def load(self) -> None:
         """Read what an opened segment does not know yet: its first and its largest timestamp."""
@@ -221,12 +225,14 @@ class Segment:
             return
         first = header_at(self.log, 0, self.size)
         self.first_timestamp = first.max_timestamp if first else NO_TIMESTAMP
-        last = self.times.last
-        if last is None or not self._is_time_entry(*last):
-            self.rebuild_indexes()
-        else:
+        last = self.times.last or (NO_TIMESTAMP, 0)
+        if self._is_time_entry(*last) and all(
+            header.max_timestamp <= last[0] for header in self._unindexed_headers()
+        ):
             self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
-        self.loaded = True
+            self.loaded = True
+        else:
+            self.rebuild_indexes()
 
     def _floor_position(self, offset: int) -> int:
         slot = self.offsets.floor(0, offset - self.base_offset)
