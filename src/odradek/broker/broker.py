@@ -14,6 +14,7 @@ from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
 from odradek.broker.clock import wall_clock_ms
+from odradek.broker.compactor import Compactor
 from odradek.broker.flusher import Flusher
 from odradek.broker.groups import Groups
 from odradek.broker.local_partitions import LocalPartitions
@@ -33,7 +34,6 @@ from odradek.storage.store import LogStore
 log = logging.getLogger(__name__)
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
-DRAIN_SECONDS = 2.0
 
 
 class Broker:
@@ -75,6 +75,8 @@ class Broker:
         self.metadata.listen(self._metadata_changed)
         self._flusher = Flusher(self._loop, self._files)
         self._maintenance = Maintenance(self._store, self.replicas, config)
+        self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
+        self._partitions.on_removed.append(self._compactor.removed)
         self.services = Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
@@ -90,12 +92,13 @@ class Broker:
         )
         self._groups = self.services.groups = Groups(self.services, self._loop)
         self._server = Server(self._loop, Dispatcher(self.services).dispatch, _bounds(config))
-        self._maintaining: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
     def _appended(self, partition: Partition) -> None:
         self._flusher.appended(partition)
         self._maintenance.appended(partition)
+        self._compactor.appended(partition)
 
     def _metadata_changed(self, delta: MetadataDelta) -> None:
         self._partitions.apply(delta)
@@ -120,14 +123,17 @@ class Broker:
             ) from error
         self.listeners = self.config.advertised_listeners(bound, socket.gethostname())
         self.metadata.register(self.listeners, self._store.was_clean)
-        self._maintaining = self._loop.create_task(self._maintenance.run())
+        self._tasks.append(self._loop.create_task(self._maintenance.run()))
+        if self.config["log.cleaner.enable"]:
+            self._tasks.append(self._loop.create_task(self._compactor.run()))
         log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
         self._server.stop_listening()
-        if self._maintaining is not None:
-            self._maintaining.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._groups.close()
         for partition in self.replicas:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,0 +1,87 @@
+"""Keeps compacted topics compact: chooses a log, has it cleaned in a process of its own, notes how far it is clean.
+"""
+
+import asyncio
+import logging
+
+from odradek.broker.clock import wall_clock_ms
+from odradek.config.broker import BrokerConfig
+from odradek.model import TopicPartition
+from odradek.replication.partition import Partition
+from odradek.replication.replicas import Replicas
+from odradek.storage.cleaner import Cleaner, CleaningFailed, CleaningTarget, CleanOffsets, choose, facts_of
+from odradek.storage.files import Files
+
+log = logging.getLogger(__name__)
+
+
+class Compactor:
+    def __init__(self, files: Files, replicas: Replicas, config: BrokerConfig, data_directory: str) -> None:
+        self._replicas = replicas
+        self._config = config
+        self._clean_offsets = CleanOffsets(files, data_directory)
+        self._cleaner = Cleaner(
+            files,
+            bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
+            map_bytes=config["log.cleaner.dedupe.buffer.size"],
+        )
+        self._candidates = {
+            partition.topic_partition for partition in replicas if len(partition.log.segments) > 1
+        }
+
+    def appended(self, partition: Partition) -> None:
+        if partition.log.config.compact:
+            self._candidates.add(partition.topic_partition)
+
+    def removed(self, partition: Partition) -> None:
+        """The partition is deleted: stop work on it before its directory is renamed."""
+        name = partition.topic_partition
+        self._cleaner.abort(name)
+        self._cleaner.forget(name)
+        self._clean_offsets.forget(name)
+        self._candidates.discard(name)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = self._config["log.cleaner.backoff.ms"] / 1000
+        try:
+            while True:
+                if not await self.clean_one():
+                    await self._cleaner.stop()
+                    await asyncio.sleep(pause)
+        finally:
+            await self._cleaner.stop()
+
+    async def clean_one(self) -> bool:
+        """Clean the log that needs it most; whether there was one, and it went well."""
+        now_ms = wall_clock_ms()
+        target = self._choose(now_ms)
+        partition = self._replicas.find(*target.partition) if target else None
+        if target is None or partition is None:
+            return False
+        try:
+            stats = await self._cleaner.clean(partition.log, target, now_ms)
+        except (CleaningFailed, OSError) as error:
+            self._candidates.discard(target.partition)
+            log.warning("%s could not be compacted: %s", target.partition, error)
+            return False
+        self._clean_offsets.note(target.partition, stats.end_offset)
+        log.info("%s compacted up to offset %d", target.partition, stats.end_offset)
+        return True
+
+    def _choose(self, now_ms: int) -> CleaningTarget | None:
+        facts = []
+        for name in list(self._candidates):
+            partition = self._candidate(name)
+            if partition is None:
+                self._candidates.discard(name)
+            else:
+                clean_offset = self._clean_offsets.offsets.get(name)
+                facts.append(facts_of(partition.log, partition.last_stable_offset, clean_offset))
+        return choose(facts, now_ms)
+
+    def _candidate(self, name: TopicPartition) -> Partition | None:
+        partition = self._replicas.find(*name)
+        if partition is None or not partition.log.config.compact or name in self._cleaner.uncleanable:
+            return None
+        return partition
