@@ -1,0 +1,221 @@
+"""The simulation over many seeds, and proof that it would notice: bugs are planted, each must be caught.
+
+To look at one schedule again: `run(seed)` in `simulation.py`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.coordinators.simulation import PARTITIONS, Violation, run
+
+from odradek.coordinators import offsets
+from odradek.coordinators.classic import members
+from odradek.coordinators.classic.group import ClassicGroup, Member
+from odradek.coordinators.classic.members import MemberHandlers
+from odradek.coordinators.classic.rebalance import Rebalancer
+from odradek.coordinators.offsets import Offsets
+from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
+from odradek.coordinators.runtime import Decision, Effects, RequestContext, Shard, Token
+from odradek.errors import ErrorCode
+from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek.wire.messages.sync_group import SyncGroupResponse
+
+SEEDS = 1_000
+SLICES = 10
+SEEDS_TO_CATCH_A_BUG = 300
+
+
+@pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS // SLICES))
+def test_groups_are_safe_and_recover(first_seed: int) -> None:
+    processed = 0
+    for seed in range(first_seed, first_seed + SEEDS // SLICES):
+        try:
+            world = run(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+        processed += sum(len(offsets) for offsets in world.checker.processed.values())
+    assert processed > SEEDS // SLICES * 50, "the consumers hardly got to work: the simulation shows nothing"
+
+
+# --- planted bugs ---
+
+Patch = pytest.MonkeyPatch
+
+
+def any_generation_will_do(patch: Patch) -> None:
+    patch.setattr(ClassicGroup, "check_generation", lambda self, generation: None)
+
+
+def generations_have_one_number(patch: Patch) -> None:
+    begin = ClassicGroup.begin_generation
+
+    def begin_generation(self: ClassicGroup) -> None:
+        begin(self)
+        self.generation = max(self.generation - 1, 1)
+
+    patch.setattr(ClassicGroup, "begin_generation", begin_generation)
+
+
+def answers_do_not_wait_for_the_commit(patch: Patch) -> None:
+    effects_of = Shard._effects
+
+    def _effects(self: Shard, decision: Decision) -> Effects:
+        effects = effects_of(self, decision)
+        if effects.records:
+            effects.answers = self._release(decision.answers)
+            decision.answers = []
+            self._appending_for = None
+        return effects
+
+    patch.setattr(Shard, "_effects", _effects)
+
+
+def reads_do_not_wait_for_the_commit(patch: Patch) -> None:
+    effects_of = Shard._effects
+
+    def _effects(self: Shard, decision: Decision) -> Effects:
+        if decision.records:
+            return effects_of(self, decision)
+        return Effects(answers=self._release(decision.answers))
+
+    patch.setattr(Shard, "_effects", _effects)
+
+
+def failed_appends_are_acknowledged(patch: Patch) -> None:
+    def append_failed(self: Shard, code: ErrorCode) -> list[Any]:
+        decision = self._take_appending()
+        for key, value in decision.records:
+            self.coordinator.replay(key, value)
+        return self._release(decision.answers)
+
+    patch.setattr(Shard, "append_failed", append_failed)
+
+
+def sessions_never_end(patch: Patch) -> None:
+    patch.setattr(Rebalancer, "_expire_session", lambda self, group_id, member_id, now_ms: None)
+
+
+def a_new_coordinator_starts_no_sessions(patch: Patch) -> None:
+    patch.setattr(Rebalancer, "loaded", lambda self, now_ms: None)
+
+
+def after_loading(patch: Patch, harm: Callable[[ClassicGroup], None]) -> None:
+    loaded = Rebalancer.loaded
+
+    def loaded_and_harmed(self: Rebalancer, now_ms: int) -> None:
+        loaded(self, now_ms)
+        for group in self._groups.values():
+            assert isinstance(group, ClassicGroup)
+            harm(group)
+
+    patch.setattr(Rebalancer, "loaded", loaded_and_harmed)
+
+
+def a_new_coordinator_forgets_the_generation(patch: Patch) -> None:
+    after_loading(patch, lambda group: setattr(group, "generation", 0))
+
+
+def a_new_coordinator_forgets_assignments(patch: Patch) -> None:
+    def forget(group: ClassicGroup) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+
+    after_loading(patch, forget)
+
+
+def everyone_gets_everything(patch: Patch) -> None:
+    everything = SyncGroupResponse(assignment=bytes(PARTITIONS))
+    patch.setattr(members, "_assignment", lambda group, assignment: everything)
+
+
+def a_static_member_keeps_its_old_id_too(patch: Patch) -> None:
+    rename = ClassicGroup.rename_static
+
+    def rename_static(self: ClassicGroup, old_id: str, new_id: str) -> Member:
+        old = dataclasses.replace(self.members[old_id])
+        renamed = rename(self, old_id, new_id)
+        self.members[old_id] = old
+        self._supported.update(old.protocols.keys())
+        return renamed
+
+    patch.setattr(ClassicGroup, "rename_static", rename_static)
+
+
+def waiting_syncs_are_forgotten(patch: Patch) -> None:
+    def _refuse_syncs(self: Rebalancer, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+        for member in group.members.values():
+            member.sync_token = None
+
+    patch.setattr(Rebalancer, "_refuse_syncs", _refuse_syncs)
+
+
+def nobody_notices_a_leave(patch: Patch) -> None:
+    def leave(
+        self: MemberHandlers, request: LeaveGroupRequest, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        group = self._group_of(request.group_id)
+        for leaver in request.members:
+            group.end_session(leaver.member_id)
+        return Decision(answers=[(token, LeaveGroupResponse())])
+
+    patch.setattr(MemberHandlers, "leave", leave)
+
+
+def the_first_offset_is_kept(patch: Patch) -> None:
+    replay = Offsets.replay
+
+    def replay_first(self: Offsets, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if key.partition not in self.of(key.group).get(key.topic, {}):
+            replay(self, key, value)
+
+    patch.setattr(Offsets, "replay", replay_first)
+
+
+def offsets_are_off_by_one(patch: Patch) -> None:
+    fetched = offsets._fetched
+
+    def _fetched(*arguments: Any) -> Any:
+        for partition in fetched(*arguments):
+            partition.committed_offset += partition.committed_offset >= 0
+            yield partition
+
+    patch.setattr(offsets, "_fetched", _fetched)
+
+
+def commits_are_accepted_and_dropped(patch: Patch) -> None:
+    commit = Offsets.commit
+
+    def commit_nothing(self: Offsets, *arguments: Any) -> Decision:
+        return Decision(answers=commit(self, *arguments).answers)
+
+    patch.setattr(Offsets, "commit", commit_nothing)
+
+
+PLANTED = [
+    any_generation_will_do,
+    generations_have_one_number,
+    answers_do_not_wait_for_the_commit,
+    reads_do_not_wait_for_the_commit,
+    failed_appends_are_acknowledged,
+    sessions_never_end,
+    a_new_coordinator_starts_no_sessions,
+    a_new_coordinator_forgets_the_generation,
+    a_new_coordinator_forgets_assignments,
+    everyone_gets_everything,
+    a_static_member_keeps_its_old_id_too,
+    waiting_syncs_are_forgotten,
+    nobody_notices_a_leave,
+    the_first_offset_is_kept,
+    offsets_are_off_by_one,
+    commits_are_accepted_and_dropped,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_caught(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(Violation):
+        for seed in range(SEEDS_TO_CATCH_A_BUG):
+            run(seed)
