@@ -2,8 +2,7 @@
 
 A `Cluster` is one connection and the transcript of what went over it. Two transcripts of the same script
 can be compared field by field once everything that must differ has been given a neutral name: topic and
-producer ids are numbered in the order they appear, addresses are left out, and of a message meant for
-people only whether there is one.
+producer ids are numbered in the order they appear; addresses, and text that is meant for people, are left out.
 """
 
 import dataclasses
@@ -29,8 +28,7 @@ SETTLE_TIMEOUT_S = 20
 SETTLE_INTERVAL_S = 0.02
 CLOSED = "connection closed"
 
-PROSE = {"error_message", "documentation", "batch_index_error_message"}
-ADDRESSES = {"host", "port", "cluster_id"}
+LEFT_OUT = {"error_message", "documentation", "batch_index_error_message", "host", "port", "cluster_id"}
 SORT_KEYS = ("name", "topic", "key", "resource_name", "partition_index", "partition", "index", "broker_id")
 
 Versions = dict[int, tuple[int, int]]
@@ -176,9 +174,7 @@ class Normaliser:
             return {one.name: self.plain(getattr(value, one.name), one.name) for one in fields}
         if isinstance(value, list):
             return [self.plain(item, name) for item in sorted(value, key=_sort_key)]
-        if name in PROSE:
-            return "some text" if value else value
-        if name in ADDRESSES:
+        if name in LEFT_OUT:
             return None
         if isinstance(value, UUID):
             return value if value == NO_TOPIC_ID else self._numbered("topic id", value)

@@ -1,5 +1,6 @@
 """Both brokers are asked the same things; the answers are compared field by field."""
 
+import re
 import uuid
 
 import pytest
@@ -10,6 +11,12 @@ from tools.peer.kafka import KafkaPeer
 
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.index import SCHEMAS
+
+# Differences that are meant, and why.
+ACCEPTED = {
+    r"configs\[min\.insync\.replicas\]\.config_source": "Kafka writes it down when eligible leader replicas are on",
+    r"IncrementalAlterConfigs: bad operation": "Kafka answers UNKNOWN_SERVER_ERROR; we say what is wrong",
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,8 @@ def test_same_request_same_answer(
     for cluster in clusters:
         scenario.script(cluster, prefix)
         cluster.close()
-    found = compare(*clusters)
+    is_accepted = re.compile("|".join(ACCEPTED)).search
+    found = [difference for difference in compare(*clusters) if not is_accepted(difference)]
     assert not found, "\n" + "\n".join(found)
 
 
@@ -55,4 +63,5 @@ def test_api_versions_of_the_future_is_answered_in_version_0(kafka: KafkaPeer, o
         cluster.close()
     theirs, answered = answers
     assert theirs.error_code == answered.error_code == 35
-    assert [one.api_key for one in answered.api_keys] == [one.api_key for one in theirs.api_keys] == [18]
+    assert [one.api_key for one in theirs.api_keys] == [18]
+    assert [one.api_key for one in answered.api_keys] == [18]

@@ -223,9 +223,11 @@ class Reader:
     _unfinished: set[tuple[str, int]] = field(default_factory=set)
     _assigned: bool = False
     _stopped: bool = False
+    _is_in_group: bool = False
 
     def attach(self, topic: str, partitions: Sequence[int], start: Start, group: str | None) -> None:
         known = partition_ids(self.consumer, topic)
+        self._is_in_group = group is not None
         if group is not None:
             self.consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
             return
@@ -301,7 +303,9 @@ class Reader:
         elif error.code() == KafkaError._PARTITION_EOF:
             self.watch.note_life()
             self._unfinished.discard(where)
-        elif not error.retriable():
+        elif not error.retriable() and (self._is_in_group or message.topic() is not None):
+            # Without a group, an error that is no partition's is about the group that librdkafka insists
+            # on: a cluster without groups, or one that does not let us into this one, can be read all the same.
             raise KafkaException(error)
 
 
