@@ -12,7 +12,7 @@ from odradek.model import METADATA_TOPIC_ID
 from odradek.wire.messages import alter_configs as legacy
 from odradek.wire.messages import incremental_alter_configs as incremental
 
-TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
 SET, DELETE, APPEND, SUBTRACT = Operation
 
 IMAGE = apply(
@@ -90,6 +90,11 @@ def test_brokers_and_their_default():
     assert image.default_broker_overrides == {"message.max.bytes": "9"}
 
 
+def test_groups():
+    records, _ = change((GROUP, "g", [("share.auto.offset.reset", SET, "earliest")]))
+    assert apply(IMAGE, records).group_overrides("g") == {"share.auto.offset.reset": "earliest"}
+
+
 @pytest.mark.parametrize(
     ("resource", "code"),
     [
@@ -110,6 +115,10 @@ def test_brokers_and_their_default():
         ((BROKER, "1", [("node.id", SET, "2")]), ErrorCode.INVALID_REQUEST),
         ((BROKER, "1", [("nope", SET, "2")]), ErrorCode.INVALID_REQUEST),
         ((BROKER, "1", [("log.retention.ms", SET, "soon")]), ErrorCode.INVALID_REQUEST),
+        ((GROUP, "", []), ErrorCode.INVALID_REQUEST),
+        ((GROUP, "g", [("nope", SET, "2")]), ErrorCode.INVALID_CONFIG),
+        ((GROUP, "g", [("share.isolation.level", APPEND, "x")]), ErrorCode.INVALID_CONFIG),
+        ((GROUP, "g", [("consumer.session.timeout.ms", SET, "1")]), ErrorCode.INVALID_CONFIG),
         ((0, "x", []), ErrorCode.INVALID_REQUEST),
         ((77, "x", []), ErrorCode.INVALID_REQUEST),
     ],

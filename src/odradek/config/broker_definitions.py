@@ -5,7 +5,8 @@ cannot drift apart. Some keys steer thread pools that Odradek, one event loop, d
 accepted because every `server.properties` has them, and their documentation says that they do nothing.
 
 Other defaults than Kafka's: `log.dir` (a directory of our own), `node.id` and `process.roles` (a single
-node starts without any configuration).
+node starts without any configuration), key stores (PEM, the only format we read) and SASL mechanisms (PLAIN,
+as there is no Kerberos). Listeners and TLS settings are read at start only, where Kafka can change them later.
 """
 
 from odradek.config.coordinator_definitions import COORDINATOR_DEFINITIONS

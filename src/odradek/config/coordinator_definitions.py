@@ -33,8 +33,8 @@ _CLASSIC: tuple[Row, ...] = (
      each_one_of("classic", "consumer", "share", "streams"), MEDIUM, FIXED, "The kinds of groups served."),
     ("group.coordinator.threads", INT, 4, at_least(1), MEDIUM, FIXED,
      "Accepted and without effect: a broker is one event loop."),
-    ("group.coordinator.append.linger.ms", INT, 5, at_least(-1), MEDIUM, FIXED,
-     "How long the coordinator gathers records before it writes them."),
+    ("group.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM, FIXED,
+     "How long the coordinator gathers records before it writes them; -1 leaves it to the coordinator."),
 )  # fmt: skip
 
 _CONSUMER: tuple[Row, ...] = (
@@ -49,6 +49,12 @@ _CONSUMER: tuple[Row, ...] = (
     ("group.consumer.min.heartbeat.interval.ms", INT, 5000, at_least(1), MEDIUM, FIXED,
      "The least that interval may be set to for a group."),
     ("group.consumer.max.heartbeat.interval.ms", INT, 15000, at_least(1), MEDIUM, FIXED,
+     "The most that interval may be set to for a group."),
+    ("group.consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, DYNAMIC,
+     "The least time between two assignments of a consumer group."),
+    ("group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM, FIXED,
+     "The least that interval may be set to for a group."),
+    ("group.consumer.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM, FIXED,
      "The most that interval may be set to for a group."),
     ("group.consumer.max.size", INT, MAX_INT, at_least(1), MEDIUM, FIXED, "Members in one consumer group."),
     ("group.consumer.assignors", LIST, ("uniform", "range"), None, MEDIUM, FIXED,
@@ -73,6 +79,12 @@ _SHARE: tuple[Row, ...] = (
      "The least that interval may be set to for a group."),
     ("group.share.max.heartbeat.interval.ms", INT, 15000, at_least(1), MEDIUM, FIXED,
      "The most that interval may be set to for a group."),
+    ("group.share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, DYNAMIC,
+     "The least time between two assignments of a share group."),
+    ("group.share.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM, FIXED,
+     "The least that interval may be set to for a group."),
+    ("group.share.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM, FIXED,
+     "The most that interval may be set to for a group."),
     ("group.share.max.size", INT, 200, between(1, 1000), MEDIUM, FIXED, "Members in one share group."),
     ("group.share.delivery.count.limit", INT, 5, between(2, 10), MEDIUM, FIXED,
      "How often a record is handed out before it is given up."),
@@ -84,10 +96,42 @@ _SHARE: tuple[Row, ...] = (
      "The most that duration may be set to for a group."),
     ("group.share.partition.max.record.locks", INT, 2000, between(100, 10000), MEDIUM, FIXED,
      "Records of one partition that may be held at one time."),
+    ("group.share.min.partition.max.record.locks", INT, 100, at_least(1), MEDIUM, FIXED,
+     "The least that number may be set to for a group."),
+    ("group.share.max.partition.max.record.locks", INT, 4000, at_least(1), MEDIUM, FIXED,
+     "The most that number may be set to for a group."),
+    ("group.share.min.delivery.count.limit", INT, 2, at_least(1), MEDIUM, FIXED,
+     "The least that the delivery count limit may be set to for a group."),
+    ("group.share.max.delivery.count.limit", INT, 10, at_least(1), MEDIUM, FIXED,
+     "The most that the delivery count limit may be set to for a group."),
+    ("group.share.assignors", LIST, ("simple",), None, MEDIUM, FIXED, "The assignors of share groups."),
     ("group.share.max.share.sessions", INT, 2000, at_least(1), MEDIUM, FIXED,
      "Share sessions kept at one time."),
     ("share.fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, FIXED,
      "Accepted and without effect: parked share fetches need no purge."),
+)  # fmt: skip
+
+_SHARE_STATE: tuple[Row, ...] = (
+    ("share.coordinator.append.linger.ms", INT, -1, at_least(-1), MEDIUM, FIXED,
+     "How long the coordinator gathers records before it writes them; -1 leaves it to the coordinator."),
+    ("share.coordinator.load.buffer.size", INT, 5 * MIB, at_least(1), HIGH, FIXED,
+     "Bytes read at once while a coordinator loads."),
+    ("share.coordinator.snapshot.update.records.per.snapshot", INT, 500, at_least(0), MEDIUM, FIXED,
+     "Updates of a partition's share state between two full records of it."),
+    ("share.coordinator.state.topic.compression.codec", INT, 0, between(0, 4), MEDIUM, FIXED,
+     "Codec, by its number, of batches in the share state topic."),
+    ("share.coordinator.state.topic.min.isr", SHORT, 2, at_least(1), MEDIUM, FIXED,
+     "min.insync.replicas of the share state topic."),
+    ("share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH, FIXED,
+     "Partitions of the share state topic."),
+    ("share.coordinator.state.topic.replication.factor", SHORT, 3, at_least(1), HIGH, FIXED,
+     "Replicas of the share state topic."),
+    ("share.coordinator.state.topic.segment.bytes", INT, 100 * MIB, at_least(1), HIGH, FIXED,
+     "Segment size of the share state topic."),
+    ("share.coordinator.threads", INT, 1, at_least(1), MEDIUM, FIXED,
+     "Accepted and without effect: a broker is one event loop."),
+    ("share.coordinator.write.timeout.ms", INT, 5000, at_least(1), HIGH, FIXED,
+     "How long a write of share state may take."),
 )  # fmt: skip
 
 _OFFSETS: tuple[Row, ...] = (
@@ -137,4 +181,6 @@ _TRANSACTIONS: tuple[Row, ...] = (
      "How often producers are looked through for idle ones."),
 )  # fmt: skip
 
-COORDINATOR_DEFINITIONS: tuple[Row, ...] = (*_CLASSIC, *_CONSUMER, *_SHARE, *_OFFSETS, *_TRANSACTIONS)
+COORDINATOR_DEFINITIONS: tuple[Row, ...] = (
+    _CLASSIC + _CONSUMER + _SHARE + _SHARE_STATE + _OFFSETS + _TRANSACTIONS
+)

@@ -34,13 +34,14 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """The codes by which DescribeConfigs says where a value comes from; a smaller one wins."""
+    """The codes by which DescribeConfigs says where a value comes from."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class Scope(Enum):
@@ -50,6 +51,7 @@ class Scope(Enum):
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
     TOPIC = "topic"
+    GROUP = "group"
 
 
 class Importance(Enum):

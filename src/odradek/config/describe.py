@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from odradek.config.broker import BrokerConfig, definition_of
 from odradek.config.broker_definitions import BROKER_DEFINITIONS
 from odradek.config.definition import ConfigSource, ConfigType, Definition, Scope, to_text
+from odradek.config.group import GROUP_DEFINITIONS, broker_key, group_values
 from odradek.config.topic import topic_values
 from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS
 
@@ -42,7 +43,7 @@ def describe_topic(
     overrides: Mapping[str, str], broker: BrokerConfig, keys: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
     """Every topic key, or those named in `keys`."""
-    wanted = None if keys is None else set(keys)
+    wanted = set(keys) if keys else None
     entries = _topic_entries(broker)
     values = topic_values(overrides, broker) if overrides else {}
     return [
@@ -52,6 +53,23 @@ def describe_topic(
     ]
 
 
+def describe_group(
+    overrides: Mapping[str, str], broker: BrokerConfig, keys: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """Every group key, or those named in `keys`."""
+    values = group_values(overrides, broker)
+    entries = []
+    for definition in _chosen(GROUP_DEFINITIONS, keys):
+        name, text = definition.name, to_text(values[definition.name])
+        key = broker_key(name)
+        default = Synonym(name, to_text(definition.default), ConfigSource.DEFAULT_CONFIG)
+        synonyms = _broker_synonyms(key, broker) if key else (default,)
+        if name in overrides:
+            synonyms = (Synonym(name, text, ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
+        entries.append(_entry(definition, text, _source(synonyms), synonyms))
+    return entries
+
+
 def describe_broker(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:
     """Every key of one broker, or those named in `keys`."""
     return [_broker_entry(definition, broker) for definition in _chosen(BROKER_DEFINITIONS, keys)]
@@ -59,7 +77,7 @@ def describe_broker(broker: BrokerConfig, keys: Iterable[str] | None = None) -> 
 
 def describe_broker_defaults(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:
     """The keys set for all brokers: what the empty resource name stands for."""
-    wanted = None if keys is None else set(keys)
+    wanted = set(keys) if keys else None
     entries = []
     for name, text in broker.dynamic_default.items():
         definition = definition_of(name)
@@ -71,7 +89,7 @@ def describe_broker_defaults(broker: BrokerConfig, keys: Iterable[str] | None = 
 
 
 def _chosen(table: Mapping[str, Definition], keys: Iterable[str] | None) -> Iterator[Definition]:
-    wanted = None if keys is None else set(keys)
+    wanted = set(keys) if keys else None
     for name, definition in table.items():
         if not definition.internal and (wanted is None or name in wanted):
             yield definition

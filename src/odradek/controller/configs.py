@@ -1,9 +1,9 @@
-"""Changing the configuration of topics and brokers: AlterConfigs replaces all keys of a resource,
+"""Changing the configuration of topics, brokers and groups: AlterConfigs replaces all keys of a resource,
 IncrementalAlterConfigs sets, deletes, appends to or subtracts from single ones.
 
-A resource changes as a whole or not at all; one that is refused does not spoil the others. Topics are refused
-with INVALID_CONFIG and brokers with INVALID_REQUEST, as in Kafka. Authorization is the caller's. Log levels
-(BROKER_LOGGER), client metrics and group configurations are not here.
+A resource changes as a whole or not at all; one that is refused does not spoil the others. It is topics
+and groups with INVALID_CONFIG, brokers with INVALID_REQUEST, as in Kafka. Authorization is the caller's. Log
+levels (BROKER_LOGGER) and client metrics are not here.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from odradek.config.broker import BrokerConfig, definition_of
 from odradek.config.definition import ConfigError, ConfigType, Definition, Scope, to_text
+from odradek.config.group import GROUP_DEFINITIONS, check_group_overrides
 from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
 from odradek.errors import ErrorCode, KafkaError
@@ -113,6 +114,8 @@ def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:
         _check_topic(image, resource.name)
     elif resource.type == ResourceType.BROKER:
         _check_broker(image, resource.name)
+    elif resource.type == ResourceType.GROUP:
+        _check_group(resource.name)
     else:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Resources of type {resource.type} cannot be configured."
@@ -135,6 +138,12 @@ def _check_broker(image: MetadataImage, name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"A broker is named by its id, not by '{name}'.")
     if int(name) not in image.brokers:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"There is no broker {name}.")
+
+
+def _check_group(name: str) -> None:
+    """A group need not exist to be configured."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Groups have no common configuration: name one.")
 
 
 def _check_keys(keys: Sequence[_Key], without_value: Sequence[_Key]) -> None:
@@ -161,8 +170,8 @@ def _apply(settings: dict[str, str], resource_type: int, key: incremental.Altera
 
 
 def _list_definition(resource_type: int, name: str, operation: Operation) -> Definition:
-    table = TOPIC_DEFINITIONS.get if resource_type == ResourceType.TOPIC else definition_of
-    definition = table(name)
+    tables = {ResourceType.TOPIC: TOPIC_DEFINITIONS.get, ResourceType.GROUP: GROUP_DEFINITIONS.get}
+    definition = tables.get(ResourceType(resource_type), definition_of)(name)
     if definition is None or definition.type is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, and {name} is not one.")
     return definition
@@ -177,10 +186,16 @@ def _combined(items: list[str], operands: Sequence[str], operation: Operation) -
 def _check_settings(resource: ConfigResource, settings: Settings, config: BrokerConfig) -> None:
     if resource.type == ResourceType.TOPIC:
         check_topic_overrides(settings, config)
-        return
+    elif resource.type == ResourceType.GROUP:
+        check_group_overrides(settings, config)
+    else:
+        _check_broker_settings(settings, is_default=not resource.name)
+
+
+def _check_broker_settings(settings: Settings, is_default: bool) -> None:
     for name, text in settings.items():
         try:
-            _check_broker_key(name, is_default=not resource.name).parse(text)
+            _check_broker_key(name, is_default).parse(text)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

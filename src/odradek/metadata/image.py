@@ -110,6 +110,9 @@ class MetadataImage:
         """What the topic sets itself."""
         return self.configs.get(ConfigResource(ResourceType.TOPIC, topic_name), {})
 
+    def group_overrides(self, group_id: str) -> Mapping[str, str]:
+        return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), {})
+
     def broker_overrides(self, broker_id: int) -> Mapping[str, str]:
         """What is set dynamically for this one broker; `default_broker_overrides` for all of them."""
         return self.configs.get(ConfigResource(ResourceType.BROKER, str(broker_id)), {})
