@@ -78,8 +78,14 @@ class Checker:
         if len(assigned) != len(set(assigned)):
             raise Violation(f"C1: generation {value.generation} gives a partition to two members")
 
-    def assignment_told(self, generation: int, owner: str, partitions: bytes) -> None:
-        """C1, as members hear it."""
+    def assignment_told(
+        self, generation: int, owner: str, partitions: bytes, stored: GroupMetadataValue
+    ) -> None:
+        """C1, as members hear it: what the log has for them, and nobody else's."""
+        if generation == stored.generation:
+            expected = _assignments(stored)
+            if partitions != expected.get(owner):
+                raise Violation(f"C1: {owner} is told {partitions!r}, the log has {expected}")
         for partition in partitions:
             other = self.owners.setdefault((generation, partition), owner)
             if other != owner:
@@ -134,10 +140,6 @@ class Consumer:
     fenced: bool = False
     topics: int = 1  # changes make its subscription new
     has_committed: bool = False  # in its last step; then a heartbeat is due
-
-    @property
-    def owner(self) -> str:
-        return self.instance or self.member_id
 
     # --- what it does on its own ---
 
@@ -220,7 +222,6 @@ class Consumer:
         if code is not ErrorCode.NONE:
             self.on_error(code)
             return
-        self.world.checker.assignment_told(self.generation, self.owner, answer.assignment)
         self.fetch_positions(answer.assignment)
 
     def fetch_positions(self, partitions: bytes) -> None:
@@ -265,6 +266,11 @@ class Consumer:
         self.send(request, on_commit)
 
 
+def _assignments(generation: GroupMetadataValue) -> dict[str, bytes]:
+    """By owner: a static member keeps its part when it comes back under another id."""
+    return {member.group_instance_id or member.member_id: member.assignment for member in generation.members}
+
+
 def _assign(member_ids: list[str]) -> list[SyncGroupRequestAssignment]:
     ordered = sorted(member_ids)
     return [
@@ -292,6 +298,7 @@ class World:
         self.settings = GroupSettings(group_initial_rebalance_delay_ms=self.rng.choice((0, 3_000)))
         self.lossy = self.rng.choice((0.0, 0.02, 0.05))
         self.failing = self.rng.choice((0.0, 0.03))
+        self.lag_ms = self.rng.choice((10, 400, 2_500))
         self.consumers: list[Consumer] = []
         self.names = 0
         self.token = 0
@@ -303,6 +310,7 @@ class World:
         for _ in range(self.rng.randrange(2, 5)):
             self.spawn(self.rng.choice((None, None, f"static-{self.names}")))
         self.after(2_000, self.fault)
+        self.after(0, self.watch, Consumer("watcher", None, self, alive=False))
         self.until(FAULTS_STOP_MS)
         self.heal()
         self.until(RECOVERED_MS)
@@ -342,6 +350,13 @@ class World:
         consumer = Consumer(f"c{self.names}", instance, self)
         self.consumers.append(consumer)
         self.after(self.rng.randrange(500), consumer.wake, 0)
+
+    def watch(self, watcher: Consumer) -> None:
+        """A tool that shows the group's offsets over and over; only the checker looks at them."""
+        topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(PARTITIONS))]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=topics)])
+        self.arrive(watcher, request, lambda answer: None, 0)
+        self.after(self.rng.randrange(200, 2_000), self.watch, watcher)
 
     # --- the network ---
 
@@ -405,6 +420,9 @@ class World:
             checker.heard_ms[response.member_id] = self.now_ms
         elif isinstance(response, SyncGroupResponse):
             checker.heard_ms[request.member_id] = self.now_ms
+            if response.error_code == ErrorCode.NONE:
+                owner = request.group_instance_id or request.member_id
+                checker.assignment_told(request.generation_id, owner, response.assignment, self.stored)
         elif isinstance(request, LeaveGroupRequest) and response.error_code == ErrorCode.NONE:
             checker.departed.update(
                 member.member_id for member in response.members if member.error_code == ErrorCode.NONE
@@ -530,8 +548,11 @@ class World:
                 self.offsets[key.partition] = offset
 
     def note_takeover(self, value: GroupMetadataValue) -> None:
-        """Within one generation, a member id that makes room for another of its instance is gone."""
+        """Within one generation, a member id that makes room for another of its instance is gone, and nobody's
+        assignment changes."""
         if self.stored.generation == value.generation:
+            if _assignments(self.stored) != _assignments(value):
+                raise Violation(f"C1: assignments change within generation {value.generation}")
             now = {member.member_id for member in value.members}
             self.checker.replaced.update({member.member_id for member in self.stored.members} - now)
 
