@@ -1,0 +1,110 @@
+"""Options: read as Spark's connector reads them, refused by name where they cannot be meant."""
+
+import re
+
+import pytest
+
+from odradek.model import TopicPartition
+from odradek.spark.options import InvalidOption, Limit, parse_sink_options, parse_source_options
+
+SERVERS = {"kafka.bootstrap.servers": "here:9092"}
+TOPIC = SERVERS | {"subscribe": "t"}
+
+
+def batch(**given: str):
+    return parse_source_options(TOPIC | given, streaming=False)
+
+
+def stream(**given: str):
+    return parse_source_options(TOPIC | given, streaming=True)
+
+
+def test_a_batch_begins_at_the_earliest_and_a_stream_at_the_latest():
+    assert (batch().start.kind, batch().end.kind) == (Limit.EARLIEST, Limit.LATEST)
+    assert stream().start.kind == Limit.LATEST
+
+
+def test_names_come_in_lower_case_with_some_of_sparks_own():
+    options = parse_source_options(
+        TOPIC | {"startingoffsets": "earliest", "checkpointlocation": "/x", "queryname": "q"}, streaming=True
+    )
+    assert options.start.kind == Limit.EARLIEST
+
+
+def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
+    by_timestamp = '{"t":{"0":5}}'
+    given = {"startingOffsets": '{"t":{"0":9}}', "startingOffsetsByTimestamp": by_timestamp}
+    assert batch(**given).start == Limit(Limit.TIMESTAMPS, ((TopicPartition("t", 0), 5),))
+    assert batch(startingTimestamp="77", **given).start == Limit(Limit.TIMESTAMP, timestamp_ms=77)
+
+
+def test_subscriptions():
+    options = parse_source_options(SERVERS | {"subscribe": " a , b,,a"}, streaming=False)
+    assert options.subscription.topics == ("a", "b")
+    options = parse_source_options(SERVERS | {"assign": '{"t":[1,0]}'}, streaming=False)
+    assert options.subscription.partitions == (TopicPartition("t", 0), TopicPartition("t", 1))
+    options = parse_source_options(SERVERS | {"subscribePattern": "a.*"}, streaming=False)
+    assert options.subscription.pattern == "a.*"
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("15m", 900_000), ("2s", 2_000), ("7", 7), ("1h", 3_600_000)]
+)
+def test_durations(text, milliseconds):
+    assert stream(maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming", "message"),
+    [
+        ({}, False, "option 'subscribe', 'subscribePattern', 'assign': exactly one of them must be given"),
+        ({"subscribe": "a", "assign": "{}"}, False, "not subscribe and assign"),
+        ({"subscribe": " , "}, False, "option 'subscribe': no topics are in it"),
+        ({"subscribePattern": "("}, False, "option 'subscribePattern': missing )"),
+        ({"assign": "t"}, False, "option 'assign': expected for example"),
+        ({"subscribe": "t", "startingOfsets": "x"}, False, "did you mean 'startingOffsets'?"),
+        ({"subscribe": "t", "startingOffsets": "latest"}, False, "cannot begin at 'latest'"),
+        ({"subscribe": "t", "startingOffsets": '{"t":{"0":-1}}'}, False, "t-0 cannot begin at latest"),
+        ({"subscribe": "t", "endingOffsets": "earliest"}, False, "cannot end at 'earliest'"),
+        ({"subscribe": "t", "endingOffsets": '{"t":{"0":-2}}'}, False, "t-0 cannot end at earliest"),
+        ({"subscribe": "t", "endingOffsets": "latest"}, True, "option 'endingOffsets': a stream has no end"),
+        ({"subscribe": "t", "endingTimestamp": "1"}, True, "option 'endingTimestamp': a stream has no end"),
+        (
+            {"subscribe": "t", "startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":3}}'},
+            False,
+            "option 'startingOffsets': t-0 begins at 9, after 3",
+        ),
+        (
+            {"subscribe": "t", "startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"1":3}}'},
+            False,
+            "option 'endingOffsets': its partitions are not those of startingOffsets",
+        ),
+        ({"subscribe": "t", "minPartitions": "0"}, False, "option 'minPartitions': 0 is less than 1"),
+        ({"subscribe": "t", "failOnDataLoss": "maybe"}, False, "'maybe' is not one of true, false"),
+        ({"subscribe": "t", "maxTriggerDelay": "soon"}, True, "'soon' is not a duration"),
+        (
+            {"subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"},
+            True,
+            "option 'minOffsetsPerTrigger': 9 is more than maxOffsetsPerTrigger, 3",
+        ),
+        (
+            {"subscribe": "t", "kafka.auto.offset.reset": "latest"},
+            False,
+            "option 'kafka.auto.offset.reset': not supported: set the source option 'startingOffsets'",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_to_do(given, streaming, message):
+    with pytest.raises(InvalidOption, match=re.escape(message)):
+        parse_source_options(SERVERS | given, streaming=streaming)
+
+
+def test_the_brokers_must_be_named():
+    with pytest.raises(InvalidOption, match=re.escape("option 'kafka.bootstrap.servers': must be given")):
+        parse_source_options({"subscribe": "t"}, streaming=False)
+
+
+def test_the_sink_knows_its_own_options_only():
+    assert parse_sink_options(SERVERS | {"topic": " t "}).topic == "t"
+    with pytest.raises(InvalidOption, match="option 'subscribe': there is no such option"):
+        parse_sink_options(SERVERS | {"subscribe": "t"})
