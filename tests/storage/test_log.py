@@ -389,7 +389,7 @@ def test_a_full_disk_at_an_abort_marker(files: SimulatedFiles) -> None:
 # Cutting
 
 
-@pytest.mark.parametrize("offset", range(0, 21))
+@pytest.mark.parametrize("offset", range(21))
 def test_truncating_keeps_what_lies_before(files: SimulatedFiles, offset: int) -> None:
     config = LogConfig(segment_bytes=400, index_interval_bytes=0)
     log = new_log(files, D, config)

@@ -1,0 +1,411 @@
+"""Opening logs after crashes and damage: what was synced is there, what is damaged is cut, nothing is made up."""
+
+import random
+
+import pytest
+
+from odradek.records.batch import HEADER_SIZE
+from odradek.records.control import build_marker_batch
+from odradek.storage.config import LogConfig
+from odradek.storage.log import Log
+from odradek.storage.segment import CLEANED_SUFFIX, Segment
+from odradek.storage.simulated import SimulatedFiles
+
+from .batches import NOW_MS, append, append_values, make_batch, new_log, reopen, values_of
+
+D = "/data/topic-0"
+LOG = f"{D}/00000000000000000000.log"
+
+
+def durable_disk() -> SimulatedFiles:
+    files = SimulatedFiles()
+    files.make_directory(D)
+    files.sync_directory("/")
+    files.sync_directory("/data")
+    return files
+
+
+def replace(files: SimulatedFiles, path: str, data: bytes) -> None:
+    files.create(path).write_at(0, data)
+
+
+def three_batches(files: SimulatedFiles, config: LogConfig | None = None) -> tuple[bytes, list[int]]:
+    """A log of three batches of two records in epochs 1, 2 and 2: its bytes, and where its batches end."""
+    log = new_log(files, D, config)
+    ends = [0]
+    for number in range(3):
+        append_values(log, b"%d" % number, b"second", epoch=min(number + 1, 2))
+        ends.append(log.active.size)
+    return files.read(LOG), ends
+
+
+def test_a_log_cut_at_any_byte_keeps_its_whole_batches() -> None:
+    files = durable_disk()
+    data, ends = three_batches(files)
+    for size in range(len(data) + 1):
+        replace(files, LOG, data[:size])
+        log = reopen(files, D)
+        whole = sum(1 for end in ends[1:] if end <= size)
+        assert log.end_offset == 2 * whole
+        assert [offset for offset, _ in values_of(log)] == list(range(2 * whole))
+        assert len(files.read(LOG)) == ends[whole]
+        assert log.leader_epochs.entries == [(1, 0), (2, 2)][: min(whole, 2)]
+        append_values(log, b"next", epoch=3)
+        assert values_of(log)[-1] == (2 * whole, b"next")
+        replace(files, f"{D}/leader-epoch-checkpoint", b"0\n2\n1 0\n2 2\n")
+
+
+def test_garbage_behind_a_log_is_cut() -> None:
+    rng = random.Random(1)
+    files = durable_disk()
+    data, _ = three_batches(files)
+    for tail in (b"\0" * 500, rng.randbytes(500), data[:70], data):
+        replace(files, LOG, data + tail)
+        log = reopen(files, D)
+        assert log.end_offset == 6
+        assert files.read(LOG) == data
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_a_flipped_bit_anywhere_in_a_batch_cuts_the_log_before_it(damaged: int, compact: bool) -> None:
+    """Also in the 21 bytes that the CRC does not cover. A jump of the very last offset may be lawful, if compacted."""
+    files = durable_disk()
+    data, ends = three_batches(files)
+    start, end = ends[damaged], ends[damaged + 1]
+    for position in range(start, end):
+        for bit in (0, 3, 7):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            replace(files, LOG, flipped)
+            replace(files, f"{D}/leader-epoch-checkpoint", b"0\n2\n1 0\n2 2\n")
+            log = reopen(files, D, LogConfig(compact=compact))
+            is_lawful_jump = compact and damaged == 2 and position - start in range(4, 8)
+            if not is_lawful_jump:
+                assert log.end_offset == 2 * damaged, (position - start, bit)
+                assert files.read(LOG) == data[:start]
+
+
+def test_below_the_recovery_point_only_headers_are_read() -> None:
+    files = durable_disk()
+    data, ends = three_batches(files)
+    flipped = bytearray(data)
+    flipped[HEADER_SIZE + 3] ^= 1
+    flipped[ends[2] + HEADER_SIZE + 3] ^= 1
+    replace(files, LOG, flipped)
+    log = reopen(files, D, recovery_point=2)
+    assert log.end_offset == 4
+    replace(files, LOG, flipped)
+    assert reopen(files, D, recovery_point=0).end_offset == 0
+
+
+def test_a_clean_start_reads_no_batch() -> None:
+    files = durable_disk()
+    data, _ = three_batches(files)
+    flipped = bytearray(data)
+    flipped[HEADER_SIZE + 3] ^= 1
+    replace(files, LOG, flipped)
+    assert reopen(files, D, clean=True).end_offset == 6
+
+
+def test_segments_behind_a_damaged_one_are_dropped() -> None:
+    files = durable_disk()
+    config = LogConfig(segment_bytes=300)
+    log = new_log(files, D, config)
+    for number in range(8):
+        append_values(log, b"%d" % number * 100)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) > 3
+    path = f"{D}/{bases[1]:020d}.log"
+    replace(files, path, files.read(path)[:-1])
+    again = reopen(files, D, config)
+    assert [segment.base_offset for segment in again.segments] == bases[:2]
+    assert [offset for offset, _ in values_of(again)] == list(range(again.end_offset))
+    assert {int(entry.name[:20]) for entry in files.list(D) if entry.name.endswith(".log")} == set(bases[:2])
+
+
+def test_gaps_of_a_compacted_log_survive_recovery() -> None:
+    files = durable_disk()
+    config = LogConfig(compact=True)
+    log = new_log(files, D, config)
+    for offset in (0, 5, 9):
+        log.append_as_follower(make_batch([b"x"], base_offset=offset), NOW_MS)
+    assert [offset for offset, _ in values_of(reopen(files, D, config))] == [0, 5, 9]
+
+
+def test_recovery_is_written_down() -> None:
+    files = durable_disk()
+    three_batches(files)
+    log = reopen(files, D)
+    assert log.synced_offset == 0
+    log.sync()
+    assert log.synced_offset == 6
+    files.crash()
+    assert reopen(files, D).end_offset == 6
+
+
+def test_an_empty_directory_is_an_empty_log() -> None:
+    files = durable_disk()
+    for clean in (True, False):
+        log = reopen(files, D, clean=clean)
+        assert (log.log_start_offset, log.end_offset) == (0, 0)
+    assert append_values(log, b"x").base_offset == 0
+
+
+def test_a_log_that_ends_before_its_start_begins_there() -> None:
+    files = durable_disk()
+    three_batches(files)
+    for clean in (True, False):
+        log = reopen(files, D, clean=clean, log_start_offset=100)
+        assert (log.log_start_offset, log.end_offset) == (100, 100)
+    assert append_values(log, b"x").base_offset == 100
+
+
+def test_the_indexes_of_a_recovered_segment_are_those_that_were_written() -> None:
+    files = durable_disk()
+    config = LogConfig(index_interval_bytes=200, segment_bytes=3000)
+    log = new_log(files, D, config)
+    for number in range(50):
+        append_values(log, b"%d" % number * 30, timestamp=NOW_MS + number)
+    log.persist_state()
+    names = [entry.name for entry in files.list(D) if "index" in entry.name]
+    written = {name: files.read(f"{D}/{name}") for name in names}
+    assert sum(map(len, written.values())) > 300
+    for name in names:
+        replace(files, f"{D}/{name}", b"rubbish!" * 3)
+    reopen(files, D, config)
+    assert {name: files.read(f"{D}/{name}") for name in names} == written
+
+
+# Producers
+
+
+def idempotent(sequence: int, *, transactional: bool = False) -> bytearray:
+    return make_batch(
+        [b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=transactional
+    )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_producers_are_known_after_a_restart(clean: bool) -> None:
+    files = durable_disk()
+    config = LogConfig(segment_bytes=200)
+    log = new_log(files, D, config)
+    for sequence in range(6):
+        append(log, idempotent(sequence))
+    if clean:
+        log.persist_state()
+    again = reopen(files, D, config, clean=clean)
+    assert append(again, idempotent(5)).duplicate
+    assert append(again, idempotent(6)).base_offset == 6
+
+
+def test_an_open_transaction_is_known_after_a_restart() -> None:
+    files = durable_disk()
+    log = new_log(files, D)
+    append_values(log, b"plain")
+    append(log, idempotent(0, transactional=True))
+    log.persist_state()
+    for clean in (True, False):
+        again = reopen(files, D, clean=clean)
+        assert again.last_stable_offset(2) == 1
+    marker = build_marker_batch(
+        commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=NOW_MS
+    )
+    append(again, marker, check_sequence=False)
+    assert again.aborted_transactions(0, 9) == [(7, 1, 2, 3)]
+
+
+def test_a_transaction_index_is_built_anew() -> None:
+    files = durable_disk()
+    log = new_log(files, D)
+    append(log, idempotent(0, transactional=True))
+    marker = build_marker_batch(
+        commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=NOW_MS
+    )
+    append(log, marker, check_sequence=False)
+    expected = log.aborted_transactions(0, 9)
+    assert len(expected) == 1
+    replace(files, f"{D}/00000000000000000000.txnindex", b"")
+    assert reopen(files, D).aborted_transactions(0, 9) == expected
+
+
+def test_a_damaged_snapshot_costs_a_replay_only() -> None:
+    files = durable_disk()
+    config = LogConfig(segment_bytes=200)
+    log = new_log(files, D, config)
+    for sequence in range(6):
+        append(log, idempotent(sequence))
+    log.persist_state()
+    for offset in log.snapshots.offsets[-2:]:
+        replace(files, log.snapshots.path(offset), b"damaged")
+    again = reopen(files, D, config, clean=True)
+    assert append(again, idempotent(6)).base_offset == 6
+    assert append(again, idempotent(4)).duplicate
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_synced_is_lost_whenever_the_power_goes(seed: int) -> None:
+    """Random work on a disk that forgets; each crash keeps a random part of what was not synced."""
+    rng = random.Random(seed)
+    files = durable_disk()
+    config = LogConfig(segment_bytes=rng.choice([400, 1000, 5000]), index_interval_bytes=rng.choice([0, 300]))
+    log = new_log(files, D, config)
+    written: list[bytes] = []
+    recovery_point = 0
+    for step in range(60):
+        choice = rng.random()
+        if choice < 0.6:
+            value = b"%d-%d" % (seed, step) * rng.randrange(1, 12)
+            append_values(log, value, epoch=step // 20, timestamp=NOW_MS + step)
+            written.append(value)
+        elif choice < 0.8:
+            log.sync()
+        elif choice < 0.85:
+            offset = rng.randrange(log.end_offset + 1)
+            log.truncate_to(offset)
+            del written[offset:]
+            recovery_point = min(recovery_point, log.synced_offset)
+        elif choice < 0.9:
+            recovery_point = rng.randint(recovery_point, log.synced_offset)
+        else:
+            synced = log.synced_offset
+            files.crash(rng if rng.random() < 0.8 else None)
+            log = reopen(files, D, config, recovery_point=recovery_point)
+            assert synced <= log.end_offset <= len(written)
+            del written[log.end_offset :]
+            log.sync()
+        assert values_of(log) == list(enumerate(written))
+
+
+def test_a_crash_at_every_sync_of_a_run() -> None:
+    """The same run, cut short before its first, second, third … sync: what was acknowledged by then is there."""
+    total = run_until_sync(None)[0].syncs
+    assert total > 20
+    for number in range(total):
+        for rng in (None, random.Random(number)):
+            files, acknowledged = run_until_sync(number, rng)
+            log = reopen(files, D, RUN_CONFIG)
+            values = [value for _, value in values_of(log)]
+            assert values[: len(acknowledged)] == acknowledged
+            assert values == RUN_VALUES[: len(values)]
+
+
+RUN_CONFIG = LogConfig(segment_bytes=500)
+RUN_VALUES = [b"%d" % number * 20 for number in range(20)]
+
+
+class PowerLoss(Exception):
+    pass
+
+
+def run_until_sync(
+    number: int | None, rng: random.Random | None = None
+) -> tuple[SimulatedFiles, list[bytes]]:
+    files = durable_disk()
+    log = new_log(files, D, RUN_CONFIG)
+    files.syncs = 0
+    acknowledged: list[bytes] = []
+
+    def lose_power() -> None:
+        if number is not None and files.syncs > number:
+            files.on_sync = None
+            files.crash(rng)
+            raise PowerLoss
+
+    files.on_sync = lose_power
+    try:
+        for slot, value in enumerate(RUN_VALUES):
+            append_values(log, value, epoch=slot // 6)
+            if slot % 3 == 2:
+                log.sync()
+                acknowledged = RUN_VALUES[: slot + 1]
+    except PowerLoss:
+        pass
+    files.on_sync = None
+    return files, acknowledged
+
+
+# Interrupted renames
+
+LEFTOVERS = (".cleaned", ".swap", ".deleted")
+
+
+def several_segments(files: SimulatedFiles, config: LogConfig) -> Log:
+    log = new_log(files, D, config)
+    for number in range(6):
+        append_values(log, b"%d" % number * 100)
+    log.persist_state()
+    return log
+
+
+def make_cleaned(files: SimulatedFiles, log: Log, config: LogConfig) -> Segment:
+    """What a cleaner makes of the first two segments: one that has only their last batch."""
+    old = log.segments[:2]
+    cleaned = Segment.create(files, D, old[0].base_offset, config, NOW_MS, CLEANED_SUFFIX)
+    *_, (position, header) = old[1].batches()
+    cleaned.log.write_at(0, old[1].batch_bytes(position, header))
+    cleaned.appended(0, header.size, header.last_offset, header.max_timestamp)
+    cleaned.finish()
+    return cleaned
+
+
+def test_compacted_segments_take_the_place_of_others() -> None:
+    files = durable_disk()
+    config = LogConfig(segment_bytes=300, compact=True)
+    log = several_segments(files, config)
+    before = values_of(log)
+    cut = log.segments[2].base_offset
+    part = log.read(0, 1000, log.end_offset)
+    cleaned = make_cleaned(files, log, config)
+    log.replace_segments(log.segments[:2], [cleaned], NOW_MS)
+    expected = before[cut - 1 :]
+    assert values_of(log) == expected
+    assert part is not None and len(part.file.read_at(part.position, part.length)) == part.length
+    for clean in (False, True):
+        assert values_of(reopen(files, D, config, clean=clean)) == expected
+
+
+def test_a_replacement_interrupted_at_any_moment_is_all_or_nothing() -> None:
+    config = LogConfig(segment_bytes=300, compact=True)
+    outcomes = set()
+    for number in range(20):
+        for seed in range(8):
+            files = durable_disk()
+            log = several_segments(files, config)
+            old_values = values_of(log)
+            new_values = old_values[log.segments[2].base_offset - 1 :]
+            cleaned = make_cleaned(files, log, config)
+            files.syncs = 0
+
+            def lose_power(files: SimulatedFiles = files, number: int = number, seed: int = seed) -> None:
+                if files.syncs > number:
+                    files.on_sync = None
+                    files.crash(random.Random(seed) if seed else None)
+                    raise PowerLoss
+
+            files.on_sync = lose_power
+            try:
+                log.replace_segments(log.segments[:2], [cleaned], NOW_MS)
+            except PowerLoss:
+                pass
+            files.on_sync = None
+            again = reopen(files, D, config)
+            assert values_of(again) in (old_values, new_values)
+            outcomes.add(len(values_of(again)) == len(new_values))
+            assert not any(entry.name.endswith(LEFTOVERS) for entry in files.list(D))
+    assert outcomes == {True, False}
+
+
+def test_leftovers_are_tidied_up() -> None:
+    files = durable_disk()
+    three_batches(files)
+    for name in ("00000000000000000000.log.deleted", "00000000000000000007.log.cleaned"):
+        files.create(f"{D}/{name}")
+    replace(files, f"{D}/00000000000000000009.log.swap", files.read(LOG))
+    log = reopen(files, D)
+    assert log.end_offset == 6
+    assert not any(entry.name.endswith(LEFTOVERS) for entry in files.list(D))

@@ -1,0 +1,365 @@
+"""The logs of a data directory: shutting down, crashing, creating, deleting, looking after them."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
+from odradek.storage.config import DAY_MS, LogConfig
+from odradek.storage.files import DataDirectoryLocked, DiskFiles, Files
+from odradek.storage.log import Log
+from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.store import LogStore
+
+from .batches import NOW_MS, TOPIC_ID, append, append_values, make_batch, values_of
+
+D = "/data"
+ONE, TWO = TopicPartition("one", 0), TopicPartition("two-part.name", 3)
+MARKER = ".kafka_cleanshutdown"
+
+
+def disk() -> SimulatedFiles:
+    files = SimulatedFiles()
+    files.make_directory(D)
+    files.sync_directory("/")
+    return files
+
+
+def open_store(files: Files, directory: str = D, config: LogConfig | None = None) -> LogStore:
+    chosen = config or LogConfig()
+    return LogStore.open(files, directory, NOW_MS, lambda topic: chosen, random.Random(0))
+
+
+def create(store: LogStore, partition: TopicPartition = ONE, config: LogConfig | None = None) -> Log:
+    return store.create(partition, TOPIC_ID, config or LogConfig(), NOW_MS)
+
+
+def names(files: Files, directory: str = D) -> set[str]:
+    return {entry.name for entry in files.list(directory)}
+
+
+def test_a_clean_shutdown_and_start() -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store, ONE), b"a", b"b", epoch=5)
+    append_values(create(store, TWO), b"c")
+    store.close({ONE: 2, TWO: 1})
+    assert files.read(f"{D}/{MARKER}") == b'{"version":0,"brokerEpoch":-1}'
+    assert files.read(f"{D}/recovery-point-offset-checkpoint") == b"0\n2\none 0 2\ntwo-part.name 3 1\n"
+    assert files.read(f"{D}/replication-offset-checkpoint") == b"0\n2\none 0 2\ntwo-part.name 3 1\n"
+    files.crash()
+    store = open_store(files)
+    assert MARKER not in names(files)
+    log = store.get(ONE)
+    assert log is not None
+    assert log.topic_id == TOPIC_ID
+    assert values_of(log) == [(0, b"a"), (1, b"b")]
+    assert log.leader_epochs.entries == [(5, 0)]
+    assert log.synced_offset == 2
+    assert store.high_watermarks == {ONE: 2, TWO: 1}
+    assert store.get(TopicPartition("three", 0)) is None
+
+
+def test_everything_of_a_partition_is_on_disk_after_a_clean_shutdown() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(segment_bytes=300))
+    for sequence in range(5):
+        append(log, make_batch([b"x" * 90], producer_id=1, producer_epoch=0, base_sequence=sequence))
+    store.close({})
+    seen = {name: files.read(f"{D}/one-0/{name}") for name in names(files, f"{D}/one-0")}
+    files.crash()
+    assert {name: files.read(f"{D}/one-0/{name}") for name in names(files, f"{D}/one-0")} == seen
+    assert f"{5:020d}.snapshot" in seen
+
+
+def test_a_crash_needs_recovery_and_finds_what_was_synced() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store)
+    append_values(log, b"synced")
+    log.sync()
+    append_values(log, b"lost")
+    files.crash()
+    store = open_store(files)
+    log = store.logs[ONE]
+    assert values_of(log) == [(0, b"synced")]
+    assert log.synced_offset == 1
+
+
+def test_a_crash_while_opening_is_not_taken_for_a_clean_stop() -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store), b"a", b"b")
+    store.close({})
+    store = open_store(files)
+    append_values(store.logs[ONE], b"torn")
+    path = f"{D}/one-0/{0:020d}.log"
+    files.file(path).truncate(len(files.read(path)) - 1)
+    files.file(path).sync()
+    files.crash()
+    assert values_of(open_store(files).logs[ONE]) == [(0, b"a"), (1, b"b")]
+
+
+def test_recovery_is_synced_before_the_store_is_used() -> None:
+    files = disk()
+    store = open_store(files)
+    logs = [create(store, TopicPartition("many", number)) for number in range(8)]
+    for log in logs:
+        append_values(log, b"x")
+    store.release()
+    store = open_store(files)
+    assert [log.synced_offset for log in store.logs.values()] == [1] * 8
+    files.crash()
+    store = open_store(files)
+    assert [log.end_offset for log in store.logs.values()] == [1] * 8
+
+
+def test_a_log_that_failed_leaves_no_marker() -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store, ONE), b"a")
+    append_values(create(store, TWO), b"b")
+    store.logs[ONE].failed = True
+    store.close({})
+    assert MARKER not in names(files)
+    assert values_of(open_store(files).logs[TWO]) == [(0, b"b")]
+
+
+def test_a_directory_belongs_to_one_store(tmp_path: Path) -> None:
+    store = open_store(DiskFiles(), str(tmp_path))
+    with pytest.raises(DataDirectoryLocked, match=r"\.lock is held"):
+        open_store(DiskFiles(), str(tmp_path))
+    store.close({})
+    open_store(DiskFiles(), str(tmp_path)).close({})
+
+
+def test_a_store_that_does_not_open_lets_go_of_its_directory() -> None:
+    files = disk()
+    files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, b"damaged")
+    with pytest.raises(Exception, match="recovery-point-offset-checkpoint"):
+        open_store(files)
+    files.remove(f"{D}/recovery-point-offset-checkpoint")
+    open_store(files)
+
+
+def test_other_directories_are_left_alone() -> None:
+    files = disk()
+    for name in (
+        f"{METADATA_TOPIC}-0",
+        "topic-0.abc-stray",
+        "topic-0.abc-future",
+        "lost+found",
+        "no-partition",
+    ):
+        files.make_directory(f"{D}/{name}")
+    before = names(files)
+    assert open_store(files).logs == {}
+    assert before <= names(files)
+
+
+def test_a_deleted_log_is_renamed_now_and_removed_later() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(file_delete_delay_ms=1000))
+    append_values(log, b"x")
+    part = log.read(0, 1000, 1)
+    store.delete(ONE, NOW_MS)
+    assert store.get(ONE) is None
+    (renamed,) = [name for name in names(files) if name.endswith("-delete")]
+    assert renamed.startswith("one-0.") and len(renamed) == len("one-0.") + 32 + len("-delete")
+    create(store, ONE)  # the name is free
+    assert part is not None and len(part.file.read_at(part.position, part.length)) == part.length
+    store.maintain(NOW_MS + 999, lambda _: 0)
+    assert renamed in names(files)
+    store.maintain(NOW_MS + 1000, lambda _: 0)
+    assert renamed not in names(files)
+
+
+def test_a_deletion_survives_a_crash() -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store), b"x")
+    store.delete(ONE, NOW_MS)
+    files.crash()
+    assert open_store(files).logs == {}
+    assert not any(name.endswith("-delete") for name in names(files))
+
+
+def test_the_name_of_a_deleted_log_is_not_too_long() -> None:
+    files = disk()
+    store = open_store(files)
+    partition = TopicPartition("t" * 249, 12)
+    create(store, partition)
+    store.delete(partition, NOW_MS)
+    (renamed,) = [name for name in names(files) if name.endswith("-delete")]
+    assert len(renamed) == 255
+
+
+def test_a_new_log_survives_a_crash() -> None:
+    files = disk()
+    store = open_store(files)
+    create(store)
+    files.crash()
+    log = open_store(files).logs[ONE]
+    assert (log.topic_id, log.end_offset) == (TOPIC_ID, 0)
+
+
+def test_a_log_whose_making_was_interrupted() -> None:
+    files = disk()
+    files.make_directory(f"{D}/one-0")
+    log = open_store(files).logs[ONE]
+    assert (log.topic_id, log.end_offset) == (NO_TOPIC_ID, 0)
+
+
+def test_a_log_start_is_kept_over_restarts() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store)
+    append_values(log, b"a", b"b", b"c")
+    log.sync()
+    log.delete_records_before(2)
+    store.checkpoint({ONE: 3})
+    assert files.read(f"{D}/log-start-offset-checkpoint") == b"0\n1\none 0 2\n"
+    files.crash()
+    assert open_store(files).logs[ONE].log_start_offset == 2
+
+
+def test_a_checkpoint_is_written_only_if_it_changed() -> None:
+    files = disk()
+    store = open_store(files)
+    create(store)
+    store.checkpoint({ONE: 0})
+    syncs = files.syncs
+    store.checkpoint({ONE: 0})
+    assert files.syncs == syncs
+    store.checkpoint({ONE: 1})
+    assert files.syncs == syncs + 2
+
+
+# Maintenance
+
+
+def test_retention_is_due_by_itself() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(retention_ms=DAY_MS))
+    append_values(log, b"x")
+    store.maintain(NOW_MS, lambda _: 1)
+    assert log.due_ms == NOW_MS + DAY_MS + 1
+    store.maintain(NOW_MS + DAY_MS, lambda _: 1)
+    assert log.log_start_offset == 0
+    store.maintain(NOW_MS + DAY_MS + 1, lambda _: 1)
+    assert log.log_start_offset == 1
+
+
+def test_retention_is_due_after_a_restart() -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store), b"x")
+    store.close({})
+    store = open_store(files, config=LogConfig(retention_ms=1))
+    store.maintain(NOW_MS + 600_000, lambda _: 1)
+    assert store.logs[ONE].log_start_offset == 1
+
+
+def test_idle_logs_cost_nothing() -> None:
+    files = disk()
+    store = open_store(files)
+    logs = [create(store, TopicPartition("idle", number)) for number in range(50)]
+    append_values(logs[0], b"x")
+    asked: list[TopicPartition] = []
+
+    def high_watermark(partition: TopicPartition) -> int:
+        asked.append(partition)
+        return 0
+
+    for second in range(100):
+        store.maintain(NOW_MS + second * 1000, high_watermark)
+    assert asked == [TopicPartition("idle", 0)]
+
+
+def test_the_heap_does_not_grow_with_a_busy_log() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store)
+    for second in range(200):
+        append_values(log, b"x", timestamp=NOW_MS + second * 1000)
+        store.maintain(NOW_MS + second * 1000, lambda _: 0)
+    assert len(store._due) == 1
+
+
+def test_uncommitted_segments_are_not_asked_about_all_the_time() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(retention_ms=1))
+    append_values(log, b"x")
+    asked = []
+    for second in range(120):
+        store.maintain(NOW_MS + 10_000 + second * 1000, lambda partition: asked.append(partition) or 0)
+    assert 2 <= len(asked) <= 5
+    assert log.log_start_offset == 0
+
+
+def test_silent_producers_are_forgotten() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(retention_ms=-1))
+    append(log, make_batch([b"x"], producer_id=1, producer_epoch=0, base_sequence=0))
+    store.maintain(NOW_MS, lambda _: 1)
+    assert log.due_ms == NOW_MS + DAY_MS
+    store.maintain(NOW_MS + DAY_MS, lambda _: 1)
+    assert log.producers.by_id == {}
+
+
+def test_a_log_that_cannot_be_looked_after_is_tried_again() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(retention_ms=1))
+    append_values(log, b"x")
+    files.fail_syncs = 1
+    store.maintain(NOW_MS + 1000, lambda _: 1)
+    assert log.failed
+    assert log.due_ms == NOW_MS + 31_000
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_store_on_a_disk_that_forgets(seed: int) -> None:
+    """Random work on several partitions, checkpoints and crashes: what was synced is there, in order."""
+    rng = random.Random(seed)
+    files = disk()
+    config = LogConfig(segment_bytes=500)
+    store = open_store(files, config=config)
+    written: dict[TopicPartition, list[bytes]] = {}
+    for step in range(120):
+        partition = TopicPartition("topic", rng.randrange(3))
+        log = store.get(partition)
+        choice = rng.random()
+        if log is None:
+            create(store, partition, config)
+            written[partition] = []
+        elif choice < 0.6:
+            value = b"%d" % step * rng.randrange(1, 30)
+            append_values(log, value, epoch=step // 40)
+            written[partition].append(value)
+        elif choice < 0.75:
+            log.sync()
+        elif choice < 0.8:
+            store.checkpoint({})
+        elif choice < 0.82:
+            store.delete(partition, NOW_MS)
+            del written[partition]
+        elif choice < 0.92:
+            synced = {partition: log.synced_offset for partition, log in store.logs.items()}
+            files.crash(rng)
+            store = open_store(files, config=config)
+            assert set(store.logs) == set(written)
+            for partition, log in store.logs.items():
+                assert log.end_offset >= synced[partition]
+                del written[partition][log.end_offset :]
+        elif choice < 0.95:
+            store.close({})
+            store = open_store(files, config=config)
+        for partition, values in written.items():
+            assert values_of(store.logs[partition]) == list(enumerate(values))
