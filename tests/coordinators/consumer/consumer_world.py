@@ -97,9 +97,13 @@ class World:
 
     def send(self, request: Any, version: int = 1, client_id: str = "client", host: str = "/host") -> Any:
         """The answer, if there is one at once; everything appended is committed at once."""
+        return self.answers.pop(self.post(request, version, client_id, host), None)
+
+    def post(self, request: Any, version: int, client_id: str = "client", host: str = "/host") -> int:
+        """Answers the token under which the answer will be in `answers`."""
         token = next(self._tokens)
         self._run(self.shard.handle(request, RequestContext(version, client_id, host), token, self.now_ms))
-        return self.answers.pop(token, None)
+        return token
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass, timer by timer."""
@@ -127,7 +131,7 @@ class World:
             self.log = [
                 (key, value) for position, (key, value) in enumerate(self.log) if newest[key] == position
             ]
-        self.shard.resigned()
+        self.answers.update(self.shard.resigned())
         self._load()
 
     # --- state ---
@@ -146,7 +150,8 @@ class World:
         ]
 
     def error_of_commit(self, member_id: str, epoch: int, version: int = 9) -> ErrorCode:
-        return error_of(lambda: self.group.check_offset_commit(member_id, None, epoch, version))
+        group = self.coordinator.groups[GROUP]
+        return error_of(lambda: group.check_offset_commit(member_id, None, epoch, version))
 
     def partitions(self, *named: str) -> dict[UUID, frozenset[int]]:
         """`"foo:0,1"` is partitions 0 and 1 of foo."""

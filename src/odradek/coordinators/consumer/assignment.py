@@ -39,9 +39,3 @@ def intersects(topics: Iterable[TopicPartitionsLike], assignment: Partitions) ->
     return any(
         not assignment.get(topic.topic_id, frozenset()).isdisjoint(topic.partitions) for topic in topics
     )
-
-
-def union(one: Partitions, other: Partitions) -> Partitions:
-    if not one or not other:
-        return one or other
-    return {topic: one.get(topic, frozenset()) | other.get(topic, frozenset()) for topic in [*one, *other]}

@@ -61,6 +61,16 @@ class ConsumerGroup:
         # Memory only: the version of the topics that `metadata_hash` and `regexes` are known to speak of.
         self.topics_version = -1
 
+    @classmethod
+    def of(cls, group_id: str, epoch: int, members: Iterable[Member]) -> "ConsumerGroup":
+        """A group in which everybody holds what it is promised."""
+        group = cls(group_id)
+        group.epoch = group.assignment_epoch = epoch
+        for member in members:
+            group._put(member)
+            group.targets[member.member_id] = member.assigned
+        return group
+
     # --- read ---
 
     @property

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: the one request by which a member joins, stays, changes its mind and leaves.
 
-Versions 0 and 1 (1: the client makes up its member id, and may subscribe by regular expression). A heartbeat
-does four things, and stops at the first that has nothing to follow it:
+Versions 0 and 1 (1: the client makes up its member id, and may subscribe by regular expression). A
+heartbeat does four things, and stops at the first that has nothing to follow it:
 
 1. create or update the member; if its subscription changed, or a subscribed topic did, the group's epoch
 moves; 2. if the group's epoch is ahead of the assignment's, compute and store new promises; 3. take the
@@ -22,6 +22,7 @@ from dataclasses import replace
 from random import Random
 from uuid import UUID
 
+from odradek.coordinators.classic.group import ClassicGroup
 from odradek.coordinators.consumer.assignment import NO_PARTITIONS, Partitions, is_within
 from odradek.coordinators.consumer.assignors import ASSIGNORS
 from odradek.coordinators.consumer.draft import Draft
@@ -33,6 +34,7 @@ from odradek.coordinators.consumer.member import (
     Member,
     MemberState,
 )
+from odradek.coordinators.consumer.migration import RETRY_MS, dissolve, may_upgrade, upgrade
 from odradek.coordinators.consumer.topics import Subscription, TopicsNow, compiled, subscription_of
 from odradek.coordinators.group import Group, GroupSettings
 from odradek.coordinators.runtime import Answer, Decision, Record, RequestContext, Timers, Token
@@ -126,7 +128,9 @@ class ConsumerGroups:
         stepped = draft.reconcile(updated, request.topic_partitions if is_up_to_date else None)
         self._schedule_timers(group.group_id, stepped, updated, now_ms)
         is_full = _is_full(request) or stepped.assigned != member.assigned
-        return Decision([*records, *draft.records], [(token, self._answer(stepped, is_full))])
+        decision = Decision([*records, *draft.records], [(token, self._answer(stepped, is_full))])
+        self._take_over(group, decision, now_ms)
+        return decision
 
     def _answer(self, member: Member, with_assignment: bool = False) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(
@@ -175,16 +179,24 @@ class ConsumerGroups:
     def _group_for(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int
     ) -> tuple[ConsumerGroup, list[Record]]:
-        """The group, and records that make it one of ours if it was not there or of another type."""
+        """The group, and what makes it one of ours if it was not there or of another type."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group, []
         if request.member_epoch == JOIN_EPOCH:
-            if group is None:
-                return ConsumerGroup(request.group_id), []
-            if group.is_empty:
-                return ConsumerGroup(request.group_id), group.tombstones()
+            if group is None or group.is_empty:
+                return ConsumerGroup(request.group_id), group.tombstones() if group is not None else []
+            if isinstance(group, ClassicGroup) and may_upgrade(group, self.settings):
+                return upgrade(group, self.topics.image, now_ms)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+
+    def _take_over(self, group: ConsumerGroup, decision: Decision, now_ms: int) -> None:
+        """If this decision makes the group out of a classic one, its members are ours from now on."""
+        classic = self.groups.get(group.group_id)
+        if isinstance(classic, ClassicGroup):
+            for member in group.members.values():
+                self.start_session_of(group.group_id, member, now_ms)
+            dissolve(classic, decision, now_ms)
 
     def existing(self, group_id: str) -> ConsumerGroup:
         group = self.groups.get(group_id)
@@ -295,7 +307,7 @@ class ConsumerGroups:
         timeout_ms = self.settings.group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
-        self._fence_at(("session", group_id, member.member_id), now_ms + timeout_ms, lambda _: True)
+        self.fence_at(("session", group_id, member.member_id), now_ms + timeout_ms)
 
     def _schedule_timers(self, group_id: str, member: Member, before: Member, now_ms: int) -> None:
         self.start_session_of(group_id, member, now_ms)
@@ -305,14 +317,14 @@ class ConsumerGroups:
     def start_revocation(self, group_id: str, member: Member, now_ms: int) -> None:
         """It has this long to give up what it must. Never cancelled: a member that did has left the epoch."""
         epoch = member.epoch
-        self._fence_at(
+        self.fence_at(
             ("revocation", group_id, member.member_id),
             now_ms + member.rebalance_timeout_ms,
             lambda late: late.epoch == epoch and late.state is MemberState.UNREVOKED_PARTITIONS,
         )
 
-    def _fence_at(
-        self, key: tuple[str, str, str], deadline_ms: int, is_due: Callable[[Member], bool]
+    def fence_at(
+        self, key: tuple[str, str, str], deadline_ms: int, is_due: Callable[[Member], bool] | None = None
     ) -> None:
         """At the deadline, if the member is still there and it is due, fence it; retry if that cannot be
         stored.
@@ -324,20 +336,17 @@ class ConsumerGroups:
             if not isinstance(group, ConsumerGroup) or member_id not in group.members:
                 return None
             member = group.members[member_id]
-            if not is_due(member):
+            if is_due is not None and not is_due(member):
                 return None
             decision = self.fence(group, [member], [], now_ms)
-            decision.undo = lambda: self._fence_at(key, now_ms + RETRY_MS, is_due)
+            decision.undo = lambda: self.fence_at(key, now_ms + RETRY_MS, is_due)
             return decision
 
         self.timers.schedule(key, deadline_ms, expire)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
-        for kind in ("session", "revocation"):
+        for kind in ("session", "revocation", "join", "sync"):
             self.timers.cancel((kind, group_id, member_id))
-
-
-RETRY_MS = 500
 
 
 def _is_absent_or_filled(text: str | None) -> bool:

@@ -1,7 +1,9 @@
 """Consumer groups as a part of the group coordinator: which requests and records they take."""
 
+from odradek.coordinators.consumer.classic_members import ClassicMembers
 from odradek.coordinators.consumer.describe import describe
 from odradek.coordinators.consumer.heartbeat import ConsumerGroups
+from odradek.coordinators.consumer.migration import Downgrade
 from odradek.coordinators.consumer.replaying import Replay
 from odradek.coordinators.consumer.topics import TopicsNow
 from odradek.coordinators.group import GroupType
@@ -17,6 +19,10 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from odradek.wire.messages.heartbeat import HeartbeatRequest
+from odradek.wire.messages.join_group import JoinGroupRequest
+from odradek.wire.messages.leave_group import LeaveGroupRequest
+from odradek.wire.messages.sync_group import SyncGroupRequest
 
 
 def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
@@ -24,10 +30,20 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
     consumer_groups = ConsumerGroups(
         coordinator.groups, topics, coordinator.settings, coordinator.timers, coordinator.rng
     )
-    replay = Replay(consumer_groups)
+    classic_members = ClassicMembers(consumer_groups)
+    downgrade = Downgrade(
+        coordinator.groups, topics, coordinator.settings, coordinator.timers, coordinator.rebalancer
+    )
+    replay = Replay(consumer_groups, downgrade)
     coordinator.replayers.update(replay.by_key)
     coordinator.load_hooks.append(replay.loaded)
-    coordinator.handlers[ConsumerGroupHeartbeatRequest, GroupType.CONSUMER] = consumer_groups.heartbeat
+    handlers = coordinator.handlers
+    handlers[ConsumerGroupHeartbeatRequest, GroupType.CONSUMER] = consumer_groups.heartbeat
+    handlers[ConsumerGroupHeartbeatRequest, GroupType.CLASSIC] = consumer_groups.heartbeat
+    handlers[JoinGroupRequest, GroupType.CONSUMER] = classic_members.join
+    handlers[SyncGroupRequest, GroupType.CONSUMER] = classic_members.sync
+    handlers[HeartbeatRequest, GroupType.CONSUMER] = classic_members.heartbeat
+    handlers[LeaveGroupRequest, GroupType.CONSUMER] = classic_members.leave
     coordinator.refusals[ConsumerGroupHeartbeatRequest] = _refuse_heartbeat
 
     def handle_describe(
@@ -40,7 +56,7 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
         ]
         return Decision(answers=[(token, ConsumerGroupDescribeResponse(groups=described))])
 
-    coordinator.handlers[ConsumerGroupDescribeRequest, None] = handle_describe
+    handlers[ConsumerGroupDescribeRequest, None] = handle_describe
     coordinator.refusals[ConsumerGroupDescribeRequest] = _refuse_describe
     return consumer_groups
 

@@ -12,13 +12,15 @@ from odradek.coordinators import records
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.coordinators.consumer.heartbeat import ConsumerGroups
 from odradek.coordinators.consumer.member import MemberState
+from odradek.coordinators.consumer.migration import Downgrade
 
 Replayer = Callable[[Any, Any | None], None]
 
 
 class Replay:
-    def __init__(self, consumer_groups: ConsumerGroups) -> None:
+    def __init__(self, consumer_groups: ConsumerGroups, downgrade: Downgrade) -> None:
         self._consumer_groups = consumer_groups
+        self._downgrade = downgrade
         self._groups = consumer_groups.groups
         self.by_key: dict[type[Any], Replayer] = {
             records.ConsumerGroupMetadataKey: self._epoch,
@@ -77,6 +79,7 @@ class Replay:
             group.replay_member(key.member_id, value)
             if value is None:
                 self._consumer_groups.forget_timers(key.group_id, key.member_id)
+            self._downgrade.consider(group)
 
     def _assignment_epoch(
         self,
