@@ -158,6 +158,16 @@ def test_older_versions_fetch_one_group(talk: Conversation, version: int) -> Non
         assert [topic.name for topic in answer.topics] == ["t"]
 
 
+@pytest.mark.parametrize("version", range(1, 9))
+def test_a_refused_fetch_says_so_in_every_version(talk: Conversation, version: int) -> None:
+    talk.shard.resigned()
+    topics = [OffsetFetchRequestTopic("t", [0])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP)], group_id=GROUP, topics=topics)
+    answer = talk.request("reader", request, version)
+    (place,) = answer.groups if version >= 8 else (answer,) if version >= 2 else answer.topics[0].partitions
+    assert place.error_code == ErrorCode.NOT_COORDINATOR
+
+
 def test_a_topic_of_the_same_name_and_another_id_has_no_offsets(talk: Conversation) -> None:
     def ask(topic_id: UUID) -> int:
         topics = [OffsetFetchRequestTopics(topic_id, "t", [0])]

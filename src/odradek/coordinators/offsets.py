@@ -165,7 +165,10 @@ class Offsets:
         if context.api_version >= MANY_GROUPS_SINCE:
             response = OffsetFetchResponse(groups=[self._fetch_group(group) for group in request.groups])
         else:
-            response = _as_single_group(self._fetch_group(_of_single_group(request)))
+            group = self._fetch_group(_of_single_group(request))
+            if group.error_code != ErrorCode.NONE:
+                raise KafkaError(ErrorCode(group.error_code))
+            response = _as_single_group(group)
         return Decision(answers=[(token, response)])
 
     def _fetch_group(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
@@ -326,4 +329,4 @@ def _as_single_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
         )
         for topic in group.topics
     ]
-    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+    return OffsetFetchResponse(topics=topics)

@@ -21,7 +21,7 @@ _INT16 = struct.Struct(">h")
 # --- committed offsets ---
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OffsetCommitKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 1
@@ -46,7 +46,7 @@ class OffsetCommitValue:
 # --- classic groups ---
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GroupMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 2
@@ -81,7 +81,7 @@ class GroupMetadataValue:
 # --- consumer groups (KIP-848) ---
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 3
@@ -97,7 +97,7 @@ class ConsumerGroupMetadataValue:
     metadata_hash: Annotated[int, Wire("int64", tag=0)] = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupPartitionMetadataKey:
     """Only read: since Kafka 4.1 `metadata_hash` above takes its place."""
 
@@ -128,7 +128,7 @@ class ConsumerGroupPartitionMetadataValue:
     topics: Annotated[list[SubscribedTopic], Wire("struct[]")] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupMemberMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 5
@@ -166,7 +166,7 @@ class ConsumerGroupMemberMetadataValue:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 6
@@ -182,7 +182,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     assignment_timestamp: Annotated[int, Wire("int64", tag=0)] = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupTargetAssignmentMemberKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 7
@@ -204,7 +204,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
     topic_partitions: Annotated[list[TargetPartitions], Wire("struct[]")] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 8
@@ -235,7 +235,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerGroupRegularExpressionKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 16

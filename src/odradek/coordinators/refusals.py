@@ -31,6 +31,8 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -60,7 +62,15 @@ def _offset_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 
 def _offset_fetch(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
     groups = [OffsetFetchResponseGroup(group.group_id, [], code) for group in request.groups]
-    return OffsetFetchResponse(groups=groups, error_code=code)
+    # Version 1 has room for an error with each partition only; versions 2 to 7 look at the one on top.
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [OffsetFetchResponsePartition(index, -1, error_code=code) for index in topic.partition_indexes],
+        )
+        for topic in request.topics or []
+    ]
+    return OffsetFetchResponse(groups=groups, topics=topics, error_code=code)
 
 
 def _describe(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
