@@ -58,7 +58,7 @@ def test_it_says_where_it_listens_and_how_to_use_it(tmp_path: Path) -> None:
             [sys.executable, "-c", "\n".join(example)], capture_output=True, text=True, timeout=60
         )
         assert (result.returncode, result.stdout) == (0, "b'hello'\n"), result.stderr
-        assert run_command("topic", "list", "-b", found[1]).stdout == "greetings\n"
+        assert run_command("topic", "list", "--exclude-internal", "-b", found[1]).stdout == "greetings\n"
 
 
 def test_scripts_read_one_line_of_json(tmp_path: Path) -> None:
