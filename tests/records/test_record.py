@@ -117,7 +117,7 @@ def test_a_timestamp_that_does_not_fit_is_refused() -> None:
         build_batch([Record(0, -(2**63), None, None), Record(1, 2**63 - 1, None, None)])
 
 
-@settings(derandomize=True)
+@settings(deadline=None, derandomize=True)
 @given(value=st.integers(-(2**63), 2**63 - 1), before=st.binary(max_size=3))
 def test_varlongs(value: int, before: bytes) -> None:
     output = bytearray(before)
@@ -242,6 +242,24 @@ def test_offsets_must_rise_within_the_batch() -> None:
     assert refused(lambda: decode_batch(build_batch(records)))
     records = [Record(0, 0, b"a", b""), Record(5, 0, b"b", b"")]
     assert refused(lambda: decode_batch(build_batch(records, last_offset=4)))
+
+
+def test_offsets_must_rise_for_the_native_reader_too() -> None:
+    same = build_batch([Record(0, 0, b"k", b"") for _ in range(20)], last_offset=19)
+    beyond = build_batch([Record(index, 0, b"k", b"") for index in range(20)], last_offset=18)
+    for batch in (same, beyond):
+        assert refused(lambda batch=batch: read_keys(batch, header_of(batch)))
+
+
+def test_bytes_within_a_record_that_are_not_its_own() -> None:
+    record = (
+        b"\x00\x00\x00\x01\x01\x00" + b"?"
+    )  # attributes, deltas, null key and value, no headers; and more
+    body = bytearray()
+    write_varint(body, len(record))
+    batch = build_batch([Record(0, 0, None, None)])[:HEADER_SIZE] + body + record
+    header = read_header(batch)._replace(length=len(batch) - 12)
+    assert refused(lambda: decode_batch(batch, header))
 
 
 def test_bytes_behind_the_last_record() -> None:

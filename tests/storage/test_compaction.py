@@ -236,6 +236,29 @@ def test_log_append_time_stays(log: TestLog) -> None:
     assert [record.timestamp for record in log.records()] == [NOW_MS + 2, NOW_MS + 2, NOW_MS + 3]
 
 
+def test_log_append_time_stays_though_the_latest_record_goes(log: TestLog) -> None:
+    log.append((b"a", b"1"), (b"b", b"1"), timestamp_type=TimestampType.LOG_APPEND_TIME)
+    log.append((b"b", b"2"))
+    log.roll()
+    log.compact()
+    assert [record.timestamp for record in log.records()] == [NOW_MS + 1, NOW_MS + 2]
+
+
+def test_the_latest_timestamp_is_that_of_what_is_left(log: TestLog) -> None:
+    log.append((b"a", b"1"), (b"b", b"1"))
+    log.append((b"b", b"2"))
+    log.roll()
+    log.compact()
+    assert [header.max_timestamp for _, header in log.batches()] == [NOW_MS, NOW_MS + 2]
+
+
+def test_a_gap_at_the_end_of_a_segment_is_clean_too(log: TestLog) -> None:
+    log.append((b"a", b"1"))
+    log.next_offset += 10
+    log.roll()
+    assert log.compact().end_offset == 11
+
+
 def test_records_without_a_key_go(log: TestLog) -> None:
     log.append((None, b"1"), (b"a", b"1"))
     log.roll()
@@ -376,6 +399,18 @@ def test_data_aborted_by_a_marker_beyond_the_round_goes_too(log: TestLog) -> Non
     log.compact()
     assert keys_and_values(log) == [(0, b"a", b"old"), (2, b"c", b"1"), (3, b"b", b"1")]
     assert log.aborted() == [AbortedTransaction(1, 1, 4, 5)]
+
+
+def test_each_new_segment_indexes_its_own_aborted_transactions(log: TestLog) -> None:
+    log.config = LogConfig(compact=True, segment_bytes=1)  # nothing is merged
+    for producer_id in (1, 2):
+        log.append(
+            (b"a", b"1"), transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0
+        )
+        log.end_transaction(producer_id, commit=False)
+        log.roll()
+    log.compact()
+    assert sorted(log.aborted()) == [AbortedTransaction(1, 0, 1, 2), AbortedTransaction(2, 2, 3, 4)]
 
 
 def test_a_producer_that_aborted_once_may_commit_later(log: TestLog) -> None:
