@@ -5,11 +5,11 @@ could understand. The exception is ApiVersions in a version from the future, whi
 what we do serve, so that clients and brokers of any age can meet.
 """
 
-import inspect
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import fields
-from typing import Any
+from types import CoroutineType
+from typing import Any, NamedTuple
 
 from odradek.api import registry
 from odradek.api.request import Request
@@ -20,19 +20,32 @@ from odradek.wire.frame import API_VERSIONS
 
 log = logging.getLogger(__name__)
 
+PRODUCE = 0
+
+
+class Route(NamedTuple):
+    """Where requests of one API in one version go."""
+
+    read: Callable[[memoryview, int], Any]
+    handle: registry.Handler
+
 
 class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Coroutine[Any, Any, None] | None:
         """Handle the request; a coroutine is what is left to be done before the next one may be handled."""
-        if not registry.is_served(request.api_key, request.version):
-            self._refuse(request)
-            return None
-        message, _ = read_message(registry.request_type(request.api_key), request.version, frame, body)
+        route = self._routes.get((request.api_key, request.version))
+        if route is None:
+            if not registry.is_served(request.api_key, request.version):
+                self._refuse(request)
+                return None
+            route = self._add_route(request.api_key, request.version)
+        message = route.read(frame, body)
         try:
-            outcome = registry.handler(request.api_key)(self._services, request, message)
+            outcome = route.handle(self._services, request, message)
         except ProtocolError:
             raise
         except Exception as error:
@@ -40,10 +53,23 @@ class Dispatcher:
             return None
         if outcome is None:
             return None
-        if inspect.iscoroutine(outcome):
+        if isinstance(outcome, CoroutineType):
             return self._finish(request, outcome)
         request.answer(outcome)  # type: ignore[arg-type]
         return None
+
+    def _add_route(self, api_key: int, version: int) -> Route:
+        """Imports what serves the API, the first time it is asked for."""
+        handle = registry.handler(api_key)
+        if api_key == PRODUCE:
+            from odradek.wire.produce import read_produce_request
+
+            route = Route(lambda frame, body: read_produce_request(frame, body, version), handle)
+        else:
+            message_type = registry.request_type(api_key)
+            route = Route(lambda frame, body: read_message(message_type, version, frame, body)[0], handle)
+        self._routes[api_key, version] = route
+        return route
 
     async def _finish(self, request: Request, work: Coroutine[Any, Any, Any]) -> None:
         try:

@@ -143,7 +143,7 @@ class Fetching:
     # --- waiting ---
 
     def park(self) -> None:
-        self._timer = self._services.call_later(self._max_wait_ms / 1000, self._finish)
+        self._timer = self._services.deadlines.add(self._max_wait_ms, self._finish)
         self._watch()
 
     def _watch(self) -> None:

@@ -1,17 +1,62 @@
-"""OffsetFetch (9): what groups committed; many groups at once from version 8 on.
+"""OffsetFetch (9): what groups committed; many groups at once from version 8 on, topics by id from version 10 on.
 
-The work is done by the groups' coordinators (`coordinators`).
+The work is done by the groups' coordinators (`coordinators`), which know topics by name; ids are translated here.
 """
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.wire.messages.offset_fetch import OffsetFetchRequest
+from odradek.errors import ErrorCode
+from odradek.model import NO_TOPIC_ID
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 
 MANY_GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+
+Refused = dict[str, list[OffsetFetchResponseTopics]]  # by group
 
 
 def handle(services: Services, request: Request, message: OffsetFetchRequest) -> None:
-    if request.version >= MANY_GROUPS_SINCE:
+    if request.version < MANY_GROUPS_SINCE:
+        services.groups.handle(request, message, message.group_id)
+    elif request.version < TOPIC_IDS_SINCE:
         services.groups.handle_many(request, message)
     else:
-        services.groups.handle(request, message, message.group_id)
+        refused = _ids_to_names(services, message)
+        services.groups.handle_many(request, message, lambda answer: _names_to_ids(services, answer, refused))
+
+
+def _ids_to_names(services: Services, message: OffsetFetchRequest) -> Refused:
+    """Give every topic its name, and take out those that have none."""
+    refused: Refused = {}
+    for group in message.groups:
+        for topic in group.topics or ():
+            name = services.topic_name(topic.topic_id)
+            if name is not None:
+                topic.name = name
+                continue
+            results = [
+                OffsetFetchResponsePartitions(index, -1, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+                for index in topic.partition_indexes
+            ]
+            refused.setdefault(group.group_id, []).append(
+                OffsetFetchResponseTopics(topic.topic_id, "", results)
+            )
+        if group.topics is not None:
+            group.topics = [topic for topic in group.topics if topic.name]
+    return refused
+
+
+def _names_to_ids(services: Services, answer: OffsetFetchResponse, refused: Refused) -> OffsetFetchResponse:
+    """Offsets of topics that are gone cannot be told without an id: they are left out."""
+    for group in answer.groups:
+        for topic in group.topics:
+            there = services.image.topics.get(topic.name)
+            topic.topic_id = there.id if there else topic.topic_id
+        group.topics = [topic for topic in group.topics if topic.topic_id != NO_TOPIC_ID]
+        group.topics += refused.get(group.group_id, [])
+    return answer

@@ -10,148 +10,127 @@
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
 """
 
-import logging
-from collections.abc import Iterator
 from functools import partial
 
 from odradek.api.request import Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.records.batch import NO_TIMESTAMP, BatchHeader
+from odradek.records.batch import NO_TIMESTAMP, TRANSACTIONAL
 from odradek.records.record import TimestampType
 from odradek.records.validation import RejectedRecords, check_batch, prepare_batch
 from odradek.replication.partition import Partition
 from odradek.storage.log import Appended
-from odradek.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
-    PartitionProduceData,
-    PartitionProduceResponse,
+from odradek.wire.produce import (
+    TOPIC_IDS_SINCE,
+    PartitionAnswer,
     ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
+    TopicAnswer,
+    TopicBatches,
+    encode_produce_response,
 )
-
-log = logging.getLogger(__name__)
 
 ALL = -1
 
+Uncommitted = tuple[Partition, int, PartitionAnswer]  # the offset that the high watermark has to reach
 
-def handle(services: Services, request: Request, message: ProduceRequest) -> ProduceResponse | None:
+
+def handle(services: Services, request: Request, message: ProduceRequest) -> None:
     appending = Appending(services, request, message)
-    answer = ProduceResponse([appending.append_topic(topic) for topic in message.topic_data])
+    answers = [(topic, appending.append_topic(topic)) for topic in message.topics]
     if message.acks == 0:
-        appending.finish_without_answer(answer)
-        return None
-    if not appending.uncommitted:
-        return answer
-    Acknowledgement(request, answer).wait(services, appending.uncommitted, message.timeout_ms)
-    return None
+        finish_without_answer(request, answers)
+    elif appending.uncommitted:
+        Acknowledgement(request, answers).wait(services, appending.uncommitted, message.timeout_ms)
+    else:
+        send(request, answers)
+
+
+def send(request: Request, answers: list[TopicAnswer]) -> None:
+    request.answer_parts((encode_produce_response(request.version, request.correlation_id, answers),))
+
+
+def finish_without_answer(request: Request, answers: list[TopicAnswer]) -> None:
+    """acks=0: the client hears of an error by losing its connection."""
+    codes = {answer.error_code for _, partitions in answers for answer in partitions if answer.error_code}
+    if codes:
+        names = ", ".join(sorted(ErrorCode(code).name for code in codes))
+        raise ProtocolError(f"Produce with acks=0 failed with {names}")
+    request.answer_nothing()
 
 
 class Appending:
     """The appends of one request, and which of them have yet to be committed."""
 
+    __slots__ = ("_acks", "_is_transactional", "_services", "_version", "uncommitted")
+
     def __init__(self, services: Services, request: Request, message: ProduceRequest) -> None:
-        self.services = services
-        self.request = request
-        self.acks = message.acks
-        self.is_transactional = message.transactional_id is not None
-        self.uncommitted: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        self._services = services
+        self._version = request.version
+        self._acks = message.acks
+        self._is_transactional = message.transactional_id is not None
+        self.uncommitted: list[Uncommitted] = []
 
-    def append_topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+    def append_topic(self, topic: TopicBatches) -> list[PartitionAnswer]:
         name: str | None = topic.name
-        if self.request.version >= 13:
-            name = self.services.topic_name(topic.topic_id)
-        answers = [self.append_partition(name, data) for data in topic.partition_data]
-        return TopicProduceResponse(topic.topic_id, topic.name, answers)
+        if self._version >= TOPIC_IDS_SINCE:
+            name = self._services.topic_name(topic.topic_id)
+        return [self._append_partition(name, index, records) for index, records in topic.partitions]
 
-    def append_partition(self, topic: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
+    def _append_partition(self, topic: str | None, index: int, records: memoryview | None) -> PartitionAnswer:
         try:
-            return self._append(topic, data)
+            return self._append(topic, index, records)
+        except RejectedRecords as error:
+            return PartitionAnswer(
+                index, error.code, error_message=error.message, record_errors=error.record_errors
+            )
         except KafkaError as error:
-            return refusal(data.index, error)
+            return PartitionAnswer(index, error.code, error_message=error.message or None)
 
-    def _append(self, topic: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
-        if self.acks not in (0, 1, ALL):
+    def _append(self, topic: str | None, index: int, records: memoryview | None) -> PartitionAnswer:
+        if self._acks not in (0, 1, ALL):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = self.services.replicas.get(topic, data.index)
-        if self.acks == ALL:
+        partition = self._services.replicas.get(topic, index)
+        if self._acks == ALL:
             partition.check_enough_replicas()
-        appended = self._append_batch(partition, data.records)
-        answer = PartitionProduceResponse(
-            index=data.index,
-            base_offset=appended.base_offset,
-            log_append_time_ms=appended.timestamp
-            if partition.rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-            else NO_TIMESTAMP,
-            log_start_offset=partition.log.log_start_offset,
-        )
-        if self.acks == ALL and appended.last_offset >= partition.high_watermark:
-            self.uncommitted.append((partition, appended.last_offset + 1, answer))
+        base_offset, last_offset, _, timestamp = self._append_batch(partition, records)
+        if partition.rules.message_timestamp_type is not TimestampType.LOG_APPEND_TIME:
+            timestamp = NO_TIMESTAMP
+        answer = PartitionAnswer(index, 0, base_offset, timestamp, partition.log.log_start_offset)
+        if self._acks == ALL and last_offset >= partition.high_watermark:
+            self.uncommitted.append((partition, last_offset + 1, answer))
         return answer
 
-    def _append_batch(self, partition: Partition, records: bytes | memoryview | None) -> Appended:
-        if not records:
+    def _append_batch(self, partition: Partition, batch: memoryview | None) -> Appended:
+        if not batch:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition without records")
-        rules, now_ms = partition.rules, self.services.now_ms()
-        batch = memoryview(records)
-        header = check_batch(batch, rules.max_message_bytes, self.request.version)
-        self._check_not_transactional(header)
-        batch, header = prepare_batch(batch, header, rules, now_ms)
-        appended = partition.log.append_as_leader(batch, header, partition.leader_epoch, now_ms)
-        self.services.appended(partition)
-        return appended
-
-    def _check_not_transactional(self, header: BatchHeader) -> None:
-        if self.is_transactional or header.is_transactional:
+        if partition.closed_with:
+            raise KafkaError(partition.closed_with)
+        rules, now_ms = partition.rules, self._services.now_ms()
+        header = check_batch(batch, rules.max_message_bytes, self._version)
+        if self._is_transactional or header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
-
-    def finish_without_answer(self, answer: ProduceResponse) -> None:
-        """acks=0: the client hears of an error by losing its connection."""
-        errors = [
-            ErrorCode(result.error_code).name for result in partition_answers(answer) if result.error_code
-        ]
-        if errors:
-            raise ProtocolError(f"Produce with acks=0 failed with {', '.join(sorted(set(errors)))}")
-        self.request.answer_nothing()
-
-
-def partition_answers(answer: ProduceResponse) -> Iterator[PartitionProduceResponse]:
-    for topic in answer.responses:
-        yield from topic.partition_responses
-
-
-def refusal(index: int, error: KafkaError) -> PartitionProduceResponse:
-    answer = PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
-    )
-    if isinstance(error, RejectedRecords):
-        answer.record_errors = [BatchIndexAndErrorMessage(at, why) for at, why in error.record_errors]
-    return answer
+        prepared, header = prepare_batch(batch, header, rules, now_ms)
+        appended = partition.log.append_as_leader(prepared, header, partition.leader_epoch, now_ms)
+        self._services.appended(partition)
+        return appended
 
 
 class Acknowledgement:
     """An answer that waits until all its batches are committed, or for its time to run out."""
 
-    __slots__ = ("_answer", "_remaining", "_request", "_timer")
+    __slots__ = ("_answers", "_remaining", "_request", "_timer")
 
-    def __init__(self, request: Request, answer: ProduceResponse) -> None:
+    def __init__(self, request: Request, answers: list[TopicAnswer]) -> None:
         self._request = request
-        self._answer = answer
-        self._remaining: dict[int, PartitionProduceResponse] = {}
+        self._answers = answers
+        self._remaining: dict[int, PartitionAnswer] = {}
         self._timer: Timer | None = None
 
-    def wait(
-        self,
-        services: Services,
-        uncommitted: list[tuple[Partition, int, PartitionProduceResponse]],
-        timeout_ms: int,
-    ) -> None:
+    def wait(self, services: Services, uncommitted: list[Uncommitted], timeout_ms: int) -> None:
         self._remaining = {position: answer for position, (_, _, answer) in enumerate(uncommitted)}
-        self._timer = services.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+        self._timer = services.deadlines.add(max(timeout_ms, 0), self._time_out)
         for position, (partition, offset, _) in enumerate(uncommitted):
             partition.when_committed(offset, partial(self._committed, position))
 
@@ -171,11 +150,11 @@ class Acknowledgement:
         self._send()
 
     @staticmethod
-    def _fail(answer: PartitionProduceResponse, error: ErrorCode) -> None:
+    def _fail(answer: PartitionAnswer, error: ErrorCode) -> None:
         answer.error_code = error
         answer.base_offset = -1
 
     def _send(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
-        self._request.answer(self._answer)
+        send(self._request, self._answers)

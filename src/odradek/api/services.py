@@ -20,8 +20,21 @@ Answer = TypeVar("Answer")
 Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
 
 
+Amend = Callable[[Any], Any]
+
+
+def as_it_is(answer: Any) -> Any:
+    return answer
+
+
 class Timer(Protocol):
     def cancel(self) -> None: ...
+
+
+class Deadlines(Protocol):
+    """Timers for requests that wait."""
+
+    def add(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
 
 
 class Metadata(Protocol):
@@ -40,10 +53,10 @@ class Groups(Protocol):
     async def find(self, group_id: str) -> int:
         """The broker that coordinates a group; the internal topic is created if it is not there yet."""
 
-    def handle(self, request: Request, message: Any, group_id: str) -> None:
-        """A request about one group."""
+    def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
+        """A request about one group; `amend` has the last word on its answer."""
 
-    def handle_many(self, request: Request, message: Any) -> None:
+    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> None:
         """A request about many groups."""
 
     def handle_all(self, request: Request, message: Any) -> None:
@@ -60,7 +73,7 @@ class Services:
     replicas: Replicas
     fetch_sessions: FetchSessions
     appended: Callable[[Partition], None]  # to be told of every append
-    call_later: Callable[[float, Callable[[], None]], Timer]
+    deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
     groups: Groups = field(init=False)  # built last: they work with all of the above

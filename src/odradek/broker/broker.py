@@ -25,6 +25,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
+from odradek.net.deadlines import Deadlines
 from odradek.net.server import Bounds, Server
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
@@ -86,7 +87,7 @@ class Broker:
             replicas=self.replicas,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
             appended=self._appended,
-            call_later=self._loop.call_later,
+            deadlines=Deadlines(self._loop),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
         )

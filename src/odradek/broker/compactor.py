@@ -1,5 +1,4 @@
-"""Keeps compacted topics compact: chooses a log, has it cleaned in a process of its own, notes how far it is clean.
-"""
+"""Keeps compacted topics compact: chooses a log, has it cleaned in a process of its own, notes how far it is clean."""
 
 import asyncio
 import logging

@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.api.creation import create_internal_topic
 from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.api.services import Amend, Services, as_it_is
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.coordinators.consumer.plugin import plug_in
@@ -94,20 +94,21 @@ class Groups:
 
     # --- requests ---
 
-    def handle(self, request: Request, message: Any, group_id: str) -> None:
+    def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group."""
-        self._submit(partition_of(group_id, self._partition_count), request, message, request)
+        token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend))
+        self._submit(partition_of(group_id, self._partition_count), request, message, token)
 
-    def handle_many(self, request: Request, message: Any) -> None:
+    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> None:
         """A request about groups of any number of shards, answered when all have answered."""
-        self._gather(request, split(message, self._partition_count) or {0: message})
+        self._gather(request, split(message, self._partition_count) or {0: message}, amend)
 
     def handle_all(self, request: Request, message: Any) -> None:
         """A request that every shard has something to say to."""
         self._gather(request, dict.fromkeys(self._shards, message) or {0: message})
 
-    def _gather(self, request: Request, parts: dict[int, Any]) -> None:
-        gathering = Gathering(request, len(parts))
+    def _gather(self, request: Request, parts: dict[int, Any], amend: Amend = as_it_is) -> None:
+        gathering = Gathering(request, len(parts), amend)
         for index, part in parts.items():
             self._submit(index, request, part, PartOfAnswer(gathering))
 
@@ -280,15 +281,17 @@ class RunningShard:
 class Gathering:
     """One answer out of those of several shards."""
 
-    def __init__(self, request: Request, count: int) -> None:
+    def __init__(self, request: Request, count: int, amend: Amend) -> None:
         self._request = request
         self._count = count
+        self._amend = amend
         self._answers: list[Any] = []
 
     def add(self, answer: Any) -> None:
         self._answers.append(answer)
         if len(self._answers) == self._count:
-            self._request.answer(merge(self._answers))
+            merged = merge(self._answers) if self._count > 1 else self._answers[0]
+            self._request.answer(self._amend(merged))
 
 
 class PartOfAnswer:

@@ -38,7 +38,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
             position += length
         schema = SCHEMAS.get(api_key)
         if schema and version >= schema.flexible_since:
-            position = _skip_tagged_fields(frame, position)
+            position = position + 1 if frame[position] == 0 else _skip_tagged_fields(frame, position)
     except (error, IndexError, ValueError) as reason:
         raise ProtocolError(f"cannot read a request header: {reason}") from None
     if position > len(frame):
