@@ -26,7 +26,9 @@ def handle(services: Services, request: Request, message: ApiVersionsRequest) ->
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served())
+    """Names this API alone: it is what the client has to get right first."""
+    own = [version for version in _served() if version.api_key == ApiVersionsRequest.API_KEY]
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
 def _served() -> list[ApiVersion]:

@@ -3,10 +3,24 @@
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
 """
 
+from odradek.api.authorized import GROUP_OPERATIONS
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from odradek.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 
 
 def handle(services: Services, request: Request, message: ConsumerGroupDescribeRequest) -> None:
-    services.groups.handle_many(request, message)
+    if message.include_authorized_operations:
+        services.groups.handle_many(request, message, _add_operations)
+    else:
+        services.groups.handle_many(request, message)
+
+
+def _add_operations(answer: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
+    for group in answer.groups:
+        if not group.error_code:
+            group.authorized_operations = GROUP_OPERATIONS
+    return answer

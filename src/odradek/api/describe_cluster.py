@@ -1,8 +1,9 @@
 """DescribeCluster (60): the brokers and the controller.
 
-Left out: authorized operations; endpoints of controllers (endpoint type 2, UNSUPPORTED_ENDPOINT_TYPE).
+Left out: endpoints of controllers (endpoint type 2, UNSUPPORTED_ENDPOINT_TYPE).
 """
 
+from odradek.api.authorized import CLUSTER_OPERATIONS
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode
@@ -13,6 +14,7 @@ from odradek.wire.messages.describe_cluster import (
 )
 
 BROKERS = 1
+NOT_ASKED = -(2**31)
 
 
 def handle(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -23,7 +25,9 @@ def handle(services: Services, request: Request, message: DescribeClusterRequest
             endpoint_type=message.endpoint_type,
         )
     image = services.image
+    wants_operations = message.include_cluster_authorized_operations
     return DescribeClusterResponse(
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
         cluster_id=image.cluster_id,
         controller_id=services.controller_id,
         brokers=[

@@ -3,10 +3,21 @@
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
 """
 
+from odradek.api.authorized import GROUP_OPERATIONS
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.wire.messages.describe_groups import DescribeGroupsRequest
+from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 
 def handle(services: Services, request: Request, message: DescribeGroupsRequest) -> None:
-    services.groups.handle_many(request, message)
+    if message.include_authorized_operations:
+        services.groups.handle_many(request, message, _add_operations)
+    else:
+        services.groups.handle_many(request, message)
+
+
+def _add_operations(answer: DescribeGroupsResponse) -> DescribeGroupsResponse:
+    for group in answer.groups:
+        if not group.error_code:
+            group.authorized_operations = GROUP_OPERATIONS
+    return answer

@@ -1,12 +1,11 @@
 """DescribeTopicPartitions (75): topics page by page, for clients of very large clusters.
 
 Topics are answered in the order of their names; where the page ends, `next_cursor` names the next partition.
-
-Left out: authorized operations.
 """
 
 from collections.abc import Iterator
 
+from odradek.api.authorized import TOPIC_OPERATIONS
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
@@ -65,6 +64,7 @@ def _describe(topic: Topic, start: int, room: int) -> DescribeTopicPartitionsRes
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
         partitions=list(_partitions(topic, start, room)),
     )
 

@@ -12,7 +12,7 @@ Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), p
 
 from typing import NamedTuple
 
-from odradek.api.fetch_sessions import Session, Wanted
+from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
 from odradek.api.request import Part, Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ def handle(services: Services, request: Request, message: FetchRequest) -> None:
     try:
         session = services.fetch_sessions.open(message, request.version >= TOPIC_IDS_SINCE)
     except KafkaError as error:
-        send(request, error.code, message.session_id, [])
+        send(request, error.code, NO_SESSION, [])
         return
     fetch = Fetching(services, request, message, session)
     outcome = fetch.read()
@@ -85,7 +85,10 @@ class Fetching:
                 return self._describe(partition, asked.partition)._replace(divergence=divergence)
             return self._read_log(partition, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
-            return PartitionAnswer(asked.partition, error.code)
+            aborted: list[tuple[int, int]] | None = (
+                None if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else []
+            )
+            return PartitionAnswer(asked.partition, error.code, aborted=aborted)
 
     def _find(self, wanted: Wanted) -> Partition:
         topic: str | None = wanted.topic

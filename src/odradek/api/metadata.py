@@ -4,14 +4,14 @@
 - A topic that does not exist is created where the request and `auto.create.topics.enable` allow it, with
   `num.partitions` and `default.replication.factor`; the answer then already shows its leaders.
 - Unlike Kafka, which lists a new topic as LEADER_NOT_AVAILABLE first, because the answer waits for the creation.
-
-Left out: authorized operations (every bit is unknown until there are ACLs).
 """
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from odradek.api.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from odradek.api.creation import create_missing_topics
 from odradek.api.request import Request
 from odradek.api.services import Services
@@ -58,12 +58,17 @@ def describe(
         topics = [describe_topic(topic) for topic in image.topics.values()]
     else:
         topics = [_find_topic(image, topic, refused) for topic in message.topics or ()]
-    return MetadataResponse(
+    answer = MetadataResponse(
         brokers=brokers(image, request.listener),
         cluster_id=image.cluster_id,
         controller_id=services.controller_id,
         topics=topics,
     )
+    if message.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+    if message.include_topic_authorized_operations:
+        answer.topics = [replace(topic, topic_authorized_operations=TOPIC_OPERATIONS) for topic in topics]
+    return answer
 
 
 def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:

@@ -30,6 +30,19 @@ from odradek.wire.produce import (
 )
 
 ALL = -1
+# Refusals that do not say where the log starts.
+TELL_NOTHING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
 
 Uncommitted = tuple[Partition, int, PartitionAnswer]  # the offset that the high watermark has to reach
 
@@ -79,12 +92,17 @@ class Appending:
     def _append_partition(self, topic: str | None, index: int, records: memoryview | None) -> PartitionAnswer:
         try:
             return self._append(topic, index, records)
-        except RejectedRecords as error:
-            return PartitionAnswer(
-                index, error.code, error_message=error.message, record_errors=error.record_errors
-            )
         except KafkaError as error:
-            return PartitionAnswer(index, error.code, error_message=error.message or None)
+            return self._refuse(topic, index, error)
+
+    def _refuse(self, topic: str | None, index: int, error: KafkaError) -> PartitionAnswer:
+        answer = PartitionAnswer(index, error.code, error_message=error.message or None)
+        partition = self._services.replicas.find(topic or "", index)
+        if partition and error.code not in TELL_NOTHING:
+            answer.log_start_offset = partition.log.log_start_offset
+        if isinstance(error, RejectedRecords):
+            answer.record_errors = error.record_errors
+        return answer
 
     def _append(self, topic: str | None, index: int, records: memoryview | None) -> PartitionAnswer:
         if self._acks not in (0, 1, ALL):
@@ -94,8 +112,9 @@ class Appending:
         partition = self._services.replicas.get(topic, index)
         if self._acks == ALL:
             partition.check_enough_replicas()
-        base_offset, last_offset, _, timestamp = self._append_batch(partition, records)
-        if partition.rules.message_timestamp_type is not TimestampType.LOG_APPEND_TIME:
+        base_offset, last_offset, is_duplicate, timestamp = self._append_batch(partition, records)
+        keeps_append_time = partition.rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        if not keeps_append_time and not is_duplicate:
             timestamp = NO_TIMESTAMP
         answer = PartitionAnswer(index, 0, base_offset, timestamp, partition.log.log_start_offset)
         if self._acks == ALL and last_offset >= partition.high_watermark:

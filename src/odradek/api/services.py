@@ -76,11 +76,15 @@ class Services:
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
-    groups: Groups = field(init=False)  # built last: they work with all of the above
+    get_groups: Callable[[], Groups] = field(init=False)  # set last: they work with all of the above
 
     @property
     def image(self) -> MetadataImage:
         return self.metadata.image
+
+    @property
+    def groups(self) -> Groups:
+        return self.get_groups()
 
     @property
     def controller_id(self) -> int:

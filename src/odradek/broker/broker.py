@@ -7,8 +7,10 @@ nothing more, answer everybody who waits, bring everything to disk, let go of th
 import asyncio
 import logging
 import socket
+from importlib import import_module
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
@@ -16,7 +18,6 @@ from odradek.api.services import Services
 from odradek.broker.clock import wall_clock_ms
 from odradek.broker.compactor import Compactor
 from odradek.broker.flusher import Flusher
-from odradek.broker.groups import Groups
 from odradek.broker.local_partitions import LocalPartitions
 from odradek.broker.maintenance import Maintenance
 from odradek.broker.metadata import BrokerMetadata
@@ -25,12 +26,16 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
+from odradek.model import OFFSETS_TOPIC
 from odradek.net.deadlines import Deadlines
 from odradek.net.server import Bounds, Server
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.storage.files import DiskFiles
 from odradek.storage.store import LogStore
+
+if TYPE_CHECKING:
+    from odradek.broker.groups import Groups
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +96,19 @@ class Broker:
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
         )
-        self._groups = self.services.groups = Groups(self.services, self._loop)
+        self._groups: Groups | None = None
+        self.services.get_groups = self._get_groups
+        if OFFSETS_TOPIC in self.metadata.image.topics:
+            self._get_groups()
         self._server = Server(self._loop, Dispatcher(self.services).dispatch, _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
+
+    def _get_groups(self) -> "Groups":
+        """Made when they are first needed: their code is half of what a broker imports."""
+        if self._groups is None:
+            self._groups = Groups(self.services, self._loop)
+        return self._groups
 
     def _appended(self, partition: Partition) -> None:
         self._flusher.appended(partition)
@@ -103,7 +117,8 @@ class Broker:
 
     def _metadata_changed(self, delta: MetadataDelta) -> None:
         self._partitions.apply(delta)
-        self._groups.metadata_changed(delta)
+        if self._groups is not None:
+            self._groups.metadata_changed(delta)
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
             self.config = self.services.config = config
@@ -127,6 +142,7 @@ class Broker:
         self._tasks.append(self._loop.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._loop.create_task(self._compactor.run()))
+        self._loop.run_in_executor(None, import_module, "odradek.broker.groups")
         log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
 
     async def stop(self) -> None:
@@ -135,7 +151,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._groups.close()
+        if self._groups is not None:
+            self._groups.close()
         for partition in self.replicas:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         await self._flusher.close()

@@ -64,8 +64,16 @@ class Partition:
         return self.log.last_stable_offset(self.high_watermark)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The newest epoch of our log that is not newer than this one, and the offset where it ended."""
-        return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.end_offset)
+        """The newest epoch of our log that is not newer than this one, and the offset where it ended.
+
+        The leader's own epoch begins with its leadership, before anything is appended in it.
+        """
+        epochs, end_offset = self.log.leader_epochs, self.log.end_offset
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, end_offset
+        if epochs.latest <= leader_epoch < self.leader_epoch:
+            return epochs.latest, end_offset
+        return epochs.end_offset_for(leader_epoch, end_offset)
 
     # --- waiting ---
 
