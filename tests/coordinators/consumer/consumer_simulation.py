@@ -152,7 +152,7 @@ class Simulation:
             self.crash,
             self.pause,
             self.resubscribe,
-            self.change_topics,
+            *[self.change_topics] * 2,
             self.fail_over,
         ]
 
@@ -281,6 +281,8 @@ class Simulation:
         """C6: once faults stop, a session and a rebalance timeout are enough, and 10 s."""
         for client in self.clients:
             client.paused_until_ms = 0
+            self.beat(client)
+        self.change_topics()
         rounds = (45_000 + REBALANCE_TIMEOUT_MS + 10_000) // HEARTBEAT_INTERVAL_MS
         for _ in range(rounds):
             for client in self.clients:

@@ -44,7 +44,7 @@ class World:
         self._load()
 
     def _load(self) -> None:
-        self.coordinator = GroupCoordinator(self.settings, random.Random(len(self.log)))
+        self.coordinator = GroupCoordinator(self.settings, random.Random(next(self._tokens)))
         self.consumer_groups = plug_in(self.coordinator, self.topics)
         self.shard = Shard(self.coordinator)
         for key, value in self.log:

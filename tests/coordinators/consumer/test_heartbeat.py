@@ -100,9 +100,8 @@ def test_a_member_that_does_not_say_what_it_owns_has_not_let_go() -> None:
 
 def test_version_0_is_given_a_member_id() -> None:
     world = World(foo=1)
-    one = Client(world, "", "foo")
-    one.join()
-    assert len(one.member_id) == 22 and one.member_id in world.group.members
+    response = world.send(ConsumerGroupHeartbeatRequest(**{**JOIN, "member_id": ""}), version=0)
+    assert len(response.member_id) == 22 and response.member_id in world.group.members
 
 
 def test_a_topic_that_does_not_exist_yet_is_waited_for() -> None:
@@ -135,6 +134,7 @@ JOIN: dict[str, Any] = {
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": 1, "member_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -1, "member_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
@@ -248,6 +248,25 @@ def test_what_a_leaver_held_goes_to_the_others_at_their_next_heartbeat() -> None
     assert world.record_kinds()[-1] == "TargetAssignmentMetadata", "an empty group has nothing left to assign"
     assert (world.group.state_name, world.group.epoch) == ("Empty", world.group.assignment_epoch)
     assert len(world.coordinator.timers) == 1, "only the expiry of offsets"
+
+
+def test_a_departure_from_a_large_group_writes_in_proportion_to_what_changes() -> None:
+    world = World(foo=200)
+    members = [Client(world, f"m{index}", "foo") for index in range(200)]
+    for member in members:
+        member.join()
+    for _ in range(2):
+        for member in members:
+            member.acknowledge()
+    assert world.group.state_name == "Stable"
+    members[77].leave()
+    assert len(world.last_records) == 4
+    members[0].beat()
+    assert sorted(world.record_kinds()) == [
+        "CurrentMemberAssignment",
+        "TargetAssignmentMember",
+        "TargetAssignmentMetadata",
+    ]
 
 
 def test_a_silent_member_loses_its_partitions_and_its_commits() -> None:

@@ -493,6 +493,22 @@ def test_a_downgrade_interrupted_by_a_fail_over_is_made_up_for() -> None:
     assert old.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_downgrade_without_its_rebalance_gets_it_from_the_next_coordinator() -> None:
+    world = World(foo=4)
+    old, new = mixed_group(world)
+    new.leave()
+    world.advance(0)
+    world.reload(compact=True)
+    assert classic(world).state is State.STABLE
+    world.advance(0)
+    assert classic(world).state is State.PREPARING_REBALANCE
+    old.join()
+    old.sync({old.member_id: {"foo": [0, 1, 2, 3]}})
+    world.reload()
+    world.advance(0)
+    assert classic(world).state is State.STABLE, "once is enough"
+
+
 def test_a_downgrade_that_cannot_be_stored_is_tried_again() -> None:
     world = World(foo=4)
     old, new = mixed_group(world)

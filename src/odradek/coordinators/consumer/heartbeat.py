@@ -44,11 +44,10 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitionsInRequest,
     TopicPartitionsInResponse,
 )
 
-Owned = Sequence[TopicPartitionsInRequest] | None
+CLIENT_MAKES_MEMBER_ID_SINCE = 1
 
 
 class ConsumerGroups:
@@ -112,7 +111,7 @@ class ConsumerGroups:
     def _handle(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, token: Token, now_ms: int
     ) -> Decision:
-        self._check(request)
+        self._check(request, context.api_version)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request, token, now_ms)
         group, records = self._group_for(request, now_ms)
@@ -142,15 +141,15 @@ class ConsumerGroups:
 
     # --- checks ---
 
-    def _check(self, request: ConsumerGroupHeartbeatRequest) -> None:
+    def _check(self, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
         epoch = request.member_epoch
         _require(bool(request.group_id.strip()), "GroupId can't be empty.")
         _require(_is_absent_or_filled(request.instance_id), "InstanceId can't be empty.")
         _require(_is_absent_or_filled(request.rack_id), "RackId can't be empty.")
         _require(epoch >= LEAVE_STATIC_EPOCH, "MemberEpoch is invalid.")
-        if epoch != JOIN_EPOCH:
+        if epoch != JOIN_EPOCH or api_version >= CLIENT_MAKES_MEMBER_ID_SINCE:
             _require(bool(request.member_id.strip()), "MemberId can't be empty.")
-        else:
+        if epoch == JOIN_EPOCH:
             _check_join(request)
         if epoch == LEAVE_STATIC_EPOCH:
             _require(request.instance_id is not None, "InstanceId can't be null.")

@@ -6,13 +6,12 @@ assigned last; members in the middle of a rebalance are told to join again. Then
 group as any other.
 
 Down: when nobody in a consumer group speaks the consumer protocol any more, the group becomes a classic one
-in the generation its members are in, and rebalances at once. This is a step of its own, right after
-whatever removed or replaced the last such member: replay notices and sets a timer that is due at once, so
-it happens just the same after a fail-over.
+in the generation its members are in, and rebalances at once. Both are steps of their own, right after
+whatever removed or replaced the last such member: replay notices and sets a timer that is due at once. A
+fail-over in between does no harm: the first step is noticed again when the log is loaded, and a classic
+group that was converted and not yet rebalanced is known by having members and no leader.
 
-`group.consumer.migration.policy` allows both, one or none. A coordinator that fails between the conversion
-and the rebalance leaves the group Stable without one, as Kafka does; the next member to join or leave mends
-it.
+`group.consumer.migration.policy` allows both ways, one or none.
 """
 
 from functools import partial
@@ -149,6 +148,11 @@ class Downgrade:
         self._timers = timers
         self._rebalancer = rebalancer
 
+    def loaded(self, now_ms: int) -> None:
+        for group in self._groups.values():
+            if isinstance(group, ClassicGroup) and group.members and group.leader is None:
+                self._schedule_rebalance(group.group_id, now_ms)
+
     def consider(self, group: ConsumerGroup) -> None:
         if group.members and group.classic_member_count == len(group.members):
             self._timers.schedule(("downgrade", group.group_id), 0, partial(self._convert, group.group_id))
@@ -157,12 +161,15 @@ class Downgrade:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or not self._may_convert(group):
             return None
-        self._timers.schedule(("rebalance", group_id), now_ms, partial(self._rebalance, group_id))
+        self._schedule_rebalance(group_id, now_ms)
         retry = partial(self._convert, group_id)
         return Decision(
             records=[*group.tombstones(), self._classic_record(group, now_ms)],
             undo=lambda: self._timers.schedule(("downgrade", group_id), now_ms + RETRY_MS, retry),
         )
+
+    def _schedule_rebalance(self, group_id: str, now_ms: int) -> None:
+        self._timers.schedule(("rebalance", group_id), now_ms, partial(self._rebalance, group_id))
 
     def _may_convert(self, group: ConsumerGroup) -> bool:
         everyone = len(group.members)
@@ -180,6 +187,7 @@ class Downgrade:
         classic.generation = max(member.epoch for member in group.members.values())
         for member in group.members.values():
             classic.add(_old_member(member))
+        classic.leader = None
         classic.protocol = classic.select_protocol()
         assignments = {
             member_id: write_assignment(

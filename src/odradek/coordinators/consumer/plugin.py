@@ -36,7 +36,7 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
     )
     replay = Replay(consumer_groups, downgrade)
     coordinator.replayers.update(replay.by_key)
-    coordinator.load_hooks.append(replay.loaded)
+    coordinator.load_hooks += [replay.loaded, downgrade.loaded]
     handlers = coordinator.handlers
     handlers[ConsumerGroupHeartbeatRequest, GroupType.CONSUMER] = consumer_groups.heartbeat
     handlers[ConsumerGroupHeartbeatRequest, GroupType.CLASSIC] = consumer_groups.heartbeat
