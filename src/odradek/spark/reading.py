@@ -41,13 +41,14 @@ def read_rows(
             options.properties.fetch,
             options.poll_timeout_ms / 1000,
         )
+        start = wanted.start
         while reader.position < wanted.end:
             try:
                 with closing(read_range(reader)) as chunks:
                     for chunk in chunks:
-                        yield from decoder.decode(chunk, wanted.start, wanted.end)
+                        yield from decoder.decode(chunk, start, wanted.end)
             except OffsetsGone as gone:
-                reader.position = _after_loss(gone, wanted.end, options)
+                start = reader.position = _after_loss(gone, wanted.end, options)
 
 
 def _after_loss(gone: OffsetsGone, end: int, options: SourceOptions) -> int:

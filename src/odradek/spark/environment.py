@@ -1,0 +1,22 @@
+"""Whether Spark can run here, said in one line where it cannot."""
+
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from os import environ
+from pathlib import Path
+
+OLDEST_PYSPARK = (4, 2)
+
+
+def missing() -> str | None:
+    """What is missing and how to get it; None where nothing is."""
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        return "PySpark is not installed: pip install 'odradek[spark]'"
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_PYSPARK:
+        return f"PySpark {found} is too old, 4.2 or newer is needed: pip install 'odradek[spark]'"
+    home = environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        return "Java is not installed, Spark needs 17 or newer: apt-get install openjdk-17-jre-headless"
+    return None

@@ -1,0 +1,187 @@
+"""Streaming queries: where they begin, what they read, how they go on."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+VALUES = [b"%d" % number for number in range(1_000)]
+
+
+def run(frame, checkpoint: Path, sink: Path | None = None, **trigger: object) -> list[dict]:
+    """Run a stream until all that is there is read; its progress, batch by batch."""
+    writer = frame.selectExpr("CAST(value AS STRING) AS value", "partition", "offset").writeStream
+    writer = writer.format("parquet").option("path", str(sink or checkpoint.with_name("out")))
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(
+        **(trigger or {"availableNow": True})
+    )
+    query = writer.start()
+    query.awaitTermination()
+    return [json.loads(progress.json) for progress in query.recentProgress]
+
+
+def read_numbers(spark, sink: Path) -> list[int]:
+    return sorted(int(row.value) for row in spark.read.parquet(str(sink)).collect())
+
+
+def stored_offsets(checkpoint: Path) -> list[dict]:
+    files = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    return [json.loads(path.read_text().splitlines()[-1]) for path in files]
+
+
+def test_available_now_reads_all_in_shares_and_goes_on_where_it_ended(spark, streaming, topics, tmp_path):
+    name = topics.create(partitions=2)
+    topics.fill(name, VALUES[:300], partition=lambda index: index % 2)
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    options = {"subscribe": name, "startingOffsets": "earliest", "commitGroup": f"{name}-readers"}
+    progress = run(streaming(**options, maxOffsetsPerTrigger=200), checkpoint, out)
+    assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [200, 100]
+    assert progress[-1]["sources"][0]["latestOffset"] == {name: {"0": 150, "1": 150}}
+    assert topics.committed(f"{name}-readers", name, 2) == {0: 150, 1: 150}, "lag is 0 after the last batch"
+    topics.fill(name, VALUES[300:310])
+    run(streaming(**options), checkpoint, out)
+    assert read_numbers(spark, out) == list(range(310))
+    assert topics.committed(f"{name}-readers", name, 2) == {0: 160, 1: 150}
+    assert stored_offsets(checkpoint)[-1] == {name: {"0": 160, "1": 150}}, "as the JVM connector writes it"
+    before = len(stored_offsets(checkpoint))
+    run(streaming(**options), checkpoint, out)
+    assert len(stored_offsets(checkpoint)) == before, "nothing new, no batch"
+
+
+def test_where_a_stream_begins_is_written_down_before_a_row_is_read(spark, streaming, topics, tmp_path):
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    run(streaming(subscribe=name), checkpoint, out)
+    assert stored_offsets(checkpoint) == [{"(start)": {}, name: {"0": 10}}]
+    topics.fill(name, VALUES[10:15])
+    run(streaming(subscribe=name), checkpoint, out)
+    assert read_numbers(spark, out) == list(range(10, 15))
+
+
+def test_new_partitions_and_topics_begin_at_their_earliest(spark, streaming, topics, tmp_path):
+    from confluent_kafka.admin import NewPartitions
+
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    options = {"subscribePattern": f"{re.escape(name)}(-late)?"}
+    run(streaming(**options), checkpoint, out)
+    topics.admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    late = topics.create(partitions=1, name=f"{name}-late")
+    topics.fill(name, VALUES[10:20], partition=1)
+    topics.fill(late, VALUES[20:30])
+    run(streaming(**options), checkpoint, out)
+    assert read_numbers(spark, out) == list(range(10, 30))
+    journaled = [offsets for offsets in stored_offsets(checkpoint) if late in offsets]
+    assert journaled[0][late] == {"0": 0}, "known before it is read"
+
+
+def test_a_pattern_without_topics_waits_and_loses_nothing(spark, streaming, topics, tmp_path):
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    options = {"subscribePattern": "not-yet-there-.*"}
+    run(streaming(**options), checkpoint, out)
+    name = topics.create(partitions=1, name="not-yet-there-1")
+    topics.fill(name, VALUES[:5])
+    run(streaming(**options), checkpoint, out)
+    assert read_numbers(spark, out) == list(range(5)), "although the query began at 'latest'"
+
+
+def test_a_topic_deleted_and_made_again_is_a_loss_unless_waived(spark, streaming, topics, tmp_path):
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    options = {"subscribe": name, "startingOffsets": "earliest", "fetchOffset__retryIntervalMs": 10}
+    run(streaming(**options), checkpoint, out)
+    topics.delete(name)
+    topics.create(partitions=1, name=name)
+    topics.fill(name, VALUES[10:13])
+    with pytest.raises(Exception, match=f"the end of {name}-0 went back from offset 10 to 3"):
+        run(streaming(**options), checkpoint, out)
+    run(streaming(**options, failOnDataLoss="false"), checkpoint, out)
+    topics.fill(name, VALUES[20:25])
+    run(streaming(**options), checkpoint, out)
+    assert read_numbers(spark, out) == [*range(10), *range(20, 25)]
+
+
+def test_too_few_rows_wait_for_more(spark, streaming, topics, tmp_path):
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:5])
+    frame = streaming(
+        subscribe=name, startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="1h"
+    )
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        query.processAllAvailable()
+        topics.fill(name, VALUES[5:10])
+        query.processAllAvailable()
+        read = [progress.sources[0].numInputRows for progress in query.recentProgress]
+        assert sum(read) == 5, "the first trigger does not wait, the next one does"
+        topics.fill(name, VALUES[10:60])
+        query.processAllAvailable()
+        assert sum(progress.sources[0].numInputRows for progress in query.recentProgress) == 60
+    finally:
+        query.stop()
+
+
+def test_a_group_that_cannot_be_committed_to_does_not_stop_the_query(
+    spark, streaming, topics, broker, tmp_path
+):
+    """A group with members of its own refuses strangers' commits."""
+    from confluent_kafka import Consumer
+
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:5])
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "occupied"})
+    member.subscribe([name])
+    try:
+        while not member.assignment():
+            member.poll(0.1)
+        options = {"subscribe": name, "startingOffsets": "earliest", "commitGroup": "occupied"}
+        run(streaming(**options), tmp_path / "checkpoint", tmp_path / "out")
+    finally:
+        member.close()
+    assert read_numbers(spark, tmp_path / "out") == list(range(5))
+
+
+def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(streaming, topics, tmp_path):
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:5])
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    run(streaming(subscribe=name), checkpoint, out)
+    (first,) = (checkpoint / "offsets").glob("[0-9]*")
+    text = first.read_text()
+    first.write_text(text.replace('"(start)": {}, ', ""))
+    (checkpoint / "offsets" / ".0.crc").unlink()
+    (checkpoint / "commits" / "0").unlink()
+    (checkpoint / "commits" / ".0.crc").unlink()
+    with pytest.raises(Exception, match="run the query once more with format\\('kafka'\\)"):
+        run(streaming(subscribe=name), checkpoint, tmp_path / "another")
+
+
+def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(spark, tmp_path):
+    from conftest import Topics
+    from tests.support import running_broker
+
+    with running_broker(tmp_path) as broker:
+        topics = Topics(broker.bootstrap)
+        name = topics.create(partitions=2)
+        topics.fill(name, VALUES, partition=lambda index: index % 2)
+        reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
+        reader = reader.option("subscribe", name).option("startingOffsets", "earliest")
+        frame = reader.option("maxOffsetsPerTrigger", 250).load()
+        writer = frame.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "c")).option(
+            "path", str(tmp_path / "out")
+        )
+        query = writer.start()
+        try:
+            while not any(progress.numInputRows for progress in query.recentProgress):
+                assert query.isActive, query.exception()
+            broker.kill()
+            broker.restart()
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert read_numbers(spark, tmp_path / "out") == list(range(1_000))
