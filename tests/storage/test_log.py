@@ -386,6 +386,28 @@ def test_a_full_disk_at_an_abort_marker(files: SimulatedFiles) -> None:
     assert log.aborted_transactions(0, 9) == [(7, 0, 1, 2)]
 
 
+def test_an_abort_whose_index_cannot_be_named_is_undone(files: SimulatedFiles) -> None:
+    log = new_log(files, D)
+    append(log, make_batch([b"x"], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    files.fail_syncs = 1
+    marker = marker_batch(commit=False)
+    assert code_of(lambda: append(log, marker, check_sequence=False)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.end_offset, log.aborted_transactions(0, 9), log.failed) == (1, [], True)
+
+
+def test_a_directory_that_does_not_sync_fails_the_log(files: SimulatedFiles) -> None:
+    log = new_log(files, D, LogConfig(segment_bytes=300))
+    append_values(log, b"x" * 200)
+    syncs = files.syncs
+
+    def fail_the_last() -> None:
+        files.fail_syncs = int(files.syncs == syncs + 5)  # log, two indexes, snapshot, directory
+
+    files.on_sync = fail_the_last
+    assert code_of(lambda: append_values(log, b"x" * 200)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.failed
+
+
 # Cutting
 
 

@@ -284,7 +284,7 @@ class Log:
         is_new = segment.aborted.file is None
         segment.aborted.append(aborted)
         if is_new:
-            self._files.sync_directory(self.directory)
+            self._sync_directory()
         assert segment.aborted.file is not None
         self._dirty[segment.aborted.file] = None
 
@@ -311,7 +311,7 @@ class Log:
         try:
             self._complete_active(base_offset)
             segment = Segment.create(self._files, self.directory, base_offset, self._config, now_ms)
-            self._files.sync_directory(self.directory)
+            self._sync_directory()
         except OSError as error:
             raise self._storage_error("begin a new segment", error) from error
         segment.roll_after_ms = self._config.max_segment_ms - self._jitter_ms()
@@ -433,6 +433,13 @@ class Log:
             if error is not None:
                 raise self._storage_error("sync", error) from error
 
+    def _sync_directory(self) -> None:
+        try:
+            self._files.sync_directory(self.directory)
+        except OSError:
+            self.failed = True
+            raise
+
     def mark_unsynced(self, files: list[File], synced_offset: int) -> None:
         """Recovery has read these files, which does not tell whether they are on disk."""
         self._dirty.update(dict.fromkeys(files))
@@ -443,7 +450,7 @@ class Log:
         try:
             self._complete_active(self.end_offset)
             self.leader_epochs.persist()
-            self._files.sync_directory(self.directory)
+            self._sync_directory()
         except OSError as error:
             raise self._storage_error("write its state", error) from error
         self.unsaved = False
@@ -498,7 +505,7 @@ class Log:
             self.snapshots.remove(lambda _: True)
             self.active = Segment.create(self._files, self.directory, offset, self._config, 0)
             self.segments.append(self.active)
-            self._files.sync_directory(self.directory)
+            self._sync_directory()
             self.leader_epochs.clear()
             self.leader_epochs.persist()
         except OSError as error:
@@ -517,7 +524,7 @@ class Log:
             segment.remove()
         if self.segments:
             self.active = self.segments[-1]
-        self._files.sync_directory(self.directory)
+        self._sync_directory()
 
     def _ends_at(self, offset: int) -> None:
         self.end_offset = offset
