@@ -107,7 +107,9 @@ class Broker:
     def _get_groups(self) -> "Groups":
         """Made when they are first needed: their code is half of what a broker imports."""
         if self._groups is None:
-            self._groups = Groups(self.services, self._loop)
+            from odradek.broker import groups
+
+            self._groups = groups.Groups(self.services, self._loop)
         return self._groups
 
     def _appended(self, partition: Partition) -> None:
