@@ -7,7 +7,6 @@ what we do serve, so that clients and brokers of any age can meet.
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import fields
 from types import CoroutineType
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from odradek.api import registry
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.wire.codec import read_message
+from odradek.wire.codec import fields_in, read_message
 from odradek.wire.frame import API_VERSIONS
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ def answer_error(request: Request, error: Exception) -> None:
     if code is ErrorCode.UNKNOWN_SERVER_ERROR:
         log.error("request %s v%d failed", request.api_key, request.version, exc_info=error)
     response = registry.response_type(request.api_key)()
-    names = {field.name for field in fields(response)}
+    names = fields_in(type(response), request.version)
     if request.is_answered or "error_code" not in names:
         raise error
     response.error_code = int(code)  # type: ignore[attr-defined]

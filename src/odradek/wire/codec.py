@@ -91,6 +91,11 @@ def encode(message: Message, version: int) -> bytearray:
     return out
 
 
+def fields_in(message_type: type[Message], version: int) -> set[str]:
+    """The names of the fields that this version of a message has."""
+    return {field.name for field in _fields(message_type) if field.wire.is_in(version)}
+
+
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits."""
     value = shift = 0
