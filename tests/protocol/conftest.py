@@ -1,0 +1,32 @@
+"""A broker for all tests that nothing happens to, and topics with names of their own."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from tests.protocol.raw import Raw
+from tests.support import RunningBroker, running_broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = {
+        "num_partitions": "2",
+        "socket_request_max_bytes": "5000000",
+        "max_incremental_fetch_session_cache_slots": "50",
+        "offsets_topic_num_partitions": "2",
+        "group_initial_rebalance_delay_ms": "0",
+    }
+    with running_broker(tmp_path_factory.mktemp("protocol"), **settings) as running:
+        yield running
+
+
+@pytest.fixture
+def raw(broker: RunningBroker) -> Iterator[Raw]:
+    with Raw(broker.bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:12]}"
