@@ -17,7 +17,7 @@ from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.records.batch import NO_TIMESTAMP, TRANSACTIONAL
 from odradek.records.record import TimestampType
-from odradek.records.validation import RejectedRecords, check_batch, prepare_batch
+from odradek.records.validation import NotOneBatch, RejectedRecords, check_batch, prepare_batch
 from odradek.replication.partition import Partition
 from odradek.storage.log import Appended
 from odradek.wire.produce import (
@@ -98,7 +98,7 @@ class Appending:
     def _refuse(self, topic: str | None, index: int, error: KafkaError) -> PartitionAnswer:
         answer = PartitionAnswer(index, error.code, error_message=error.message or None)
         partition = self._services.replicas.find(topic or "", index)
-        if partition and error.code not in TELL_NOTHING:
+        if partition and error.code not in TELL_NOTHING and not isinstance(error, NotOneBatch):
             answer.log_start_offset = partition.log.log_start_offset
         if isinstance(error, RejectedRecords):
             answer.record_errors = error.record_errors
@@ -123,7 +123,7 @@ class Appending:
 
     def _append_batch(self, partition: Partition, batch: memoryview | None) -> Appended:
         if not batch:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition without records")
+            raise NotOneBatch(ErrorCode.INVALID_RECORD, "a partition without records")
         if partition.closed_with:
             raise KafkaError(partition.closed_with)
         rules, now_ms = partition.rules, self._services.now_ms()

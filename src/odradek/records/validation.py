@@ -113,6 +113,10 @@ class RejectedRecords(KafkaError):
         self.record_errors = record_errors  # index in the batch, reason
 
 
+class NotOneBatch(KafkaError):
+    """The bytes are not one batch of format v2: refused before the log is looked at."""
+
+
 # The header
 
 
@@ -146,23 +150,32 @@ def check_batch(
     return header
 
 
-def _not_one_batch(buffer: memoryview) -> KafkaError:
+def _not_one_batch(buffer: memoryview) -> NotOneBatch:
     """Why the bytes are not exactly one batch of format v2."""
     if len(buffer) <= MAGIC_OFFSET:
-        return invalid("Exactly one record batch per partition is required, there is none")
+        return NotOneBatch(
+            ErrorCode.INVALID_RECORD, "Exactly one record batch per partition is required, there is none"
+        )
     (length,) = _INT32.unpack_from(buffer, LENGTH_OFFSET)
     (magic,) = buffer[MAGIC_OFFSET : MAGIC_OFFSET + 1].cast("b")
     if length < OLDEST_MESSAGE_LENGTH:
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
+        return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
     if not 0 <= magic <= MAGIC:
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record batch: {magic}")
+        return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record batch: {magic}")
     if LENGTH_END + length > len(buffer):
-        return invalid(f"A record batch of {LENGTH_END + length} bytes where {len(buffer)} are")
+        return NotOneBatch(
+            ErrorCode.INVALID_RECORD, f"A record batch of {LENGTH_END + length} bytes where {len(buffer)} are"
+        )
     if magic != MAGIC:
-        return invalid(f"Only record batches with magic version 2 are allowed, not {magic}")
+        return NotOneBatch(
+            ErrorCode.INVALID_RECORD, f"Only record batches with magic version 2 are allowed, not {magic}"
+        )
     if LENGTH_END + length < HEADER_SIZE:
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
-    return invalid("Exactly one record batch per partition is required, there are more bytes behind it")
+        return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
+    return NotOneBatch(
+        ErrorCode.INVALID_RECORD,
+        "Exactly one record batch per partition is required, there are more bytes behind it",
+    )
 
 
 def _check_codec(codec: int, produce_version: int) -> None:
