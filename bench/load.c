@@ -1,52 +1,20 @@
 /* A load generator on librdkafka, so that what is measured is the broker and not a Python client.
  *
- *   load produce  bootstrap=… topic=… count=… size=… [one=1] [key=value of librdkafka …]
+ *   load produce  bootstrap=… topic=… count=… size=… [one=1]
  *   load consume  bootstrap=… topic=… count=… partitions=…
  *   load latency  bootstrap=… topic=… count=… size=…            one message at a time, each awaited
- *   load endtoend bootstrap=… topic=… count=… size=… rate=…     from produce to consume at a fixed rate
+ *   load endtoend bootstrap=… topic=… count=… size=… rate=…     from produce to consume, into a new topic
+ *   load silence  bootstrap=… topic=… seconds=… rate=…          the longest time without a delivery
  *
  * Arguments with a dot, and `acks`, go to librdkafka as they are. Prints one line of JSON.
  */
-#include <errno.h>
+#include "common.h"
 #include <librdkafka/rdkafka.h>
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define MAX_ARGUMENTS 64
-
-static const char *keys[MAX_ARGUMENTS], *values[MAX_ARGUMENTS];
-static int argument_count;
 static long delivered, failed, consumed;
 static double *latencies;
-
-static void die(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static const char *text(const char *key, const char *fallback) {
-    for (int i = 0; i < argument_count; i++)
-        if (!strcmp(keys[i], key)) return values[i];
-    if (!fallback) die("missing argument %s", key);
-    return fallback;
-}
-
-static long number(const char *key, const char *fallback) { return atol(text(key, fallback)); }
 
 static void set(rd_kafka_conf_t *conf, const char *key, const char *value) {
     char error[512];
@@ -89,17 +57,6 @@ static rd_kafka_t *connect_client(rd_kafka_type_t type) {
     return client;
 }
 
-/* Letters at random: a codec finds something to do, and nothing repeats. */
-static char *random_bytes(size_t size) {
-    char *bytes = malloc(size);
-    unsigned state = 12345;
-    for (size_t i = 0; i < size; i++) {
-        state = state * 1103515245u + 12345u;
-        bytes[i] = "abcdefghijklmnopqrstuvwxyz012345"[state >> 27];
-    }
-    return bytes;
-}
-
 static void send_one(rd_kafka_t *client, rd_kafka_topic_t *topic, char *value, size_t size) {
     while (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, RD_KAFKA_MSG_F_COPY, value, size, NULL, 0, NULL)) {
         if (errno != ENOBUFS) die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
@@ -115,14 +72,14 @@ static void warm_up(rd_kafka_t *client, rd_kafka_topic_t *topic, char *value, si
 
 static void produce(void) {
     long count = number("count", NULL);
-    size_t size = number("size", "1024"), spread = 1 << 20;
+    size_t size = number("size", "1024");
     rd_kafka_t *client = connect_client(RD_KAFKA_PRODUCER);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
-    char *values = random_bytes(spread + size);
-    warm_up(client, topic, values, size);
+    char *pool = random_text(POOL_SIZE + size);
+    warm_up(client, topic, pool, size);
     double start = now();
     for (long i = 0; i < count; i++) {
-        send_one(client, topic, values + (size_t)(i * 131) % spread, size);
+        send_one(client, topic, value_at(pool, i, size), size);
         if (i % 256 == 0) rd_kafka_poll(client, 0);
     }
     while (delivered < count) rd_kafka_poll(client, 100);
@@ -163,17 +120,10 @@ static void consume(void) {
            bytes, first - start);
 }
 
-static int compare(const void *one, const void *other) {
-    double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
-}
-
-static void print_percentiles(long count, double seconds) {
-    qsort(latencies, count, sizeof *latencies, compare);
-    printf("{\"seconds\": %.6f, \"messages\": %ld, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, "
-           "\"max_us\": %.1f, \"failed\": %ld}\n",
-           seconds, count, latencies[count / 2] * 1e6, latencies[(long)(count * 0.99)] * 1e6,
-           latencies[(long)(count * 0.999)] * 1e6, latencies[count - 1] * 1e6, failed);
+static void print_latencies(long count, double seconds) {
+    printf("{\"seconds\": %.6f, \"messages\": %ld, \"failed\": %ld, ", seconds, count, failed);
+    print_percentiles(latencies, count);
+    puts("}");
 }
 
 static void latency(void) {
@@ -181,7 +131,7 @@ static void latency(void) {
     size_t size = number("size", "100");
     rd_kafka_t *client = connect_client(RD_KAFKA_PRODUCER);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
-    char *value = random_bytes(size);
+    char *value = random_text(size);
     warm_up(client, topic, value, size);
     latencies = malloc(count * sizeof *latencies);
     double begin = now();
@@ -192,7 +142,7 @@ static void latency(void) {
         while (delivered < target) rd_kafka_poll(client, 1000);
         if (i >= 0) latencies[i] = now() - start;
     }
-    print_percentiles(count, now() - begin);
+    print_latencies(count, now() - begin);
 }
 
 static void *receive(void *argument) {
@@ -211,6 +161,14 @@ static void *receive(void *argument) {
     return NULL;
 }
 
+static void await_first(rd_kafka_queue_t *queue) {
+    rd_kafka_message_t *message = NULL;
+    for (int got = 0; !got; rd_kafka_message_destroy(message)) {
+        while (!(message = rd_kafka_consume_queue(queue, 1000))) continue;
+        got = !message->err;
+    }
+}
+
 static void end_to_end(void) {
     long count = number("count", NULL);
     size_t size = number("size", "100");
@@ -221,35 +179,53 @@ static void end_to_end(void) {
     latencies = malloc(count * sizeof *latencies);
     warm_up(producer, topic, value, size);
     rd_kafka_queue_t *queue =
-        assign_all(consumer, text("topic", NULL), number("partitions", "1"), RD_KAFKA_OFFSET_END);
-    nanosleep(&(struct timespec){1, 0}, NULL);
+        assign_all(consumer, text("topic", NULL), number("partitions", "1"), RD_KAFKA_OFFSET_BEGINNING);
+    await_first(queue);
     pthread_t receiver;
     pthread_create(&receiver, NULL, receive, queue);
     double start = now();
     for (long i = 0; i < count; i++) {
-        double due = start + i * interval, pause = due - now();
-        if (pause > 0) nanosleep(&(struct timespec){(time_t)pause, (long)((pause - (time_t)pause) * 1e9)}, NULL);
+        sleep_until(start + i * interval);
         double sent = now();
         memcpy(value, &sent, sizeof sent);
         send_one(producer, topic, value, size);
         rd_kafka_poll(producer, 0);
     }
     pthread_join(receiver, NULL);
-    print_percentiles(count, now() - start);
+    print_latencies(count, now() - start);
+}
+
+/* An idempotent producer that must not lose anything, while someone kills the leader. */
+static void silence(void) {
+    double seconds = number("seconds", NULL), interval = 1.0 / number("rate", "1000"), longest = 0;
+    size_t size = number("size", "100");
+    rd_kafka_t *client = connect_client(RD_KAFKA_PRODUCER);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
+    char *value = random_text(size);
+    warm_up(client, topic, value, size);
+    puts("ready");
+    fflush(stdout);
+    double start = now(), last = start;
+    long sent = 0, before = 0;
+    while (now() < start + seconds || delivered < sent) {
+        if (now() < start + seconds && now() >= start + sent * interval) send_one(client, topic, value, size), sent++;
+        rd_kafka_poll(client, 1);
+        if (delivered == before && delivered < sent) continue;
+        if (now() - last > longest) longest = now() - last;
+        last = now(), before = delivered;
+    }
+    printf("{\"seconds\": %.6f, \"messages\": %ld, \"longest_s\": %.6f, \"failed\": %ld}\n", now() - start,
+           delivered, longest, failed);
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) die("load produce|consume|latency|endtoend key=value …");
-    for (int i = 2; i < argc && argument_count < MAX_ARGUMENTS; i++) {
-        char *equals = strchr(argv[i], '=');
-        if (!equals) die("%s is not key=value", argv[i]);
-        *equals = 0;
-        keys[argument_count] = argv[i], values[argument_count++] = equals + 1;
-    }
+    if (argc < 2) die("load produce|consume|latency|endtoend|silence key=value …");
+    parse_arguments(argc, argv);
     if (!strcmp(argv[1], "produce")) produce();
     else if (!strcmp(argv[1], "consume")) consume();
     else if (!strcmp(argv[1], "latency")) latency();
     else if (!strcmp(argv[1], "endtoend")) end_to_end();
+    else if (!strcmp(argv[1], "silence")) silence();
     else die("unknown mode %s", argv[1]);
     fflush(stdout);
     _exit(failed != 0);
