@@ -14,6 +14,7 @@ from test_migration import assignment_bytes, with_version
 from odradek.coordinators.classic.group import ClassicGroup
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import MetadataImage
 from odradek.wire.codec import read_message
 from odradek.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -45,7 +46,7 @@ class OldSimClient:
         self.token: int | None = None
         self.assignments: dict[str, dict[str, list[int]]] = {}
         self.assigned_from: dict[str, int] | None = None  # what a leader knew of topics; None: does not lead
-        self.paused_until_ms = 0
+        self.read_at = MetadataImage("")  # the topics as they were when it was last assigned some
 
     def next_request(self) -> tuple[object, int]:
         if self.phase == "join":
@@ -137,6 +138,8 @@ class MigrationSimulation(Simulation):
             answer = self.world.answers.pop(client.token)
             client.token = None
             client.take(answer, self._topic_counts())
+            if isinstance(answer, SyncGroupResponse):
+                client.read_at = self.world.topics.image
 
     def old_leave(self) -> None:
         client = self._any_old_client(self.rng)
@@ -173,9 +176,18 @@ class MigrationSimulation(Simulation):
         self.topic_names.update((topic.id, name) for name, topic in self.world.topics.image.topics.items())
         for client in self.old_clients:
             held = self._held_by(client)
-            assert held is None or client.reads <= held, (
+            assert held is None or self._existing_of(client) <= held, (
                 "an old client reads, and may commit, what is not its own"
             )
+
+    def _existing_of(self, client: OldSimClient) -> Named:
+        """Who reads a topic that was deleted, or made anew, reads nothing."""
+        before, now = client.read_at.topics, self.world.topics.image.topics
+        return {
+            (name, number)
+            for name, number in client.reads
+            if name in before and name in now and before[name].id == now[name].id
+        }
 
     def _held_by(self, client: OldSimClient) -> Named | None:
         """None where its commits would be refused."""

@@ -132,7 +132,7 @@ class Draft:
 
     def _resolve_regexes(self, subscriptions: Mapping[Subscription, int]) -> None:
         wanted = {subscription.regex for subscription in subscriptions if subscription.regex is not None}
-        for regex in self.group.regexes.keys() - wanted:
+        for regex in sorted(self.group.regexes.keys() - wanted):
             del self._regexes[regex]
             self.records.append((records.ConsumerGroupRegularExpressionKey(self.group.group_id, regex), None))
         for regex in sorted(wanted):

@@ -262,8 +262,8 @@ def add_to_count(counts: dict[Key, int], key: Key, by: int) -> None:
 
 
 def most_wanted(assignors: Mapping[str, int], default: str) -> str:
-    """The assignor that most members prefer."""
-    return max(assignors, key=lambda name: assignors[name], default=default)
+    """The assignor that most members prefer; of equals the first by name, for every coordinator the same."""
+    return max(sorted(assignors), key=lambda name: assignors[name], default=default)
 
 
 def _check_epoch(member: Member, received: int) -> None:
