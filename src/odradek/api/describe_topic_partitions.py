@@ -56,7 +56,9 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS)
+    return DescribeTopicPartitionsResponseTopic(
+        code, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
+    )
 
 
 def _describe(topic: Topic, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:

@@ -22,6 +22,7 @@ from odradek.wire.messages.fetch import FetchRequest
 
 READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
+UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def handle(services: Services, request: Request, message: FetchRequest) -> None:
@@ -85,9 +86,7 @@ class Fetching:
                 return self._describe(partition, asked.partition)._replace(divergence=divergence)
             return self._read_log(partition, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
-            aborted: list[tuple[int, int]] | None = (
-                None if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else []
-            )
+            aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return PartitionAnswer(asked.partition, error.code, aborted=aborted)
 
     def _find(self, wanted: Wanted) -> Partition:

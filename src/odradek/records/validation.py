@@ -178,6 +178,10 @@ def _not_one_batch(buffer: memoryview) -> NotOneBatch:
     )
 
 
+def _no_batch(message: str) -> NotOneBatch:
+    return NotOneBatch(ErrorCode.INVALID_RECORD, message)
+
+
 def _check_codec(codec: int, produce_version: int) -> None:
     if codec_of(codec) is Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE_VERSION:
         raise KafkaError(
