@@ -201,13 +201,13 @@ def test_an_empty_snapshot() -> None:
     assert encoded == bytes.fromhex("0001 48674bc7 00000000")
 
 
-def test_a_snapshot_keeps_the_last_batch_and_the_open_transaction(scenario: Scenario) -> None:
+def test_a_snapshot_keeps_the_window_of_batches_and_the_open_transaction(scenario: Scenario) -> None:
     scenario.write(data(0, 2))
     scenario.write(data(2, 4, transactional=True))
     restored = Producers()
     for producer_id, producer in snapshots.decode(snapshots.encode(scenario.producers)):
         restored.restore(producer_id, producer)
-    assert restored.by_id[7].batches == [ProducedBatch(2, 5, 5, 3, NOW_MS)]
+    assert restored.by_id[7].batches == [ProducedBatch(0, 1, 1, 1, NOW_MS), ProducedBatch(2, 5, 5, 3, NOW_MS)]
     assert restored.first_unstable_offset(6) == 2
 
 

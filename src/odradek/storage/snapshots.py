@@ -6,6 +6,11 @@ the log is closed, in Kafka's format, which keeps only the last batch of each pr
     version int16 (1), CRC-32C uint32 of what follows, number of producers int32, and for each
     producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
     timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (-1: none)
+
+A producer may have five batches in flight when a broker stops, and asks for all of them again when it is back. So
+the batches before the last follow, oldest first, where Kafka does not read on:
+
+    producer id int64, last sequence int32, last offset int64, offset delta int32, timestamp int64
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +27,7 @@ EMPTY_SIZE = 10
 _HEADER = Struct(">hI")
 _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
+_EARLIER = Struct(">qiqiq")
 _VERSION = 1
 
 
@@ -33,7 +39,12 @@ def encode(producers: Producers) -> bytes:
     entries = b"".join(
         _encode_entry(producer_id, producer) for producer_id, producer in producers.by_id.items()
     )
-    body = _COUNT.pack(len(producers.by_id)) + entries
+    earlier = b"".join(
+        _EARLIER.pack(producer_id, *batch[1:])
+        for producer_id, producer in producers.by_id.items()
+        for batch in producer.batches[:-1]
+    )
+    body = _COUNT.pack(len(producers.by_id)) + entries + earlier
     return _HEADER.pack(_VERSION, crc32c.crc32c(body)) + body
 
 
@@ -44,11 +55,16 @@ def decode(data: bytes) -> Iterable[tuple[int, Producer]]:
         if version != _VERSION or crc32c.crc32c(body) != crc:
             raise CorruptSnapshot("the version or the checksum is wrong")
         (count,) = _COUNT.unpack_from(body)
-        if len(body) != _COUNT.size + count * _ENTRY.size:
+        end = _COUNT.size + count * _ENTRY.size
+        if len(body) < end or (len(body) - end) % _EARLIER.size:
             raise CorruptSnapshot("the number of producers is wrong")
     except error as reason:
         raise CorruptSnapshot("it is cut short") from reason
-    return _decode_entries(body[_COUNT.size :])
+    producers = dict(_decode_entries(body[_COUNT.size : end]))
+    for producer_id, *batch in _EARLIER.iter_unpack(body[end:]):
+        if producer_id in producers:
+            producers[producer_id].batches.insert(-1, _batch(*batch))
+    return producers.items()
 
 
 def _encode_entry(producer_id: int, producer: Producer) -> bytes:
@@ -78,9 +94,12 @@ def _decode_entries(data: bytes) -> Iterator[tuple[int, Producer]]:
     ) in _ENTRY.iter_unpack(data):
         producer = Producer(epoch, coordinator_epoch, timestamp, first)
         if offset >= 0:
-            first_sequence = (sequence - delta) & 0x7FFFFFFF
-            producer.batches.append(ProducedBatch(first_sequence, sequence, offset, delta, timestamp))
+            producer.batches.append(_batch(sequence, offset, delta, timestamp))
         yield producer_id, producer
+
+
+def _batch(last_sequence: int, last_offset: int, delta: int, timestamp: int) -> ProducedBatch:
+    return ProducedBatch((last_sequence - delta) & 0x7FFFFFFF, last_sequence, last_offset, delta, timestamp)
 
 
 class Snapshots:
