@@ -109,7 +109,7 @@ def test_a_deletion_that_a_crash_undid_is_done_again_from_the_start_offset() -> 
 
 def test_when_there_will_be_something_to_do() -> None:
     _, log = log_of(2, retention_ms=10_000, segment_ms=99_000)
-    assert next_due_ms(log, 1000) == NOW_MS + 10_001
+    assert next_due_ms(log) == NOW_MS + 10_001
     _, log = log_of(2, retention_ms=-1, segment_ms=99_000)
-    assert next_due_ms(log, 1000) == NOW_MS + 99_001
-    assert next_due_ms(new_log(SimulatedFiles(), D), 1000) is None
+    assert next_due_ms(log) == NOW_MS + 99_001
+    assert next_due_ms(new_log(SimulatedFiles(), D)) is None

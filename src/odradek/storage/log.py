@@ -71,7 +71,6 @@ class Log:
         "_deletions",
         "_dirty",
         "_files",
-        "_on_change",
         "_rng",
         "_tail",
         "_ticket",
@@ -83,6 +82,7 @@ class Log:
         "failed",
         "leader_epochs",
         "log_start_offset",
+        "on_change",
         "producers",
         "segments",
         "snapshots",
@@ -131,7 +131,7 @@ class Log:
         self.changed = False  # since the store last looked after this log
         self.unsaved = False  # in memory is what `persist_state` would write
         self.due_ms: int | None = None  # when the store looks after this log next
-        self._on_change: Callable[[Log], None] | None = None
+        self.on_change: Callable[[Log], None] | None = None  # told of the first change since then
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.end_offset}>"
@@ -150,16 +150,12 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
-    def watch(self, on_change: Callable[["Log"], None]) -> None:
-        """Be told of the first change since the last maintenance."""
-        self._on_change = on_change
-
     def mark_changed(self) -> None:
         self.unsaved = True
         if not self.changed:
             self.changed = True
-            if self._on_change is not None:
-                self._on_change(self)
+            if self.on_change is not None:
+                self.on_change(self)
 
     # Appending
 
@@ -173,7 +169,7 @@ class Log:
     ) -> Appended:
         """Append one validated batch, patched in place. Coordinators send no sequences to check."""
         if self.failed:
-            raise self._refusal()
+            raise self._storage_error("append", "its disk has failed")
         marker = None
         if header.producer_id >= 0:
             duplicate, marker = self._check_producer(batch, header, check_sequence)
@@ -201,7 +197,7 @@ class Log:
         before it stay: the end offset tells how far the log came.
         """
         if self.failed:
-            raise self._refusal()
+            raise self._storage_error("append", "its disk has failed")
         view = memoryview(batches)
         taken = 0
         for position, header in checked_batches(view, self.end_offset):
@@ -600,13 +596,7 @@ class Log:
 
     # Failing
 
-    def _refusal(self) -> KafkaError:
+    def _storage_error(self, what: str, reason: OSError | str) -> KafkaError:
         return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"The log of {self.topic_partition} takes no appends: its disk has failed",
-        )
-
-    def _storage_error(self, what: str, error: OSError) -> KafkaError:
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {self.topic_partition} could not {what}: {error}"
+            ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {self.topic_partition} could not {what}: {reason}"
         )

@@ -63,7 +63,7 @@ class Producer:
 
 
 class Producers:
-    __slots__ = ("_ended", "by_id", "open_transactions")
+    __slots__ = ("_ended", "by_id", "next_expiry_ms", "open_transactions")
 
     def __init__(self) -> None:
         self.by_id: dict[int, Producer] = {}
@@ -71,6 +71,7 @@ class Producers:
         self.open_transactions: dict[int, int] = {}
         # First offset -> offset of the marker, while that is not below the high watermark.
         self._ended: dict[int, int] = {}
+        self.next_expiry_ms: int | None = None  # before then `expire` finds nothing and need not look
 
     def check(self, header: BatchHeader, check_sequence: bool) -> ProducedBatch | None:
         """Refuse a batch that may not be appended; return the earlier batch that this one repeats, if any."""
@@ -177,13 +178,16 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget the producers that have been silent for so long, unless they have a transaction open."""
-        idle = [
-            producer_id
+        if self.next_expiry_ms is not None and now_ms < self.next_expiry_ms:
+            return
+        expiry = {
+            producer_id: producer.last_timestamp + expiration_ms
             for producer_id, producer in self.by_id.items()
-            if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp >= expiration_ms
-        ]
-        for producer_id in idle:
-            del self.by_id[producer_id]
+            if producer.transaction_first_offset < 0
+        }
+        for producer_id in [producer_id for producer_id, due_ms in expiry.items() if due_ms <= now_ms]:
+            del self.by_id[producer_id], expiry[producer_id]
+        self.next_expiry_ms = min(expiry.values(), default=None)
 
 
 def _check_sequence(producer: Producer, header: BatchHeader) -> None:

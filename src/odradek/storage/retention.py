@@ -21,7 +21,7 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
     return deleted
 
 
-def next_due_ms(log: Log, producer_expiration_ms: int) -> int | None:
+def next_due_ms(log: Log) -> int | None:
     """When the oldest segment expires, the active one rolls or a producer is forgotten: the first of it."""
     due = []
     oldest = log.segments[0]
@@ -30,13 +30,8 @@ def next_due_ms(log: Log, producer_expiration_ms: int) -> int | None:
         due.append(newest_time_ms(oldest) + log.config.retention_ms + 1)
     if log.active.size > 0:
         due.append(log.active.created_ms + log.active.roll_after_ms + 1)
-    last_times = [
-        producer.last_timestamp
-        for producer in log.producers.by_id.values()
-        if producer.transaction_first_offset < 0
-    ]
-    if last_times:
-        due.append(min(last_times) + producer_expiration_ms)
+    if log.producers.next_expiry_ms is not None:
+        due.append(log.producers.next_expiry_ms)
     return min(due, default=None)
 
 

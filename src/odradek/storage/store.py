@@ -133,7 +133,9 @@ class LogStore:
                 logger.warning("%s is no partition's directory and is left alone", self.path(entry.name))
             elif topic_partition.topic != METADATA_TOPIC:
                 opening = Opening(
-                    self.was_clean, recovery_points.get(topic_partition, 0), start_offsets.get(topic_partition, 0)
+                    self.was_clean,
+                    recovery_points.get(topic_partition, 0),
+                    start_offsets.get(topic_partition, 0),
                 )
                 self._open_log(topic_partition, opening, now_ms)
         self._sync(list(self.logs.values()))
@@ -157,7 +159,7 @@ class LogStore:
 
     def _add(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
-        log.watch(self._changed.append)
+        log.on_change = self._changed.append
 
     def _schedule_first(self, now_ms: int) -> None:
         """Not all at once: each look at a log reads a little of it."""
@@ -219,7 +221,7 @@ class LogStore:
             log.maybe_roll(now_ms)
             delete_old_segments(log, now_ms, high_watermark(log.topic_partition))
             log.producers.expire(now_ms, self._producer_expiration_ms)
-            due_ms = next_due_ms(log, self._producer_expiration_ms)
+            due_ms = next_due_ms(log)
         except (KafkaError, OSError) as error:
             logger.warning("%s: %s", log.topic_partition, error)
             due_ms = now_ms
