@@ -56,6 +56,28 @@ class Producer:
         self.transaction_first_offset = transaction_first_offset
         self.batches: list[ProducedBatch] = []
 
+    def expects(self, header: BatchHeader) -> bool:
+        """Whether this batch follows the last one; a new epoch begins at 0."""
+        if header.producer_epoch != self.epoch:
+            return header.base_sequence == 0 or self.epoch == NO_PRODUCER_EPOCH
+        last = self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+        return header.base_sequence == (last + 1) & MAX_SEQUENCE
+
+    def repeated(self, header: BatchHeader) -> ProducedBatch:
+        """The batch that one out of order repeats, or else it is refused."""
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if (
+                batch.first_sequence == first
+                and batch.last_sequence == last
+                and header.producer_epoch == self.epoch
+            ):
+                return batch
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} sent sequence {first}, which does not follow its last batch",
+        )
+
     def enter_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
@@ -78,18 +100,13 @@ class Producers:
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             return None
-        if check_sequence and header.producer_epoch == producer.epoch:
-            first = header.base_sequence
-            for batch in producer.batches:
-                if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
-                    return batch
         if header.producer_epoch < producer.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {header.producer_id} has epoch {producer.epoch} here, not {header.producer_epoch}",
             )
-        if check_sequence:
-            _check_sequence(producer, header)
+        if check_sequence and not producer.expects(header):
+            return producer.repeated(header)
         if producer.transaction_first_offset >= 0 and not header.attributes & (TRANSACTIONAL | CONTROL):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -188,20 +205,3 @@ class Producers:
         for producer_id in [producer_id for producer_id, due_ms in expiry.items() if due_ms <= now_ms]:
             del self.by_id[producer_id], expiry[producer_id]
         self.next_expiry_ms = min(expiry.values(), default=None)
-
-
-def _check_sequence(producer: Producer, header: BatchHeader) -> None:
-    first = header.base_sequence
-    if header.producer_epoch != producer.epoch:
-        if first == 0 or producer.epoch == NO_PRODUCER_EPOCH:
-            return
-        expected = 0
-    else:
-        last = producer.batches[-1].last_sequence if producer.batches else -1
-        expected = 0 if last == MAX_SEQUENCE else last + 1
-        if first == expected:
-            return
-    raise KafkaError(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"Producer {header.producer_id} sent sequence {first} where {expected} was expected",
-    )
