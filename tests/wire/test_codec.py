@@ -1,0 +1,94 @@
+"""The codec and hostile input: a wrong length, count or tag is a ProtocolError, never more work than bytes."""
+
+import random
+
+import pytest
+
+from odradek.errors import ProtocolError
+from odradek.wire.codec import MAX_TAGGED_FIELDS, encode, read_message, read_uvarint, write_uvarint
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+
+def commit_request() -> OffsetCommitRequest:
+    partitions = [OffsetCommitRequestPartition(1, 5, 2, "metadata")]
+    return OffsetCommitRequest(
+        "group", 1, "member", None, -1, [OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    )
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_cut_at_every_byte(version: int) -> None:
+    whole = bytes(encode(commit_request(), version))
+    for end in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            read_message(OffsetCommitRequest, version, whole[:end])
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_changed_bytes_are_read_or_refused(version: int) -> None:
+    rng = random.Random(version)
+    whole = encode(commit_request(), version)
+    for _ in range(2000):
+        changed = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        try:
+            read_message(OffsetCommitRequest, version, changed)
+        except ProtocolError:
+            continue
+
+
+def test_counts_beyond_the_bytes_that_remain() -> None:
+    with pytest.raises(ProtocolError, match="more elements than bytes"):
+        read_message(MetadataRequest, 1, b"\x7f\xff\xff\xff")
+    with pytest.raises(ProtocolError, match="more elements than bytes"):
+        read_message(MetadataRequest, 12, b"\xff\xff\xff\xff\x0f")
+
+
+def test_unknown_tagged_fields_are_skipped_anywhere() -> None:
+    message = MetadataRequest([MetadataRequestTopic(name="t")])
+    plain = bytes(encode(message, 12))
+    topic_end = plain.index(b"t") + 1
+    assert plain[topic_end] == 0
+    tagged = plain[:topic_end] + bytes((1, 99, 2)) + b"xy" + plain[topic_end + 1 :]
+    assert read_message(MetadataRequest, 12, tagged) == (message, len(tagged))
+
+
+def test_too_many_tagged_fields_are_refused() -> None:
+    out = bytearray(encode(MetadataRequest([]), 12)[:-1])
+    write_uvarint(out, MAX_TAGGED_FIELDS + 1)
+    out += bytes(2 * (MAX_TAGGED_FIELDS + 1))
+    with pytest.raises(ProtocolError, match="too many tagged fields"):
+        read_message(MetadataRequest, 12, out)
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31 - 1, 2**32 - 1])
+def test_varints(value: int) -> None:
+    out = bytearray()
+    write_uvarint(out, value)
+    assert read_uvarint(out, 0) == (value, len(out))
+
+
+@pytest.mark.parametrize("encoded", [b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f"])
+def test_varints_beyond_32_bits(encoded: bytes) -> None:
+    with pytest.raises(ValueError, match="varint"):
+        read_uvarint(encoded, 0)
+
+
+def test_records_are_views_of_what_was_read() -> None:
+    from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+    message = ProduceRequest(
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(0, b"abc")])]
+    )
+    buffer = encode(message, 9)
+    found, _ = read_message(ProduceRequest, 9, memoryview(buffer))
+    records = found.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    buffer[buffer.index(b"abc")] = ord("X")
+    assert bytes(records) == b"Xbc"

@@ -1,0 +1,102 @@
+"""The hand-written Produce codec against the generated one, in every version."""
+
+import random
+import uuid
+
+import pytest
+
+from odradek.errors import ProtocolError
+from odradek.model import NO_TOPIC_ID
+from odradek.wire import produce
+from odradek.wire.codec import encode
+from odradek.wire.frame import encode_response
+from odradek.wire.messages import produce as generated
+
+VERSIONS = range(generated.ProduceRequest.MIN_VERSION, generated.ProduceRequest.MAX_VERSION + 1)
+
+
+def random_request(rng: random.Random, version: int) -> generated.ProduceRequest:
+    by_id = version >= produce.TOPIC_IDS_SINCE
+    return generated.ProduceRequest(
+        transactional_id=rng.choice([None, "", "é" * 70]),
+        acks=rng.choice([-1, 0, 1]),
+        timeout_ms=rng.randrange(2**31),
+        topic_data=[
+            generated.TopicProduceData(
+                uuid.UUID(int=rng.getrandbits(128)) if by_id else NO_TOPIC_ID,
+                "" if by_id else "t" * rng.choice([1, 200]),
+                [
+                    generated.PartitionProduceData(
+                        rng.randrange(100), rng.choice([None, b"", rng.randbytes(300)])
+                    )
+                    for _ in range(rng.choice([0, 1, 3]))
+                ],
+            )
+            for _ in range(rng.choice([0, 1, 3]))
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reads_what_the_codec_writes(version: int) -> None:
+    rng = random.Random(version)
+    for _ in range(50):
+        message = random_request(rng, version)
+        frame = memoryview(b"header" + encode(message, version))
+        found = produce.read_produce_request(frame, 6, version)
+        assert found[:3] == (message.transactional_id, message.acks, message.timeout_ms)
+        assert [(topic.name, topic.topic_id) for topic in found.topics] == [
+            (topic.name, topic.topic_id) for topic in message.topic_data
+        ]
+        assert [topic.partitions for topic in found.topics] == [
+            [(data.index, data.records) for data in topic.partition_data] for topic in message.topic_data
+        ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_unknown_tagged_fields_are_skipped(version: int) -> None:
+    if version < produce.FLEXIBLE:
+        pytest.skip("this version has no tagged fields")
+    plain = encode(generated.ProduceRequest(acks=1, topic_data=[]), version)
+    assert plain[-1] == 0
+    tagged = plain[:-1] + bytes((2, 7, 3)) + b"abc" + bytes((200, 1, 0))
+    assert produce.read_produce_request(memoryview(tagged), 0, version).acks == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_cut_at_every_byte(version: int) -> None:
+    rng = random.Random(version)
+    message = random_request(rng, version)
+    message.topic_data = message.topic_data or [generated.TopicProduceData(name="t")]
+    whole = bytes(encode(message, version))
+    for end in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            produce.read_produce_request(memoryview(whole[:end]), 0, version)
+
+
+def test_counts_beyond_the_frame_are_refused_before_anything_is_allocated() -> None:
+    start = encode(generated.ProduceRequest(acks=1, topic_data=[]), 3)[:-4]
+    with pytest.raises(ProtocolError, match="more elements than bytes"):
+        produce.read_produce_request(memoryview(start + (2**31 - 1).to_bytes(4, "big")), 0, 3)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_writes_what_the_codec_writes(version: int) -> None:
+    rng = random.Random(version)
+    for _ in range(50):
+        topics, expected = [], []
+        for _ in range(rng.choice([0, 1, 3, 200])):
+            topic_id = uuid.UUID(int=rng.getrandbits(128))
+            answers, responses = [], []
+            for _ in range(rng.choice([0, 1, 2])):
+                numbers = [rng.randrange(100) for _ in range(5)]
+                reason = rng.choice([None, "", "why" * 50])
+                records = rng.choice([[], [(3, "bad"), (4, "worse")]])
+                answers.append(produce.PartitionAnswer(*numbers, reason, records))
+                errors = [generated.BatchIndexAndErrorMessage(*error) for error in records]
+                responses.append(generated.PartitionProduceResponse(*numbers, errors, reason))
+            topics.append((produce.TopicBatches("topic", topic_id, []), answers))
+            expected.append(generated.TopicProduceResponse(topic_id, "topic", responses))
+        assert produce.encode_produce_response(version, 17, topics) == encode_response(
+            generated.ProduceResponse(expected), 0, version, 17
+        )
