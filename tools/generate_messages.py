@@ -32,7 +32,7 @@ PYTHON_TYPES = {
     "float64": "float",
     "string": "str",
     "bytes": "bytes",
-    "records": "bytes",
+    "records": "bytes | memoryview",
     "uuid": "UUID",
 }
 DEFAULTS = {

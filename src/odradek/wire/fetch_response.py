@@ -33,7 +33,7 @@ class Divergence(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    index: int
+    partition: int
     error_code: int
     high_watermark: int = -1
     last_stable_offset: int = -1
