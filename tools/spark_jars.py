@@ -1,0 +1,56 @@
+"""Spark's own Kafka connector, which PySpark does not bring: fetched by Maven, kept in the user's cache.
+
+It is what ours is compared with, in tests and benchmarks. Versions are those that were tried together on
+PySpark 4.3: the newest that Maven Central has of each.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tools.peer.kafka import PeerUnavailable
+
+FETCH_TIMEOUT_S = 300
+ARTIFACTS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+
+
+def connector_jars() -> list[Path]:
+    """The jars, in the order given above, for the setting `spark.jars`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    directory = Path(base) / "odradek" / "spark-kafka"
+    jars = [directory / _file_name(artifact) for artifact in ARTIFACTS]
+    for artifact, jar in zip(ARTIFACTS, jars, strict=True):
+        if not jar.exists():
+            _fetch(artifact, directory)
+    return jars
+
+
+def _file_name(artifact: str) -> str:
+    _, name, version = artifact.split(":")
+    return f"{name}-{version}.jar"
+
+
+def _fetch(artifact: str, directory: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PeerUnavailable("Maven is not installed (Debian: apt-get install maven)")
+    command = [
+        maven,
+        "-B",
+        "-q",
+        "dependency:copy",
+        f"-Dartifact={artifact}",
+        f"-DoutputDirectory={directory}",
+    ]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise PeerUnavailable(f"Maven did not fetch {artifact} within {FETCH_TIMEOUT_S} s") from None
+    if result.returncode != 0 or not (directory / _file_name(artifact)).exists():
+        raise PeerUnavailable(f"Maven could not fetch {artifact}: {result.stdout[-300:].strip()}")
