@@ -68,7 +68,7 @@ class Output:
         for part in self._parts:
             if isinstance(part, Slice):
                 if part.length < COPY_BELOW and len(gathered) < MAX_GATHERED and is_in_memory(part):
-                    gathered.append(part.file.read_at(part.position, part.length))
+                    gathered.append(read_whole(part))
                     continue
                 flags = getattr(socket, "MSG_MORE", 0)
                 break
@@ -105,10 +105,7 @@ class Output:
         return memoryview(part)[sent:]
 
     def _copy_head(self, head: Slice) -> None:
-        data = head.file.read_at(head.position, head.length)
-        if len(data) < head.length:
-            raise ConnectionAbortedError("the file is shorter than the slice that was promised")
-        self._advance(self._socket.send(data))
+        self._advance(self._socket.send(read_whole(head)))
 
     def _send_slice(self, head: Slice) -> None:
         count = min(head.length, MAX_SENDFILE)
@@ -131,6 +128,14 @@ class Output:
                 part.file.unpin()
         self._parts.clear()
         self.size = 0
+
+
+def read_whole(piece: Slice) -> bytes:
+    """The client was told how many bytes come: fewer would shift all that follows."""
+    data = piece.file.read_at(piece.position, piece.length)
+    if len(data) < piece.length:
+        raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+    return data
 
 
 def is_in_memory(piece: Slice) -> bool:

@@ -1,0 +1,143 @@
+"""What leaves a connection: bytes and slices of files in their order, and never a wait for the disk."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.net import output
+from odradek.net.output import Output, Sent, is_in_memory, read_into_memory
+from odradek.storage.files import DiskFiles
+from odradek.storage.log import Slice
+
+LARGE = output.COPY_BELOW * 3
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> bytes:
+    content = os.urandom(LARGE * 2)
+    (tmp_path / "file").write_bytes(content)
+    return content
+
+
+def slice_of(tmp_path: Path, position: int, length: int) -> Slice:
+    return Slice(DiskFiles().file(str(tmp_path / "file")), position, length)
+
+
+def receive(theirs: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        received += theirs.recv(size - len(received))
+    return received
+
+
+def test_bytes_and_slices_leave_in_order(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    ours, theirs = sockets
+    queue = Output(ours)
+    expected = b""
+    for start, length in ((0, 10), (7, LARGE), (3, 0), (100, output.COPY_BELOW), (5, output.COPY_BELOW - 1)):
+        queue.add([b"<", bytearray(b"head"), b""])
+        expected += b"<head"
+        if length:
+            queue.add([slice_of(tmp_path, start, length)])
+            expected += data[start : start + length]
+    assert queue.size == len(expected)
+    received = b""
+    while queue.size:
+        assert queue.send() in (Sent.ALL, Sent.SOCKET_FULL)
+        received += receive(theirs, len(expected) - queue.size - len(received))
+    assert received == expected
+
+
+def test_a_full_socket_stops_in_the_middle_and_goes_on_there(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    ours, theirs = sockets
+    queue = Output(ours)
+    for _ in range(40):
+        queue.add([b"head", slice_of(tmp_path, 0, LARGE)])
+    assert queue.send() is Sent.SOCKET_FULL
+    received = b""
+    while queue.size:
+        received += theirs.recv(1 << 20)
+        queue.send()
+    received += receive(theirs, 40 * (4 + LARGE) - len(received))
+    assert received == (b"head" + data[:LARGE]) * 40
+
+
+@pytest.mark.parametrize("length", [10, LARGE])
+def test_a_slice_that_is_on_disk_only_is_not_waited_for(
+    sockets: tuple[socket.socket, socket.socket],
+    tmp_path: Path,
+    data: bytes,
+    length: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = sockets
+    monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
+    queue = Output(ours)
+    cold = slice_of(tmp_path, 0, length)
+    queue.add([b"head", cold, b"tail"])
+    assert queue.send() is Sent.NEEDS_DISK
+    assert receive(theirs, 4) == b"head"
+    assert queue.slice_to_warm() == cold
+    queue.warmed()
+    assert queue.send() is Sent.ALL
+    assert receive(theirs, length + 4) == data[:length] + b"tail"
+
+
+def test_each_cold_slice_is_warmed_by_itself(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
+    queue = Output(sockets[0])
+    queue.add([slice_of(tmp_path, 0, LARGE), slice_of(tmp_path, 0, LARGE)])
+    assert queue.send() is Sent.NEEDS_DISK
+    queue.warmed()
+    assert queue.send() is Sent.NEEDS_DISK
+
+
+def test_the_page_cache_is_asked(tmp_path: Path, data: bytes) -> None:
+    piece = slice_of(tmp_path, 0, len(data))
+    descriptor = piece.file.fileno()
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    if is_in_memory(piece):
+        pytest.skip("this file system keeps its pages, or cannot say")
+    read_into_memory(descriptor, piece.position, piece.length)
+    assert is_in_memory(piece)
+
+
+def test_a_file_cut_short_breaks_the_connection_rather_than_the_stream(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    for before, length in ((b"", 100), (b"head", 100), (b"", LARGE), (b"head", LARGE)):
+        queue = Output(sockets[0])
+        queue.add([before, slice_of(tmp_path, len(data) - 50, length)])
+        with pytest.raises(ConnectionAbortedError):
+            while True:
+                queue.send()
+
+
+def test_files_stay_open_while_they_wait_and_no_longer(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    queue = Output(sockets[0])
+    file = DiskFiles().file(str(tmp_path / "file"))
+    queue.add([Slice(file, 0, LARGE)])
+    assert file.pinned
+    queue.clear()
+    assert not file.pinned
+    assert queue.size == 0
