@@ -9,7 +9,7 @@ NODE_CLIENT := tests/clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-clients kcat kafkajs test-kafka check format bench clean
+.PHONY: help up demo test test-clients kcat kafkajs test-kafka conformance check format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ kafkajs:
 
 test-kafka: $(INSTALLED) ## Compare with Apache Kafka (needs Java and Maven)
 	$(PYTEST) -m peer tests/peer $(ARGS)
+
+conformance: $(INSTALLED) ## Run kafka-python's own integration tests (some: make conformance ARGS='-k group')
+	$(BIN)/python tools/conformance.py $(ARGS)
 
 check: $(INSTALLED) ## Style and types
 	$(BIN)/ruff check .
