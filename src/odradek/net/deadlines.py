@@ -6,9 +6,13 @@ each hundredth of a second, and only the next set has a timer. A deadline fires 
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 
+log = logging.getLogger(__name__)
+
 TICK_SECONDS = 0.01
+MIN_FORGET_AT = 10_000  # sets; more than that is waiting for the far future
 
 Callback = Callable[[], None]
 
@@ -30,11 +34,14 @@ class Deadlines:
         self._buckets: dict[int, set[Deadline]] = {}
         self._ticks: list[int] = []  # a heap of the keys of the buckets
         self._timer: asyncio.TimerHandle | None = None
+        self._forget_at = MIN_FORGET_AT
 
     def add(self, delay_ms: float, callback: Callback) -> Deadline:
         tick = int((self._loop.time() + delay_ms / 1000) / TICK_SECONDS) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
+            if len(self._buckets) >= self._forget_at:
+                self._forget_empty()
             bucket = self._buckets[tick] = set()
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
@@ -55,6 +62,20 @@ class Deadlines:
         while self._ticks and (self._ticks[0] <= now_tick or not self._buckets[self._ticks[0]]):
             bucket = self._buckets.pop(heapq.heappop(self._ticks))
             while bucket:
-                bucket.pop().callback()
+                self._run(bucket.pop().callback)
         if self._ticks and self._timer is None:
             self._set_timer()
+
+    @staticmethod
+    def _run(callback: Callback) -> None:
+        """One that fails does not keep the others from being run."""
+        try:
+            callback()
+        except Exception:
+            log.exception("what was to be done at a deadline failed")
+
+    def _forget_empty(self) -> None:
+        """Sets far in the future whose deadlines were all cancelled."""
+        self._buckets = {tick: bucket for tick, bucket in self._buckets.items() if bucket}
+        self._ticks = sorted(self._buckets)
+        self._forget_at = max(2 * len(self._ticks), MIN_FORGET_AT)
