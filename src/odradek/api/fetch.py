@@ -146,6 +146,7 @@ class Fetching:
 
     def park(self) -> None:
         self._timer = self._services.deadlines.add(self._max_wait_ms, self._finish)
+        self._request.on_abandoned = self._end_waiting
         self._watch()
 
     def _watch(self) -> None:

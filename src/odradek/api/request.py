@@ -19,6 +19,7 @@ class Request:
         "client_id",
         "correlation_id",
         "listener",
+        "on_abandoned",
         "on_answered",
         "parts",
         "version",
@@ -34,6 +35,9 @@ class Request:
         self.client_address = client_address
         self.listener = listener
         self.on_answered = on_answered
+        self.on_abandoned: Callable[[], None] | None = (
+            None  # what to do when nobody waits for the answer any more
+        )
         self.parts: Sequence[Part] | None = None  # None until it is answered
 
     @property
@@ -50,3 +54,8 @@ class Request:
 
     def answer_nothing(self) -> None:
         self.answer_parts(())
+
+    def abandon(self) -> None:
+        """The connection it came on is closed."""
+        if self.parts is None and self.on_abandoned is not None:
+            self.on_abandoned()

@@ -10,7 +10,8 @@ frames behind it are held until it ends: effects keep the order of the requests 
 work and only waits to answer (a Produce for its sync, a Fetch for data) does not hold up the next one.
 
 Bounds. Reading stops while too many requests wait, while too much output waits for a client that does not read,
-or while all connections together hold too much. TCP then slows the client down.
+or while all connections together hold too much. TCP then slows the client down. What was read already is held back
+by the same bounds: a buffer full of small requests may have a gigabyte of answers.
 """
 
 import asyncio
@@ -33,6 +34,11 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 200  # requests of one connection that are not answered yet
 MAX_OUTPUT_BYTES = 8 << 20  # answers that wait for a client to read them, before its requests are left unread
+SMALL_FRAME = 16 * 1024  # is let in whoever holds all the memory: the number of connections bounds these
+FRAME_GRACE_SECONDS = (
+    5.0  # a frame slower than this and the rate below is given up when others wait for its memory
+)
+SLOWEST_BYTES_PER_SECOND = 1 << 20
 
 
 class Connection:
@@ -47,11 +53,12 @@ class Connection:
         self._waiting: deque[Request] = deque()
         self._held: deque[bytes] = (
             deque()
-        )  # frames behind a request whose effect is not done, or over the bound
+        )  # frames behind a request whose effect is not done, or over a bound
         self._gate: asyncio.Task[None] | None = None
         self._start = b""  # up to 3 bytes of a frame's size
         self._frame: memoryview | None = None  # a frame that arrives in pieces
         self._filled = 0
+        self._frame_due = 0.0  # when all of it should have arrived
         self._reading = False
         self._starved = False  # no memory for a frame of which a part has arrived
         self._writing = False
@@ -111,9 +118,10 @@ class Connection:
         self._start = bytes(data[position:])
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
-        if not self._server.memory.take(size, self._memory_is_free):
+        if size > SMALL_FRAME and not self._server.memory.take(size, self._memory_is_free):
             self._start = bytes(received)
             self._starved = True
+            self._server.starved()
             self._pause_reading()
             return
         self._start = b""
@@ -121,6 +129,7 @@ class Connection:
         self._frame = memoryview(bytearray(size))
         self._frame[: len(beginning)] = beginning
         self._filled = len(beginning)
+        self._frame_due = time.monotonic() + FRAME_GRACE_SECONDS + size / SLOWEST_BYTES_PER_SECOND
 
     def _memory_is_free(self) -> None:
         if not self.closed:
@@ -140,18 +149,26 @@ class Connection:
             self._receive(frame)
 
     def _drop_frame(self) -> None:
-        if self._frame is not None:
-            self._server.memory.release(len(self._frame))
-            self._frame = None
+        frame, self._frame = self._frame, None
+        if frame is not None and len(frame) > SMALL_FRAME:
+            self._server.memory.release(len(frame))
 
     # --- handling ---
 
     def _receive(self, frame: memoryview) -> None:
-        if self._gate is not None or self._held or len(self._waiting) >= MAX_WAITING:
+        if self._held or self._must_hold:
             self._held.append(bytes(frame))
             self._pause_reading()
         else:
             self._handle(frame)
+
+    @property
+    def _must_hold(self) -> bool:
+        return (
+            self._gate is not None
+            or len(self._waiting) >= MAX_WAITING
+            or self._output.size > MAX_OUTPUT_BYTES
+        )
 
     def _handle(self, frame: memoryview) -> None:
         header = read_request_header(frame)
@@ -181,7 +198,7 @@ class Connection:
         if not self._flush_is_due and self._output.size:
             self._flush_is_due = True
             self._loop.call_soon(self.flush)
-        if self._held and self._gate is None and len(waiting) < MAX_WAITING:
+        if self._held and not self._must_hold:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -189,7 +206,7 @@ class Connection:
         self._guarded(self._handle_held)
 
     def _handle_held(self) -> None:
-        while self._held and not self.closed and self._gate is None and len(self._waiting) < MAX_WAITING:
+        while self._held and not self.closed and not self._must_hold:
             self._handle(memoryview(bytearray(self._held.popleft())))
 
     # --- writing ---
@@ -210,8 +227,11 @@ class Connection:
             self._warming = True
             self._loop.create_task(self._warm())
         self._watch_writable(sent is Sent.SOCKET_FULL)
+        self.last_active = time.monotonic()
         if self._output.size > MAX_OUTPUT_BYTES:
             self._pause_reading()
+        elif self._held and not self._must_hold:
+            self._loop.call_soon(self._go_on)
         else:
             self._resume_reading()
 
@@ -254,7 +274,11 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._waiting or self._output.size)
+        """Somebody who waits for us; who does not read our answers is idle."""
+        return bool(self._waiting)
+
+    def is_late(self, now: float) -> bool:
+        return self._frame is not None and self._frame_due < now
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         if self.closed:
@@ -267,5 +291,8 @@ class Connection:
         if not self._warming:  # a thread still reads from the pinned file
             self._output.clear()
         self._held.clear()
+        for request in self._waiting:
+            request.abandon()
+        self._waiting.clear()
         self._socket.close()
         self._server.closed(self)

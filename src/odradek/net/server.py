@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 RECEIVE_BUFFER_SIZE = 256 * 1024
 BACKLOG = 1024
 ACCEPT_PAUSE_SECONDS = 0.2
+LATE_CHECK_SECONDS = 0.5
 BIND_ATTEMPTS = 20
 
 Dispatch = Callable[[Request, memoryview, int], Coroutine[Any, Any, None] | None]
@@ -51,6 +52,10 @@ class RequestMemory:
         self._in_use += size
         return True
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     def release(self, size: int) -> None:
         self._in_use -= size
         waiting, self._waiting = self._waiting, deque()
@@ -72,6 +77,7 @@ class Server:
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._idle_check: asyncio.TimerHandle | None = None
+        self._late_check: asyncio.TimerHandle | None = None
 
     @property
     def connection_count(self) -> int:
@@ -153,6 +159,21 @@ class Server:
         for connection in [c for c in self._connections if c.last_active < limit and not c.is_busy]:
             connection.close("idle for longer than connections.max.idle.ms", logging.INFO)
         self._schedule_idle_check()
+
+    # --- frames that do not arrive ---
+
+    def starved(self) -> None:
+        """A connection waits for memory: those that hold some had better use it."""
+        if self._late_check is None:
+            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self._close_late)
+
+    def _close_late(self) -> None:
+        self._late_check = None
+        now = time.monotonic()
+        for connection in [c for c in self._connections if c.is_late(now)]:
+            connection.close("its request does not arrive, and others wait for the memory")
+        if self.memory.is_waited_for:
+            self.starved()
 
     # --- the end ---
 
