@@ -80,6 +80,13 @@ def test_the_ratio_is_of_dirty_to_all_bytes_but_the_active_segments() -> None:
     assert (target.first_dirty_offset, target.dirty_bytes, target.dirty_ratio) == (200, 30, 0.5)
 
 
+@pytest.mark.parametrize("clean_offset", [300, 320])
+def test_a_log_clean_up_to_its_active_segment_is_left_alone(clean_offset: int) -> None:
+    cleaned = facts(10, 20, 30, clean_offset=clean_offset)
+    assert examine(cleaned, NOW_MS).dirty_bytes == 0
+    assert choose([cleaned], NOW_MS) is None
+
+
 @pytest.mark.parametrize("clean_offset", [10, 351])
 def test_a_checkpoint_outside_of_the_log_is_not_believed(clean_offset: int) -> None:
     target = examine(facts(10, 20, 30, clean_offset=clean_offset, log_start_offset=50), NOW_MS)

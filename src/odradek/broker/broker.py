@@ -31,7 +31,7 @@ from odradek.net.deadlines import Deadlines
 from odradek.net.server import Bounds, Server
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
-from odradek.storage.files import DiskFiles
+from odradek.storage.files import DiskFiles, Files
 from odradek.storage.store import LogStore
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ DEFAULT_REQUEST_MEMORY = 512 << 20
 
 class Broker:
     def __init__(
-        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, rng: Random | None = None
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        rng: Random | None = None,
+        files: Files | None = None,
     ) -> None:
         """Everything but the network. Raises what keeps it from starting, with nothing left behind."""
         self.config = config
@@ -52,7 +56,7 @@ class Broker:
         self.data_dir = config.log_dirs[0]
         self._loop = loop
         self._rng = rng or Random()
-        self._files = DiskFiles()
+        self._files: Files = files or DiskFiles()
         self._make_data_directory(self.data_dir)
         self._store = LogStore(
             self._files,
@@ -68,7 +72,9 @@ class Broker:
 
     @staticmethod
     def _make_data_directory(data_dir: Path) -> None:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not data_dir.exists():
+            data_dir.mkdir(mode=0o700, parents=True)
+            DiskFiles().sync_directory(str(data_dir.parent))
 
     def _build(self) -> None:
         config = self.config

@@ -91,7 +91,7 @@ def choose(logs: Iterable[LogFacts], now_ms: int) -> CleaningTarget | None:
 
 def examine(facts: LogFacts, now_ms: int) -> CleaningTarget:
     first_dirty = first_dirty_offset(facts)
-    dirty = segments_from(facts.segments, first_dirty)
+    dirty = segments_from(facts.segments, first_dirty) if first_dirty < facts.active_base_offset else ()
     limit = uncleanable_limit(facts, dirty, now_ms)
     bases = [segment.base_offset for segment in facts.segments] + [facts.active_base_offset]
     first_uncleanable = max((base for base in bases if base <= limit), default=bases[0])

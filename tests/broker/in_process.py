@@ -1,0 +1,84 @@
+"""A broker in the test's own event loop, asked without sockets: what it answers, when, and what is on its disk."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.api.dispatch import Dispatcher
+from odradek.api.registry import response_type
+from odradek.api.request import Request
+from odradek.broker.broker import Broker
+from odradek.config.broker import BrokerConfig
+from odradek.records.record import Record, build_batch, decode_batch
+from odradek.storage.files import Files
+from odradek.storage.reading import read_batches, whole_batches
+from odradek.wire.codec import Message, read_message
+from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+__all__ = ["InProcess", "stored_records", "whole_batches"]
+
+
+class InProcess:
+    def __init__(
+        self, data_dir: str, files: Files | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        config = {"listeners": "PLAINTEXT://localhost:0", "log.dirs": data_dir, **(settings or {})}
+        self.broker = Broker(BrokerConfig(config), asyncio.get_running_loop(), files=files)
+        self._dispatcher = Dispatcher(self.broker.services)
+
+    async def __aenter__(self) -> "InProcess":
+        await self.broker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.broker.stop()
+
+    async def ask(self, message: Any, version: int) -> Any:
+        api_key: int = message.API_KEY
+        frame = memoryview(encode_request(message, api_key, version, 1, "test"))[SIZE.size :]
+        header = read_request_header(frame)
+        answered = asyncio.get_running_loop().create_future()
+        request = Request(
+            header, "127.0.0.1:1", "PLAINTEXT", lambda request: answered.set_result(request.parts)
+        )
+        effect = self._dispatcher.dispatch(request, frame, header.body)
+        if effect is not None:
+            await effect
+        parts = await answered
+        return self._read(b"".join(bytes(part) for part in parts), api_key, version)
+
+    @staticmethod
+    def _read(frame: bytes, api_key: int, version: int) -> Message:
+        body = 9 if has_tagged_response_header(api_key, version) else 8
+        return read_message(response_type(api_key), version, frame, body)[0]
+
+    async def create_topic(self, name: str, **configs: str) -> None:
+        settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+        answer = await self.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=settings)]), 7)
+        assert answer.topics[0].error_code == 0, answer
+
+    async def produce(
+        self, topic: str, records: list[tuple[bytes | None, bytes | None]], acks: int = -1
+    ) -> Any:
+        """The answer of the one partition."""
+        batch = bytes(build_batch([Record(at, 0, key, value) for at, (key, value) in enumerate(records)]))
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])
+        answer = await self.ask(ProduceRequest(None, acks, 30_000, [data]), 9)
+        return answer.responses[0].partition_responses[0]
+
+    def records(self, topic: str) -> list[Record]:
+        return stored_records(self.broker, topic)
+
+
+def stored_records(broker: Broker, topic: str) -> list[Record]:
+    """All that the log of partition 0 holds."""
+    log = broker.replicas.get(topic, 0).log
+    return [
+        record
+        for piece in read_batches(log)
+        for header, batch in piece
+        if not header.is_control
+        for record in decode_batch(batch, header)
+    ]

@@ -1,0 +1,164 @@
+"""A disk that is full, slow, or does not come back: what clients hear of it, and that it passes."""
+
+import asyncio
+import errno
+import os
+import subprocess
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.in_process import InProcess
+from tests.protocol.raw import Raw, batch, produce_request
+from tests.support import running_broker
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.records.batch import Buffer
+from odradek.storage.files import DiskFile, DiskFiles
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+TOPIC = "t"
+TIMEOUT_S = 30
+
+
+class FaultyFile(DiskFile):
+    """On a disk that is full, half of what is written gets there before it is noticed."""
+
+    __slots__ = ()
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        assert isinstance(self._files, FaultyFiles)
+        if self._files.is_full:
+            super().write_at(position, memoryview(data)[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        super().write_at(position, data)
+
+
+class FaultyFiles(DiskFiles):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+
+    def file(self, path: str) -> DiskFile:
+        return FaultyFile(self, path)
+
+    def create(self, path: str) -> DiskFile:
+        super().create(path).close()
+        return FaultyFile(self, path)
+
+    def sync_many(self, files: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self.may_sync.wait(TIMEOUT_S)
+        super().sync_many(files)
+
+
+def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[None]]) -> None:
+    async def main() -> None:
+        files = FaultyFiles()
+        async with InProcess(str(data_dir), files) as broker:
+            broker.broker._flusher._average_seconds = 1.0  # a slow disk: it is synced in a thread
+            try:
+                await scenario(broker, files)
+            finally:
+                files.is_full = False
+                files.may_sync.set()
+
+    asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
+
+
+def answer_of(response: Any) -> Any:
+    return response.responses[0].partition_responses[0]
+
+
+def test_a_sync_that_does_not_end_is_answered_at_the_timeout(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        files.may_sync.clear()
+        late = answer_of(await broker.ask(produce_request(TOPIC, batch(b"late"), timeout_ms=100), 9))
+        assert (late.error_code, late.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        files.may_sync.set()
+        later = await broker.produce(TOPIC, [(None, b"later")])
+        assert (later.error_code, later.base_offset) == (0, 1)
+
+    run(tmp_path, scenario)
+
+
+def test_a_produce_that_waits_is_answered_when_its_topic_is_deleted(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        files.may_sync.clear()
+        waiting = asyncio.ensure_future(broker.produce(TOPIC, [(None, b"x")]))
+        await asyncio.sleep(0)
+        await broker.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
+        assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(tmp_path, scenario)
+
+
+def test_a_full_disk_refuses_the_append_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        await broker.produce(TOPIC, [(None, b"before")])
+        files.is_full = True
+        for acks in (1, -1):
+            refused = await broker.produce(TOPIC, [(None, b"refused" * 100)], acks=acks)
+            assert (refused.error_code, refused.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert [record.value for record in broker.records(TOPIC)] == [b"before"]
+        files.is_full = False
+        again = await broker.produce(TOPIC, [(None, b"after")])
+        assert (again.error_code, again.base_offset) == (0, 1)
+        assert [record.value for record in broker.records(TOPIC)] == [b"before", b"after"]
+
+    run(tmp_path, scenario)
+
+
+def test_a_full_disk_while_a_topic_is_created(tmp_path: Path) -> None:
+    """Refused, and not half there: the same name works once there is room."""
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        files.is_full = True
+        with pytest.raises(KafkaError, match="No space left"):  # which closes the connection
+            await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 7)
+        files.is_full = False
+        await broker.create_topic(TOPIC)
+        assert (await broker.produce(TOPIC, [(None, b"x")])).base_offset == 0
+
+    run(tmp_path, scenario)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes, where we may mount one."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_really_is_full(small_disk: Path) -> None:
+    with running_broker(small_disk) as broker, Raw(broker.bootstrap) as raw:
+        raw.create(TOPIC)
+        value = bytes(range(256)) * 1000
+        stored = 0
+        while (answer := raw.produce(TOPIC, batch(value))).error_code == 0:
+            stored += 1
+            assert stored < 100
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert raw.fetch(TOPIC).high_watermark == stored
+        assert len(raw.fetch(TOPIC, offset=stored - 1).records) > len(value)
+        assert (
+            raw.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000)).responses[0].error_code
+            == 0
+        )
