@@ -68,7 +68,7 @@ def test_every_address_is_listened_on_and_never_advertised(tmp_path: Path) -> No
 
 
 def test_an_address_to_advertise_that_cannot_be_connected_to_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="advertised.listeners"):
+    with pytest.raises(ConfigError, match=r"advertised\.listeners"):
         listening(tmp_path, {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"})
 
 
