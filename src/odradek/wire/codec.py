@@ -98,6 +98,9 @@ def fields_in(message_type: type[Message], version: int) -> set[str]:
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte, position + 1
     value = shift = 0
     while True:
         byte = buffer[position]

@@ -38,7 +38,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
             position += length
         schema = SCHEMAS.get(api_key)
         if schema and version >= schema.flexible_since:
-            position = position + 1 if frame[position] == 0 else _skip_tagged_fields(frame, position)
+            position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     except (error, IndexError, ValueError) as reason:
         raise ProtocolError(f"cannot read a request header: {reason}") from None
     if position > len(frame):
@@ -46,7 +46,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     return RequestHeader(api_key, version, correlation_id, client_id, position)
 
 
-def _skip_tagged_fields(frame: Buffer, position: int) -> int:
+def skip_tagged_fields(frame: Buffer, position: int) -> int:
     count, position = read_uvarint(frame, position)
     if count > MAX_TAGGED_FIELDS:
         raise ValueError("too many tagged fields")

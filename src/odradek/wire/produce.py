@@ -10,8 +10,8 @@ from uuid import UUID
 
 from odradek.errors import ProtocolError
 from odradek.model import NO_TOPIC_ID
-from odradek.wire.codec import MAX_TAGGED_FIELDS, read_uvarint, write_uvarint
-from odradek.wire.frame import RESPONSE_START, SIZE
+from odradek.wire.codec import read_uvarint, write_uvarint
+from odradek.wire.frame import RESPONSE_START, SIZE, skip_tagged_fields
 
 FLEXIBLE = 9
 TOPIC_IDS_SINCE = 13
@@ -19,10 +19,15 @@ TOPIC_IDS_SINCE = 13
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _ACKS_AND_TIMEOUT = Struct(">hi")
+_BEFORE_TOPICS = Struct(">hii")  # acks, timeout, number of topics
+_INDEX_AND_SIZE = Struct(">ii")
 _ANSWER = Struct(">ihqqq")  # index, error, base offset, log append time, log start offset
 _ANSWER_V4 = Struct(">ihqq")
 NULL_INT16 = b"\xff\xff"
 NO_ELEMENTS = bytes(4)
+# What follows the numbers of a partition without an error: no record errors, no message, no tagged fields.
+NOTHING_TO_SAY = b"\x01\x00\x00"
+NOTHING_TO_SAY_V8 = NO_ELEMENTS + NULL_INT16
 
 
 class TopicBatches(NamedTuple):
@@ -74,97 +79,94 @@ TopicAnswer = tuple[TopicBatches, list[PartitionAnswer]]
 
 
 def read_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequest:
-    reader = _FlexibleReader(frame, position) if version >= FLEXIBLE else _Reader(frame, position)
     try:
-        return reader.read(version)
+        if version >= FLEXIBLE:
+            return _read_flexible(frame, position, version)
+        return _read_legacy(frame, position)
     except (StructError, IndexError, ValueError) as error:
         raise ProtocolError(f"cannot read ProduceRequest v{version}: {error}") from None
 
 
-class _Reader:
+def _read_legacy(frame: memoryview, position: int) -> ProduceRequest:
     """Versions before 9: lengths are fixed-width integers."""
-
-    __slots__ = ("frame", "position")
-
-    def __init__(self, frame: memoryview, position: int) -> None:
-        self.frame = frame
-        self.position = position
-
-    def read(self, version: int) -> ProduceRequest:
-        transactional_id = self.string()
-        acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(self.frame, self.position)
-        self.position += _ACKS_AND_TIMEOUT.size
-        topics = [self.topic(version) for _ in range(self.count())]
-        self.end_struct()
-        return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-    def topic(self, version: int) -> TopicBatches:
-        if version >= TOPIC_IDS_SINCE:
-            name, topic_id = "", UUID(bytes=bytes(self.take(16)))
-        else:
-            name, topic_id = self.string() or "", NO_TOPIC_ID
-        partitions = [self.partition() for _ in range(self.count())]
-        self.end_struct()
-        return TopicBatches(name, topic_id, partitions)
-
-    def partition(self) -> tuple[int, memoryview | None]:
-        (index,) = _INT32.unpack_from(self.frame, self.position)
-        self.position += 4
-        length = self.length(_INT32)
-        records = None if length < 0 else self.take(length)
-        self.end_struct()
-        return index, records
-
-    def string(self) -> str | None:
-        length = self.length(_INT16)
-        return None if length < 0 else str(self.take(length), "utf-8")
-
-    def take(self, length: int) -> memoryview:
-        start = self.position
-        self.position = end = start + length
-        if end > len(self.frame):
-            raise ValueError("a field reaches beyond the frame")
-        return self.frame[start:end]
-
-    def count(self) -> int:
-        count = self.length(_INT32)
-        if count > len(self.frame) - self.position:
-            raise ValueError("more elements than bytes remain")
-        return count
-
-    def length(self, packer: Struct) -> int:
-        length: int = packer.unpack_from(self.frame, self.position)[0]
-        self.position += packer.size
-        return length
-
-    def end_struct(self) -> None:
-        """No tagged fields."""
+    transactional_id, position = _read_string(frame, position)
+    acks, timeout_ms, topic_count = _BEFORE_TOPICS.unpack_from(frame, position)
+    position += _BEFORE_TOPICS.size
+    topics = []
+    for _ in range(_checked_count(topic_count, frame, position)):
+        name, position = _read_string(frame, position)
+        (partition_count,) = _INT32.unpack_from(frame, position)
+        position += 4
+        partitions = []
+        for _ in range(_checked_count(partition_count, frame, position)):
+            index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
+            position += 8
+            records, position = _view(frame, position, size)
+            partitions.append((index, records))
+        topics.append(TopicBatches(name or "", NO_TOPIC_ID, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-class _FlexibleReader(_Reader):
+def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceRequest:
     """Version 9 on: lengths are varints, one too large, and structs end with tagged fields."""
+    transactional_id, position = _read_compact_string(frame, position)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = read_uvarint(frame, position + _ACKS_AND_TIMEOUT.size)
+    topics = []
+    for _ in range(_checked_count(topic_count - 1, frame, position)):
+        name, topic_id = "", NO_TOPIC_ID
+        if version >= TOPIC_IDS_SINCE:
+            raw_id, position = _view(frame, position, 16)
+            topic_id = UUID(bytes=bytes(raw_id or b""))
+        else:
+            found, position = _read_compact_string(frame, position)
+            name = found or ""
+        partition_count, position = read_uvarint(frame, position)
+        partitions = []
+        for _ in range(_checked_count(partition_count - 1, frame, position)):
+            (index,) = _INT32.unpack_from(frame, position)
+            size, position = read_uvarint(frame, position + 4)
+            records, position = _view(frame, position, size - 1)
+            position = _skip_tagged_fields(frame, position)
+            partitions.append((index, records))
+        position = _skip_tagged_fields(frame, position)
+        topics.append(TopicBatches(name, topic_id, partitions))
+    _skip_tagged_fields(frame, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
-    __slots__ = ()
 
-    def length(self, packer: Struct) -> int:
-        byte = self.frame[self.position]
-        if byte < 0x80:
-            self.position += 1
-            return byte - 1
-        length, self.position = read_uvarint(self.frame, self.position)
-        return length - 1
+def _checked_count(count: int, frame: memoryview, position: int) -> int:
+    if count > len(frame) - position:
+        raise ValueError("more elements than bytes remain")
+    return count
 
-    def end_struct(self) -> None:
-        if self.frame[self.position] == 0:
-            self.position += 1
-            return
-        count, self.position = read_uvarint(self.frame, self.position)
-        if count > MAX_TAGGED_FIELDS:
-            raise ValueError("too many tagged fields")
-        for _ in range(count):
-            _, self.position = read_uvarint(self.frame, self.position)
-            size, self.position = read_uvarint(self.frame, self.position)
-            self.take(size)
+
+def _view(frame: memoryview, position: int, size: int) -> tuple[memoryview | None, int]:
+    """None for a negative size, which means null."""
+    if size < 0:
+        return None, position
+    end = position + size
+    if end > len(frame):
+        raise ValueError("a field reaches beyond the frame")
+    return frame[position:end], end
+
+
+def _read_string(frame: memoryview, position: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(frame, position)
+    view, position = _view(frame, position + 2, size)
+    return (None if view is None else str(view, "utf-8")), position
+
+
+def _read_compact_string(frame: memoryview, position: int) -> tuple[str | None, int]:
+    size, position = read_uvarint(frame, position)
+    view, position = _view(frame, position, size - 1)
+    return (None if view is None else str(view, "utf-8")), position
+
+
+def _skip_tagged_fields(frame: memoryview, position: int) -> int:
+    if frame[position] == 0:
+        return position + 1
+    return skip_tagged_fields(frame, position)
 
 
 def encode_produce_response(version: int, correlation_id: int, topics: list[TopicAnswer]) -> bytearray:
@@ -220,6 +222,9 @@ def _write_partition(out: bytearray, answer: PartitionAnswer, version: int, flex
     out += _ANSWER.pack(
         answer.index, answer.error_code, answer.base_offset, answer.time_ms, answer.log_start_offset
     )
+    if answer.error_code == 0:
+        out += NOTHING_TO_SAY if flexible else NOTHING_TO_SAY_V8 if version >= 8 else b""
+        return
     if version >= 8:
         _write_count(out, len(answer.record_errors), flexible)
         for index, reason in answer.record_errors:
