@@ -17,7 +17,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given := os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
         yield given
         return
-    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+    directory = tmp_path_factory.mktemp("broker")
+    with running_broker(directory, group_initial_rebalance_delay_ms="0") as broker:
         yield broker.bootstrap
 
 

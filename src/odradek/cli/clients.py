@@ -8,7 +8,7 @@ at the address at all (which also gives the honest reason at once), and librdkaf
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -24,6 +24,7 @@ DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
+MISSING = "-"
 UNKNOWN_SETTING = re.compile(r'No such configuration property: "([^"]+)"')
 
 Client = TypeVar("Client")
@@ -63,6 +64,15 @@ def warn(message: str) -> None:
 
 def count_of_messages(count: int) -> str:
     return "1 message" if count == 1 else f"{count} messages"
+
+
+def print_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Text in columns, as wide as they must be; what there is not shows as a dash."""
+    table = [header, *([MISSING if cell in (None, "") else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
 
 
 def chosen_topic(argument: str | None, option: str | None) -> str:
@@ -179,5 +189,9 @@ def explain(error: KafkaError, bootstrap_server: str) -> str:
         return "no such topic (see 'odradek topic list')"
     if error.code() == KafkaError._UNKNOWN_PARTITION:
         return "no such partition (see 'odradek topic describe')"
+    if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+        return "no such group (see 'odradek group list')"
+    if error.code() == KafkaError.NON_EMPTY_GROUP:
+        return "the group has active members: stop them first (see 'odradek group describe --members')"
     text: str = error.str().removeprefix("Broker: ").removeprefix("Local: ").strip()
     return text[:1].lower() + text[1:]

@@ -1,0 +1,250 @@
+"""`odradek group reset-offsets`: set a group to another place in its topics, to read again or to skip.
+
+It is planned first: the partitions meant, the place asked for in each, held within the log. The plan is what is
+printed, and unless `--execute` is given that is all that happens.
+
+Brokers take offsets from outside of a group only while it has no members: a member knows where it is, and would commit
+over them.
+"""
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from odradek.cli.clients import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    REQUEST_TIMEOUT_S,
+    BootstrapServer,
+    CommandConfig,
+    CommandError,
+    JsonOutput,
+    connect,
+    failures_told,
+    print_columns,
+    warn,
+)
+from odradek.cli.group_offsets import Place, commit_offsets, committed_offsets, end_offsets, find_offsets
+from odradek.cli.text import TIME_UNITS_MS, parse_time_ms
+
+ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
+SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+TOPIC_AND_PARTITIONS = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
+NO_RECORD_SO_LATE = -1
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to: exactly one of these is given."""
+
+    earliest: bool = False
+    latest: bool = False
+    current: bool = False
+    offset: int | None = None
+    shift: int | None = None
+    time_ms: int | None = None
+
+    def check(self) -> None:
+        given = [value for value in asdict(self).values() if value is not None and value is not False]
+        if len(given) != 1:
+            raise typer.BadParameter(
+                "say once where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+                "--by-duration or --shift-by"
+            )
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is planned for a partition; its fields are those of the JSON output."""
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    new_offset: int
+
+
+def time_of(text: str) -> int:
+    try:
+        return parse_time_ms(text, round(time.time() * 1000))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def time_before(duration: str) -> int:
+    return max(round(time.time() * 1000) - duration_ms(duration), 0)
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of an ISO 8601 duration, as Kafka's tool takes it (P1DT2H), or of a short one like 90s."""
+    if short := SHORT_DURATION.fullmatch(text):
+        return int(short[1]) * TIME_UNITS_MS[short[2]]
+    parts = ISO_DURATION.fullmatch(text)
+    if parts is None or not any(parts.groups()):
+        raise typer.BadParameter(f"{text!r} is not a duration: give one like P1DT2H or 90s")
+    days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+    return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
+
+
+def reset_offsets(
+    name: Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.")
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All that the group has committed offsets for.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is now.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
+    to_time: Annotated[
+        int | None,
+        typer.Option(
+            *("--to-datetime", "--to-timestamp"),
+            parser=time_of,
+            metavar="TIME",
+            help="To the first record of that time or later: ISO 8601, milliseconds, or one like -1h.",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        int | None,
+        typer.Option(parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="By so many records, back if negative.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it, or only say what would be done.")
+    ] = False,
+    as_json: JsonOutput = False,
+    group: Annotated[str | None, typer.Option("--group", hidden=True)] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    command_config: CommandConfig = None,
+) -> None:
+    """Set a group's offsets, once it has no members. Says what it would do; --execute does it."""
+    name = name or group
+    if not name:
+        raise typer.BadParameter("name a group", param_hint="GROUP")
+    if bool(topic) == all_topics:
+        raise typer.BadParameter("give either --topic or --all-topics")
+    if to_time is not None and by_duration is not None:
+        raise typer.BadParameter("give either --to-datetime or --by-duration")
+    time_ms = by_duration if to_time is None else to_time
+    target = Target(to_earliest, to_latest, to_current, to_offset, shift_by, time_ms)
+    target.check()
+    with failures_told(bootstrap_server, name):
+        admin = connect(bootstrap_server, command_config)
+        check_no_members(admin, name)
+        committed = committed_offsets(admin, name)
+        places = named_places(admin, topic) if topic else sorted(committed)
+        if not places:
+            raise CommandError(f"{name} has committed no offsets: name topics with --topic")
+        moves = plan(admin, target, places, committed)
+        if execute:
+            commit_offsets(
+                admin, name, {Place(move.topic, move.partition): move.new_offset for move in moves}
+            )
+    show_moves(name, moves, execute, as_json)
+
+
+def check_no_members(admin: AdminClient, name: str) -> None:
+    """A group that does not exist yet has none: offsets may be laid down before its first member comes."""
+    future = admin.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name]
+    try:
+        count = len(future.result(REQUEST_TIMEOUT_S).members)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    if count:
+        members = "1 active member" if count == 1 else f"{count} active members"
+        raise CommandError(f"{name} has {members}: offsets can be reset only once it has none")
+
+
+def named_places(admin: AdminClient, texts: Sequence[str]) -> list[Place]:
+    places: set[Place] = set()
+    for text in texts:
+        parts = TOPIC_AND_PARTITIONS.fullmatch(text)
+        if parts is None:
+            raise typer.BadParameter(f"{text!r} is not of the form topic or topic:0,1,2")
+        there = existing_partitions(admin, parts[1])
+        wanted = [int(number) for number in parts[2].split(",")] if parts[2] else there
+        if missing := set(wanted).difference(there):
+            raise CommandError(f"{parts[1]} has no partition {min(missing)}")
+        places.update(Place(parts[1], partition) for partition in wanted)
+    return sorted(places)
+
+
+def existing_partitions(admin: AdminClient, topic: str) -> list[int]:
+    """Asked in the one way that does not create a topic for whoever asks."""
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)[topic]
+    with failures_told("the cluster", topic):
+        return [partition.id for partition in future.result(REQUEST_TIMEOUT_S).partitions]
+
+
+def plan(
+    admin: AdminClient, target: Target, places: Sequence[Place], committed: Mapping[Place, int]
+) -> list[Move]:
+    starts = find_offsets(admin, dict.fromkeys(places, OffsetSpec.earliest()))
+    ends = end_offsets(admin, places)
+    wanted = places_asked_for(admin, target, starts, ends, committed)
+    moves = []
+    for place in places:
+        if place not in starts or place not in ends:
+            warn(f"{place.topic}-{place.partition} does not exist any more and is left out")
+            continue
+        new_offset = min(max(wanted[place], starts[place]), ends[place])
+        if new_offset != wanted[place]:
+            warn(
+                f"{place.topic}-{place.partition} holds {starts[place]} to {ends[place]}: "
+                f"{new_offset} is taken for {wanted[place]}"
+            )
+        moves.append(Move(*place, committed.get(place), new_offset))
+    return moves
+
+
+def places_asked_for(
+    admin: AdminClient,
+    target: Target,
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    committed: Mapping[Place, int],
+) -> Mapping[Place, int]:
+    """Offsets before anybody has looked whether the log holds them."""
+    if target.earliest:
+        return starts
+    if target.latest:
+        return ends
+    if target.time_ms is not None:
+        found = find_offsets(admin, dict.fromkeys(starts, OffsetSpec.for_timestamp(target.time_ms)))
+        return {
+            place: ends[place] if offset == NO_RECORD_SO_LATE else offset for place, offset in found.items()
+        }
+    if target.offset is not None:
+        return dict.fromkeys(starts, target.offset)
+    if target.shift is not None:
+        return {place: _current(place, committed) + target.shift for place in starts}
+    return {place: committed.get(place, ends[place]) for place in starts}
+
+
+def _current(place: Place, committed: Mapping[Place, int]) -> int:
+    if place not in committed:
+        raise CommandError(f"{place.topic}-{place.partition} has no committed offset to shift")
+    return committed[place]
+
+
+def show_moves(name: str, moves: Sequence[Move], executed: bool, as_json: bool) -> None:
+    if as_json:
+        facts = {"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]}
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    rows = [(name, *asdict(move).values()) for move in moves]
+    print_columns(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
+    if not executed:
+        typer.echo("nothing was changed: --execute does it", err=True)
