@@ -57,6 +57,7 @@ MANY_GROUPS_SINCE = 8  # OffsetFetch
 RECORDS_PER_SWEEP = 1_000  # keeps one batch of tombstones small
 GROUPS_PER_SWEEP = 1_000  # and the event loop free
 SWEEP_PAUSE_MS = 10
+FOREVER_MS = 2**63 - 1
 
 TopicOffsets = dict[int, OffsetCommitValue]
 NO_OFFSET = OffsetCommitValue(offset=-1)
@@ -112,7 +113,9 @@ class Offsets:
     ) -> Decision:
         check = self._check_commit(request, context, now_ms)
         decision = Decision()
-        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms != -1 else -1
+        expire_ms = (
+            min(now_ms + request.retention_time_ms, FOREVER_MS) if request.retention_time_ms != -1 else -1
+        )
         response = OffsetCommitResponse()
         for topic in request.topics:
             results = []

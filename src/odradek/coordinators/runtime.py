@@ -235,11 +235,18 @@ class Shard:
         assert token not in self._requests, "a token names one open request"
         self._requests[token] = request
         try:
-            decision = self.coordinator.handle(request, context, token, now_ms)
+            decision = self._decide(request, context, token, now_ms)
+            self._appending_for = token
+            return self._effects(decision)
+        except Exception:
+            self._requests.pop(token, None)  # the shard lives on; whoever called answers
+            raise
+
+    def _decide(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+        try:
+            return self.coordinator.handle(request, context, token, now_ms)
         except KafkaError as error:
-            decision = Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
-        self._appending_for = token
-        return self._effects(decision)
+            return Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
 
     def tick(self, now_ms: int) -> Effects | None:
         """Fire one timer. Call it again until it answers None: each may append its own batch."""
@@ -296,12 +303,21 @@ class Shard:
     def _effects(self, decision: Decision) -> Effects:
         assert self._appending is None, "the last effects were not appended"
         if decision.records:
+            encoded = self._encode(decision)
             self._appending = decision
-            return Effects(records=[self.coordinator.encode(key, value) for key, value in decision.records])
+            return Effects(records=encoded)
         if self._pending:
             self._pending[-1][1].extend(decision.answers)
             return Effects()
         return Effects(answers=self._release(decision.answers))
+
+    def _encode(self, decision: Decision) -> list[EncodedRecord]:
+        try:
+            return [self.coordinator.encode(key, value) for key, value in decision.records]
+        except Exception:
+            if decision.undo is not None:
+                decision.undo()
+            raise
 
     def _take_appending(self) -> Decision:
         assert self._appending is not None, "no effects wait for an append"
