@@ -26,7 +26,7 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
     cursor = message.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+        return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
     topics = services.image.topics
     names = {topic.name for topic in message.topics} if message.topics else set(topics)
     most = services.config["max.request.partition.size.limit"]
@@ -56,6 +56,10 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except KafkaError as error:
         code = error.code
+    return _refused(name, code)
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         code, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
     )

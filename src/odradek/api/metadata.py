@@ -27,10 +27,14 @@ from odradek.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+TOPIC_IDS_SINCE = 12
+
 
 def handle(
     services: Services, request: Request, message: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    if request.version < TOPIC_IDS_SINCE and any(_is_by_id(topic) for topic in message.topics or ()):
+        return _refuse(message)
     missing = [
         topic.name
         for topic in message.topics or ()
@@ -40,6 +44,20 @@ def handle(
     if missing and may_create and services.config["auto.create.topics.enable"]:
         return _create_and_describe(services, request, message, missing)
     return describe(services, request, message, {})
+
+
+def _is_by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != NO_TOPIC_ID
+
+
+def _refuse(message: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have a place for topic ids, but not yet the right to use it."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name=topic.name or "")
+            for topic in message.topics or ()
+        ]
+    )
 
 
 async def _create_and_describe(

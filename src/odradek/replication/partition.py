@@ -71,7 +71,7 @@ class Partition:
         epochs, end_offset = self.log.leader_epochs, self.log.end_offset
         if leader_epoch == self.leader_epoch:
             return leader_epoch, end_offset
-        if epochs.latest <= leader_epoch < self.leader_epoch:
+        if 0 <= epochs.latest <= leader_epoch < self.leader_epoch:
             return epochs.latest, end_offset
         return epochs.end_offset_for(leader_epoch, end_offset)
 
