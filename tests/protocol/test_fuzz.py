@@ -1,0 +1,48 @@
+"""A hundred thousand damaged requests, and some over sockets: nothing breaks, nothing grows, others are served."""
+
+from pathlib import Path
+
+import pytest
+from tests.protocol.raw import Raw, batch
+from tests.support import RunningBroker
+from tools import fuzz
+
+from odradek.api.registry import APIS
+
+FRAMES = 100_000
+FRAMES_OVER_SOCKETS = 4_000
+SEED = 20_261_115
+
+
+def test_damaged_frames_reach_handlers_and_break_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = fuzz.fuzz_in_process(FRAMES, SEED, str(tmp_path))
+    with capsys.disabled():
+        print(f"\n{outcome.report()[:3000]}")
+    assert not outcome.findings
+    assert outcome.frames == FRAMES
+    assert set(outcome.handled) == set(APIS), "an API was never reached"
+    assert outcome.reached > FRAMES / 4
+    assert outcome.health_checks >= FRAMES / fuzz.HEALTH_INTERVAL
+    assert outcome.grown_bytes < 60 << 20
+    assert outcome.grown_descriptors < 50
+    assert outcome.grown_tasks < 10
+
+
+def test_damaged_frames_over_sockets_do_not_disturb_others(
+    broker: RunningBroker, raw: Raw, topic: str
+) -> None:
+    raw.create(topic)
+    descriptors = Path(f"/proc/{broker.process.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+
+    def check_health() -> None:
+        assert raw.produce(topic, batch(b"healthy")).error_code == 0
+
+    errors_before = broker.log.count(" ERROR ")
+    closed = fuzz.fuzz_over_sockets(broker.bootstrap, FRAMES_OVER_SOCKETS, SEED, check_health)
+    assert closed > 0
+    assert broker.process.poll() is None
+    assert broker.log.count(" ERROR ") == errors_before
+    assert len(list(descriptors.iterdir())) < before + 100

@@ -1,0 +1,541 @@
+"""Request frames that are almost right, thrown at a broker: none may crash it, grow it, or hold up others.
+
+    python tools/fuzz.py --frames 100000 --seed 1
+
+Frames begin as valid ones: the messages of every API in every version served, filled at random, with names and ids
+that the broker knows, so that most of them get past the door. Most are then damaged: bits flipped, numbers replaced by
+extreme ones, bytes cut out, put in or borrowed from another frame. They go straight into the dispatcher of a broker in
+this process, where every exception, every line of its log that speaks of an error, and every answer that cannot be
+read back is a finding. Between them a healthy client produces, fetches and commits, and must be served.
+
+A part of the frames can also be sent to a broker in a process of its own, over sockets (`--bootstrap`).
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import random
+import socket
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from odradek.api.dispatch import Dispatcher, Route
+from odradek.api.registry import APIS, request_type, response_type
+from odradek.api.request import Request
+from odradek.broker.broker import Broker
+from odradek.config.broker import BrokerConfig
+from odradek.errors import ProtocolError
+from odradek.records.record import Record, build_batch
+from odradek.storage.files import DiskFile, DiskFiles, File
+from odradek.storage.log import Slice
+from odradek.wire import codec
+from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
+from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TOPICS = ("a", "b", "c.d", "__consumer_offsets")
+HEALTHY = "healthy"
+GROUPS = ("g1", "g2", "g3", "")
+OUTSTANDING = 200  # requests that may wait for their answer before their client hangs up
+HEALTH_INTERVAL = 500  # frames between two rounds of the healthy client
+SLOW_SECONDS = 2.0  # longer than this on one frame is unbounded work
+SETTINGS = {
+    "listeners": "PLAINTEXT://localhost:0",
+    "offsets.topic.num.partitions": "2",
+    "group.min.session.timeout.ms": "10",
+    "group.max.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.max.size": "20",
+    "max.incremental.fetch.session.cache.slots": "50",
+    "auto.create.topics.enable": "false",
+    "log.segment.delete.delay.ms": "0",
+    "replica.high.watermark.checkpoint.interval.ms": "200",  # when deleted files are removed, too
+}
+
+
+# --- frames ---
+
+
+class Pool:
+    """Values that the broker knows: some from the start, some learned from its answers."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.members: deque[str] = deque(["", "m"], maxlen=50)
+        self.topic_ids: deque[UUID] = deque([UUID(int=0)], maxlen=20)
+        self.sessions: deque[int] = deque([0], maxlen=20)
+        self.batches = [self._batch(number) for number in range(12)]
+        self.metadata = [b"", b"x", self._subscription()]
+
+    def _batch(self, number: int) -> bytes:
+        records = [
+            Record(at, 1_000_000, b"k" if number % 2 else None, b"v" * 50) for at in range(number % 3 + 1)
+        ]
+        numbered = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0} if number > 6 else {}
+        return bytes(build_batch(records, codec=number % 5, **numbered))
+
+    @staticmethod
+    def _subscription() -> bytes:
+        return b"\0\1" + bytes(codec.encode(ConsumerProtocolSubscription(topics=list(TOPICS[:2])), 1))
+
+    def learn(self, answer: Any) -> None:
+        """Remember what a later request could refer to."""
+        if member := getattr(answer, "member_id", None):
+            self.members.append(member)
+        if session := getattr(answer, "session_id", 0):
+            self.sessions.append(session)
+        for topic in getattr(answer, "topics", None) or ():
+            if getattr(topic, "topic_id", None) and getattr(topic, "name", "") in TOPICS:
+                self.topic_ids.append(topic.topic_id)
+
+    def value(self, kind: str, name: str) -> Any:
+        chooser = getattr(self, f"_{kind}", None)
+        return chooser(name) if chooser else self._integer(kind, name)
+
+    def _bool(self, name: str) -> bool:
+        return self.rng.random() < 0.5
+
+    def _float64(self, name: str) -> float:
+        return self.rng.choice([0.0, -1.0, float("inf"), float("nan")])
+
+    def _uuid(self, name: str) -> UUID:
+        return self.rng.choice([*self.topic_ids, UUID(int=self.rng.getrandbits(128))])
+
+    def _records(self, name: str) -> bytes:
+        return self.rng.choice(self.batches)
+
+    def _bytes(self, name: str) -> bytes:
+        return self.rng.choice(self.metadata)
+
+    def _string(self, name: str) -> str:
+        rng = self.rng
+        if "group" in name or name == "key" or "coordinator" in name:
+            return rng.choice(GROUPS)
+        if "member" in name:
+            return rng.choice(self.members)
+        if "topic" in name or name in ("name", "resource_name"):
+            return rng.choice([*TOPICS, "retention.ms", "cleanup.policy", "range", "consumer", "1"])
+        if "protocol" in name or "assignor" in name:
+            return rng.choice(["range", "consumer", "uniform", "x"])
+        return rng.choice(["", "x", "compact", "100", "-1", "^a.*", "(", "é" * 40])
+
+    def _integer(self, kind: str, name: str) -> int:
+        bits = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}[kind]
+        if "session_id" in name:
+            return self.rng.choice(self.sessions)
+        small = [0, 0, 1, 1, 2, 3, -1, 10, 50, 2 ** (bits - 1) - 1]
+        if not kind.startswith("u"):
+            small += [-2, -(2 ** (bits - 1))]
+        value = self.rng.choice(small)
+        return max(value, 0) if kind.startswith("u") else min(value, 2 ** (bits - 1) - 1)
+
+
+class Frames:
+    """Valid frames of every API and version, and damaged ones made of them."""
+
+    def __init__(self, rng: random.Random, pool: Pool) -> None:
+        self._rng = rng
+        self._pool = pool
+        self._routes = [
+            (key, version)
+            for key, api in sorted(APIS.items())
+            for version in range(api.min_version, api.max_version + 1)
+        ]
+        self._last = bytes(30)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Without end; every API and version in turn."""
+        mutations = [None, None, self._flip, self._flip, self._extreme, self._cut, self._insert, self._splice]
+        while True:
+            for key, version in self._routes:
+                frame = self.valid(key, version)
+                mutate = self._rng.choice(mutations)
+                yield frame if mutate is None else mutate(frame)
+                self._last = frame
+
+    def valid(self, key: int, version: int) -> bytes:
+        message = self._fill(request_type(key), version)
+        return bytes(encode_request(message, key, version, 7, "fuzz")[SIZE.size :])
+
+    def _fill(self, struct_type: Any, version: int) -> Any:
+        values: dict[str, Any] = {}
+        for wanted in codec._fields(struct_type):
+            wire = wanted.wire
+            if not wire.is_in(version):
+                continue
+            if wire.is_nullable_in(version) and not wire.is_tagged_in(version) and self._rng.random() < 0.3:
+                values[wanted.name] = None
+            elif wanted.is_array:
+                count = self._rng.choice([0, 1, 1, 1, 2, 3])
+                values[wanted.name] = [self._element(wanted, version) for _ in range(count)]
+            else:
+                values[wanted.name] = self._element(wanted, version)
+        return struct_type(**values)
+
+    def _element(self, wanted: Any, version: int) -> Any:
+        if wanted.element_type == "struct":
+            return self._fill(wanted.struct_type, version)
+        return self._pool.value(wanted.element_type, wanted.name)
+
+    # --- damage; the api key and version mostly stay, or nothing would get past them ---
+
+    def _position(self, frame: bytes) -> int:
+        return self._rng.randrange(0 if self._rng.random() < 0.05 else min(8, len(frame) - 1), len(frame))
+
+    def _flip(self, frame: bytes) -> bytes:
+        damaged = bytearray(frame)
+        for _ in range(self._rng.choice([1, 1, 2, 8])):
+            damaged[self._position(frame)] ^= 1 << self._rng.randrange(8)
+        return bytes(damaged)
+
+    def _extreme(self, frame: bytes) -> bytes:
+        code = self._rng.choice("bhiq")
+        bits = struct.calcsize(code) * 8
+        value = self._rng.choice([-1, 0, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), self._rng.randrange(100)])
+        at = self._position(frame)
+        packed = struct.pack(f">{code}", value)
+        return frame[:at] + packed + frame[at + len(packed) :]
+
+    def _cut(self, frame: bytes) -> bytes:
+        start = self._position(frame)
+        return frame[:start] + frame[start + self._rng.choice([1, 2, 8, len(frame)]) :]
+
+    def _insert(self, frame: bytes) -> bytes:
+        at = self._position(frame)
+        return frame[:at] + self._rng.randbytes(self._rng.choice([1, 2, 8, 300])) + frame[at:]
+
+    def _splice(self, frame: bytes) -> bytes:
+        at, other = self._position(frame), self._last
+        start = self._rng.randrange(len(other))
+        return frame[:at] + other[start : start + self._rng.randrange(1, 60)] + frame[at:]
+
+
+# --- the broker in this process ---
+
+
+class UnsyncedFile(DiskFile):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedFiles(DiskFiles):
+    """A disk that syncs in no time: the fuzz is after the code, not the disk."""
+
+    def file(self, path: str) -> DiskFile:
+        return UnsyncedFile(self, path)
+
+    def create(self, path: str) -> DiskFile:
+        super().create(path).close()
+        return UnsyncedFile(self, path)
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+    def sync_many(self, files: Sequence[File]) -> None:
+        pass
+
+
+class CountingDispatcher(Dispatcher):
+    """Counts the requests that reached their handler."""
+
+    def __init__(self, services: Any) -> None:
+        super().__init__(services)
+        self.handled: Counter[int] = Counter()
+
+    def _add_route(self, api_key: int, version: int) -> Route:
+        route = super()._add_route(api_key, version)
+
+        def counted(services: Any, request: Request, message: Any) -> Any:
+            self.handled[api_key] += 1
+            return route.handle(services, request, message)
+
+        self._routes[api_key, version] = route._replace(handle=counted)
+        return self._routes[api_key, version]
+
+
+@dataclass
+class Outcome:
+    frames: int = 0
+    refused: int = 0  # frames that would have closed their connection
+    handled: Counter[int] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    slowest_seconds: float = 0.0
+    health_checks: int = 0
+    grown_bytes: int = 0
+    grown_descriptors: int = 0
+    grown_tasks: int = 0
+
+    @property
+    def reached(self) -> int:
+        return self.handled.total()
+
+    def report(self) -> str:
+        share = 100 * self.reached / max(self.frames, 1)
+        lines = [
+            f"{self.frames:,} frames, {self.reached:,} ({share:.0f} %) reached a handler, "
+            f"{self.refused:,} refused; slowest {self.slowest_seconds * 1000:.0f} ms",
+            f"a healthy client was served {self.health_checks} times in between",
+            f"growth: {self.grown_bytes / 1e6:.1f} MB, {self.grown_descriptors} descriptors, "
+            f"{self.grown_tasks} tasks",
+        ]
+        return "\n".join(lines + self.findings)
+
+
+class Watcher(logging.Handler):
+    """Collects findings, each kind of them once. Whatever the broker logs as an error is one."""
+
+    def __init__(self, findings: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._findings = findings
+        self._seen: set[str] = set()
+        self.frame = b""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = logging.Formatter("%(name)s: %(message)s").format(record)
+        places = [line for line in text.splitlines() if line.startswith("  File")]
+        self.found(f"logged: {text}", places[-1] if places else text.split(":")[0])
+
+    def found(self, what: str, kind: str) -> None:
+        if kind not in self._seen:
+            self._seen.add(kind)
+            self._findings.append(f"{what}\n  by frame {self.frame.hex()}")
+
+
+class Fuzzer:
+    def __init__(self, broker: Broker, rng: random.Random, outcome: Outcome) -> None:
+        self._broker = broker
+        self._dispatcher = CountingDispatcher(broker.services)
+        self._pool = Pool(rng)
+        self._frames = iter(Frames(rng, self._pool))
+        self._outcome = outcome
+        self._outstanding: deque[Request] = deque()
+        self._watcher = Watcher(outcome.findings)
+
+    async def run(self, count: int) -> None:
+        """The first tenth warms up; what has grown from there to the end is reported."""
+        logging.getLogger().addHandler(self._watcher)
+        try:
+            await self._prepare()
+            await self._throw(count // 10)
+            start = self._footprint()
+            await self._throw(count - count // 10)
+            end = self._footprint()
+        finally:
+            logging.getLogger().removeHandler(self._watcher)
+        outcome = self._outcome
+        outcome.handled = self._dispatcher.handled
+        outcome.grown_bytes, outcome.grown_descriptors, outcome.grown_tasks = (
+            after - before for after, before in zip(end, start, strict=True)
+        )
+
+    def _footprint(self) -> tuple[int, int, int]:
+        for request in self._outstanding:
+            request.abandon()
+        self._outstanding.clear()
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * 4096, len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
+
+    async def _throw(self, count: int) -> None:
+        for number in range(count):
+            await self._handle(next(self._frames))
+            self._outcome.frames += 1
+            if number % HEALTH_INTERVAL == 0:
+                await self._tidy()
+                await self._check_health()
+            elif number % 20 == 0:
+                await asyncio.sleep(0)
+
+    async def _handle(self, frame: bytes) -> None:
+        self._watcher.frame = frame
+        start = time.perf_counter()
+        try:
+            header = read_request_header(memoryview(bytearray(frame)))
+            request = Request(header, "127.0.0.1:1", "PLAINTEXT", self._answered)
+            effect = self._dispatcher.dispatch(request, memoryview(bytearray(frame)), header.body)
+            if effect is not None:
+                await effect
+        except ProtocolError:
+            self._outcome.refused += 1
+            return
+        except Exception as error:
+            self._watcher.found(f"{type(error).__name__}: {error}", f"api {frame[:2].hex()}")
+            return
+        seconds = time.perf_counter() - start
+        self._outcome.slowest_seconds = max(seconds, self._outcome.slowest_seconds)
+        if seconds > SLOW_SECONDS:
+            self._watcher.found(f"{seconds:.1f} s", f"slow api {frame[:2].hex()}")
+        if not request.is_answered:
+            self._outstanding.append(request)
+        while len(self._outstanding) > OUTSTANDING:
+            self._outstanding.popleft().abandon()
+
+    def _answered(self, request: Request) -> None:
+        """Every answer must be readable in the version asked for."""
+        if not request.parts:
+            return
+        try:
+            self._pool.learn(read_answer(request))
+        except Exception as error:
+            kind = f"api {request.api_key} v{request.version}"
+            self._watcher.found(f"{kind}: an answer that cannot be read: {error!r}", kind)
+
+    # --- the healthy client ---
+
+    async def _ask(self, message: Any, version: int) -> Any:
+        answered = asyncio.get_running_loop().create_future()
+        frame = memoryview(
+            bytearray(encode_request(message, message.API_KEY, version, 1, "healthy")[SIZE.size :])
+        )
+        header = read_request_header(frame)
+        request = Request(header, "127.0.0.1:2", "PLAINTEXT", answered.set_result)
+        effect = self._dispatcher.dispatch(request, frame, header.body)
+        if effect is not None:
+            await effect
+        return read_answer(await asyncio.wait_for(answered, 10))
+
+    async def _prepare(self) -> None:
+        await self._ask(CreateTopicsRequest([CreatableTopic(HEALTHY, 1, 1)]), 7)
+
+    async def _tidy(self) -> None:
+        """Topics that damaged names made are deleted, those that the frames speak of made again."""
+        image = self._broker.services.image
+        extra = set(image.topics) - set(TOPICS) - {HEALTHY}
+        if extra:
+            states = [DeleteTopicState(name) for name in sorted(extra)]
+            await self._ask(DeleteTopicsRequest(states, timeout_ms=1000), 6)
+        missing = sorted(set(TOPICS[:3]) - set(image.topics))
+        if missing:
+            await self._ask(CreateTopicsRequest([CreatableTopic(name, 2, 1) for name in missing]), 7)
+
+    async def _check_health(self) -> None:
+        batch = bytes(build_batch([Record(0, 0, b"key", b"value")]))
+        data = TopicProduceData(name=HEALTHY, partition_data=[PartitionProduceData(0, batch)])
+        produced = (
+            (await self._ask(ProduceRequest(None, -1, 5000, [data]), 9)).responses[0].partition_responses[0]
+        )
+        assert produced.error_code == 0, f"the healthy client could not produce: {produced}"
+        partition = FetchPartition(0, fetch_offset=produced.base_offset, partition_max_bytes=1000)
+        fetch = FetchRequest(
+            max_wait_ms=5000, min_bytes=1, topics=[FetchTopic(topic=HEALTHY, partitions=[partition])]
+        )
+        fetched = (await self._ask(fetch, 12)).responses[0].partitions[0]
+        assert len(fetched.records) == len(batch), f"the healthy client could not fetch: {fetched}"
+        await self._ask(
+            FindCoordinatorRequest(key_type=0, coordinator_keys=[HEALTHY]), 4
+        )  # its topic may be deleted
+        commit = OffsetCommitRequestPartition(0, produced.base_offset, -1, "")
+        topics = [OffsetCommitRequestTopic(name=HEALTHY, partitions=[commit])]
+        committed = await self._ask(OffsetCommitRequest(HEALTHY, topics=topics), 8)
+        assert committed.topics[0].partitions[0].error_code == 0, f"it could not commit: {committed}"
+        self._outcome.health_checks += 1
+
+
+def read_answer(request: Request) -> Any:
+    parts = [
+        part.file.read_at(part.position, part.length) if isinstance(part, Slice) else bytes(part)
+        for part in request.parts or ()
+    ]
+    frame = b"".join(parts)
+    assert SIZE.unpack_from(frame)[0] == len(frame) - SIZE.size, "the size of the frame is wrong"
+    tagged = has_tagged_response_header(request.api_key, request.version)
+    answer, end = codec.read_message(
+        response_type(request.api_key), request.version, frame, 9 if tagged else 8
+    )
+    assert end == len(frame), "there are bytes behind the answer"
+    return answer
+
+
+def fuzz_in_process(count: int, seed: int, data_dir: str) -> Outcome:
+    outcome = Outcome()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        rng = random.Random(seed)
+        config = BrokerConfig({**SETTINGS, "log.dirs": data_dir})
+        broker = Broker(config, loop, random.Random(seed), UnsyncedFiles())
+        await broker.start()
+        try:
+            await Fuzzer(broker, rng, outcome).run(count)
+            await broker.stop()
+        except Exception as error:
+            outcome.findings.append(f"the end: {error!r}\n{traceback.format_exc()}")
+
+    asyncio.run(main())
+    return outcome
+
+
+# --- a broker over sockets ---
+
+
+def fuzz_over_sockets(bootstrap: str, count: int, seed: int, check_health: Callable[[], None]) -> int:
+    """Send frames, cut anywhere, on connections that are replaced when the broker closes them; how many it closed."""
+    rng = random.Random(seed)
+    frames = iter(Frames(rng, Pool(rng)))
+    host, _, port = bootstrap.rpartition(":")
+    connection, closed = socket.create_connection((host, int(port)), 10), 0
+    for number in range(count):
+        frame = next(frames)
+        size = (
+            len(frame) if rng.random() < 0.97 else rng.choice([-1, 2**31 - 1, len(frame) - 1, len(frame) + 1])
+        )
+        data = SIZE.pack(size) + frame
+        cut = rng.randrange(len(data))
+        try:
+            connection.sendall(data[:cut])
+            connection.sendall(data[cut:])
+            connection.setblocking(False)
+            while connection.recv(1 << 16):
+                pass
+            raise ConnectionResetError
+        except BlockingIOError:
+            connection.settimeout(10)
+        except OSError:
+            connection.close()
+            connection, closed = socket.create_connection((host, int(port)), 10), closed + 1
+        if number % 100 == 0:
+            check_health()
+    connection.close()
+    return closed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Throw damaged requests at a broker.")
+    parser.add_argument("--frames", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bootstrap", help="send them to this broker, over sockets")
+    options = parser.parse_args()
+    if options.bootstrap:
+        closed = fuzz_over_sockets(options.bootstrap, options.frames, options.seed, lambda: None)
+        print(f"{options.frames:,} frames sent, {closed:,} connections closed by the broker")
+        return 0
+    with tempfile.TemporaryDirectory() as data_dir:
+        outcome = fuzz_in_process(options.frames, options.seed, data_dir)
+    print(outcome.report())
+    return 1 if outcome.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
