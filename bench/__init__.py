@@ -1,0 +1,12 @@
+"""Benchmarks: the same workloads on Odradek, on Apache Kafka, and on what one might take instead.
+
+    python -m bench              Odradek alone, synced and unsynced, a few workloads (make bench)
+    python -m bench peers        every workload on every system that can be had (make bench-peers)
+    python -m bench growth       Odradek with more and more partitions and connections (make bench-growth)
+    python -m bench show peers   table and picture again, from stored numbers
+
+A reading path: `measure` (what a number is), `systems` and `other_systems` (what is measured), `workloads`
+(how), `runner` (in which order, how often), `report` and `plots` (what is shown). The load comes from small
+native programs, so that a Python client is not what is measured: load.c (librdkafka), redis_load.c (hiredis),
+streams/ (Go), replay.c (many connections) and limit.c (the machine itself). docs/PERFORMANCE.md explains.
+"""

@@ -1,0 +1,106 @@
+"""The command: choose systems and workloads, measure, print, store. `python -m bench --help`."""
+
+import argparse
+import resource
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+
+from bench import plots, report
+from bench.other_systems import Nats, RabbitMq, Redis, SyncedRedis
+from bench.runner import RESULTS, Run, Runner, load_run
+from bench.systems import Kafka, KafkaCluster, Odradek, SyncedKafka, System, UnsyncedOdradek
+from bench.workloads import GROWTH, OWN, WORKLOADS, Workload
+
+QUICK_SCALE = 0.01
+SUITES: dict[str, tuple[list[Workload], list[type[System]], int]] = {
+    "own": (OWN, [Odradek, UnsyncedOdradek], 3),
+    "peers": (WORKLOADS, [Odradek, UnsyncedOdradek, Kafka, Nats, RabbitMq, Redis], 3),
+    "growth": (GROWTH, [Odradek], 1),
+}
+SYSTEMS: list[type[System]] = [
+    *(Odradek, UnsyncedOdradek, Kafka, SyncedKafka, KafkaCluster, Nats, RabbitMq, Redis, SyncedRedis)
+]
+
+Named = TypeVar("Named", Workload, type[System])
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m bench", description="Measure Odradek and what it stands beside."
+    )
+    parser.add_argument("suite", nargs="?", default="own", choices=[*SUITES, "show"], help="default: own")
+    parser.add_argument("stored", nargs="?", choices=[*SUITES], help="with show: which stored run")
+    parser.add_argument(
+        "--only",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="these systems and workloads alone: " + ", ".join(names_of(SYSTEMS)) + "; " + workload_names(),
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often (default 3, growth 1)")
+    parser.add_argument(
+        "--quick", action="store_true", help="a sanity run: one round, a hundredth of the work"
+    )
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR",
+                        help="where servers keep their data; a disk, not memory")  # fmt: skip
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: bench/results")
+    options = parser.parse_args(arguments)
+    unknown = set(options.only) - {*names_of(SYSTEMS), *names_of([*WORKLOADS, *OWN, *GROWTH])}
+    if unknown:
+        parser.error(f"neither a system nor a workload: {', '.join(sorted(unknown))}")
+    if (options.suite == "show") != bool(options.stored):
+        parser.error("show takes the name of a stored run, and nothing else does")
+    return options
+
+
+def names_of(things: Sequence[Named]) -> list[str]:
+    return [thing.name for thing in things]
+
+
+def workload_names() -> str:
+    return ", ".join(dict.fromkeys(names_of([*WORKLOADS, *OWN, *GROWTH])))
+
+
+def chosen(only: Sequence[str], default: list[Named], known: Sequence[Named]) -> list[Named]:
+    """Those of `known` that were named; if none was, the default."""
+    return [thing for thing in known if thing.name in only] or default
+
+
+def open_many_files() -> None:
+    """As many as are allowed; servers and load generators inherit it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def measure(options: argparse.Namespace) -> Run:
+    workloads, systems, rounds = SUITES[options.suite]
+    rounds = options.rounds or (1 if options.quick else rounds)
+    run = Run(options.suite, rounds, QUICK_SCALE if options.quick else 1.0)
+    runner = Runner(run, chosen(options.only, workloads, workloads), options.scratch, options.results)
+    open_many_files()
+    runner.measure(chosen(options.only, systems, SYSTEMS))
+    return run
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse_arguments(arguments)
+    if options.suite == "show":
+        run = load_run(options.results / f"{options.stored}.json")
+    else:
+        run = measure(options)
+        run.store(options.results)
+    console = Console()
+    report.print_report(run, console if console.is_terminal else Console(width=report.WIDTH))
+    stored = [report.store_markdown(run, options.results), plots.draw(run, options.results)]
+    console.print("stored beside its numbers: " + ", ".join(str(path) for path in stored), soft_wrap=True)
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

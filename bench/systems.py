@@ -1,0 +1,289 @@
+"""What is measured: a system is started, loaded by its own best client, and stopped.
+
+Every system keeps all its files in one directory, listens on free ports of localhost, and runs with the
+settings it comes with; what differs is said in `settings`. A system may be several processes, and several
+nodes: `processes` holds one for each node, so a workload can ask for a cluster and kill a part of it.
+
+Here are the two that speak Kafka's protocol; `other_systems` has the rest.
+"""
+
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from tools.peer.kafka import KAFKA_VERSION, PeerUnavailable, fetch_jars, free_port
+
+import odradek
+from bench import kafka_requests, native
+from bench.measure import process_tree
+from bench.native import Unavailable
+
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
+POLL_INTERVAL_S = 0.002
+PROBE_TOPIC = "probe"
+NOT_SYNCED = "not synced"
+SYNCED = "synced"
+
+
+class System:
+    """One or more server processes. Subclasses say how they are started and loaded."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    durability: ClassVar[str] = NOT_SYNCED  # what has happened to a record when its producer gets the answer
+    settings: ClassVar[Mapping[str, str]] = {}
+    speaks_kafka: ClassVar[bool] = False
+    keeps_in_memory: ClassVar[bool] = False
+    node_count: ClassVar[int] = 1
+
+    def __init__(self, scratch: Path) -> None:
+        """Raise `Unavailable` if it cannot be had here."""
+        self.home = scratch / self.name
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.start_seconds = 0.0
+
+    def version(self) -> str:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Lay out an empty `home`; called once, before the first start."""
+
+    def spawn(self) -> list[subprocess.Popen[bytes]]:
+        raise NotImplementedError
+
+    def accepts(self) -> bool:
+        """Whether a message is accepted now."""
+        raise NotImplementedError
+
+    def load(self, mode: str, **arguments: object) -> dict[str, Any]:
+        """Run the load generator: modes and arguments as in load.c."""
+        raise NotImplementedError
+
+    def create_topic(self, topic: str, partitions: int, replication: int = 1) -> None:
+        raise NotImplementedError
+
+    def delete_topic(self, topic: str, partitions: int) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Return once the first message was accepted; `start_seconds` is how long that took."""
+        if not self.home.exists():
+            self.home.mkdir(parents=True)
+            self.prepare()
+        begin = time.monotonic()
+        self.processes = self.spawn()
+        while not self.accepts():
+            dead = any(process.poll() is not None for process in self.processes)
+            if dead or time.monotonic() - begin > START_TIMEOUT_S:
+                raise Unavailable(f"{self.title} did not start: {self.log()[-400:].strip()}")
+            time.sleep(POLL_INTERVAL_S)
+        self.start_seconds = time.monotonic() - begin
+
+    def stop(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes = []
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def pids(self) -> list[int]:
+        return process_tree([process.pid for process in self.processes if process.poll() is None])
+
+    def run_process(
+        self, command: list[str], environ: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        with (self.home / "output.log").open("ab") as output:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ
+            )
+
+    def log(self) -> str:
+        path = self.home / "output.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+class KafkaProtocolSystem(System):
+    """Driven by librdkafka."""
+
+    speaks_kafka = True
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        native.tool("load")
+        self.ports = [free_port() for _ in range(self.node_count)]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def accepts(self) -> bool:
+        return any(kafka_requests.accepts_produce(port, PROBE_TOPIC) for port in self.ports)
+
+    def load(self, mode: str, **arguments: object) -> dict[str, Any]:
+        return native.run("load", mode, {"bootstrap": self.bootstrap, **arguments})
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+
+    def create_topic(self, topic: str, partitions: int, replication: int = 1) -> None:
+        """Return once every partition has a leader and all its replicas."""
+        admin, wanted = self.admin(), NewTopic(topic, partitions, replication)
+        admin.create_topics([wanted], operation_timeout=60, request_timeout=120)[topic].result()
+        while not self._is_complete(admin, topic, partitions, replication):
+            time.sleep(0.05)
+
+    @staticmethod
+    def _is_complete(admin: AdminClient, topic: str, partitions: int, replication: int) -> bool:
+        found = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
+        ready = [each for each in found if each.leader >= 0 and len(each.isrs) == replication]
+        return len(ready) == partitions
+
+    def delete_topic(self, topic: str, partitions: int) -> None:
+        admin = self.admin()  # a result dies with the client it came from
+        admin.delete_topics([topic], request_timeout=120)[topic].result()
+
+    def leader_process(self, topic: str) -> subprocess.Popen[bytes]:
+        """The process that leads partition 0. A node's id is its place in `processes`, counted from 1."""
+        partition = self.admin().list_topics(topic, timeout=60).topics[topic].partitions[0]
+        return self.processes[partition.leader - 1]
+
+
+class Odradek(KafkaProtocolSystem):
+    name = "odradek"
+    title = "Odradek"
+    durability = SYNCED
+    settings = {"log.sync.commit": "true"}
+
+    def version(self) -> str:
+        return odradek.__version__
+
+    def spawn(self) -> list[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "odradek", "up", "--log-level", "warning"]
+        command += ["--data-dir", str(self.home / "data")]
+        command += ["--set", f"listeners=PLAINTEXT://127.0.0.1:{self.ports[0]}"]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return [self.run_process(command)]
+
+
+class UnsyncedOdradek(Odradek):
+    name = "odradek-unsynced"
+    title = "Odradek, unsynced"
+    durability = NOT_SYNCED
+    settings = {"log.sync.commit": "false"}
+
+
+# What kafka-server-start.sh and kafka-run-class.sh give the Java machine.
+KAFKA_JAVA_OPTIONS = (
+    *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+    *("-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+)
+KAFKA_PROPERTIES = """\
+process.roles=broker,controller
+node.id={node}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers={quorum}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data_dir}
+offsets.topic.replication.factor={replication}
+transaction.state.log.replication.factor={replication}
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor={replication}
+share.coordinator.state.topic.min.isr=1
+"""
+
+
+class Kafka(KafkaProtocolSystem):
+    """Apache Kafka in KRaft mode, all nodes both broker and controller, with its scripts' Java options."""
+
+    name = "kafka"
+    title = "Apache Kafka"
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        try:
+            self.jars = fetch_jars()
+        except PeerUnavailable as error:
+            raise Unavailable(str(error)) from None
+        self.controller_ports = [free_port() for _ in range(self.node_count)]
+
+    def version(self) -> str:
+        return KAFKA_VERSION
+
+    def prepare(self) -> None:
+        cluster = random_id()
+        directories = [random_id() for _ in self.ports]
+        voters = ",".join(
+            f"{node}@127.0.0.1:{port}:{directory}"
+            for node, (port, directory) in enumerate(zip(self.controller_ports, directories, strict=True), 1)
+        )
+        for node in range(1, self.node_count + 1):
+            self._properties_file(node).write_text(self._properties(node))
+            command = self._java("kafka.tools.StorageTool", "format", "-t", cluster)
+            command += ["--initial-controllers", voters, "-c", str(self._properties_file(node))]
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode != 0:
+                raise Unavailable(f"Kafka's storage tool failed: {result.stderr or result.stdout}")
+
+    def _properties_file(self, node: int) -> Path:
+        return self.home / f"node-{node}.properties"
+
+    def _properties(self, node: int) -> str:
+        text = KAFKA_PROPERTIES.format(
+            node=node,
+            port=self.ports[node - 1],
+            controller_port=self.controller_ports[node - 1],
+            quorum=",".join(f"127.0.0.1:{port}" for port in self.controller_ports),
+            data_dir=self.home / f"data-{node}",
+            replication=self.node_count,
+        )
+        return text + "".join(f"{name}={value}\n" for name, value in self.settings.items())
+
+    def _java(self, main_class: str, *arguments: str) -> list[str]:
+        return ["java", *KAFKA_JAVA_OPTIONS, "-cp", f"{self.jars}/*", main_class, *arguments]
+
+    def spawn(self) -> list[subprocess.Popen[bytes]]:
+        nodes = range(1, self.node_count + 1)
+        return [self.run_process(self._java("kafka.Kafka", str(self._properties_file(n)))) for n in nodes]
+
+
+class SyncedKafka(Kafka):
+    """Told to sync every append: as durable as Odradek is by default."""
+
+    name = "kafka-synced"
+    title = "Apache Kafka, synced"
+    durability = SYNCED
+    settings = {"log.flush.interval.messages": "1"}
+
+
+class KafkaCluster(Kafka):
+    name = "kafka-3"
+    title = "Apache Kafka, 3 nodes"
+    node_count = 3
+
+
+def random_id() -> str:
+    """A UUID as Kafka writes it. Its tools take a leading dash for an option, hence the bit that rules it out."""
+    first, *rest = secrets.token_bytes(16)
+    return urlsafe_b64encode(bytes([first & 0x7F, *rest])).decode().rstrip("=")

@@ -1,0 +1,354 @@
+"""How it is measured: each workload is a function of a running system that returns numbers.
+
+Names of numbers end in their unit and are explained in `FIGURES`. Every rate has the server's CPU beside it.
+`scale` is 1 for a real run; a sanity run does less of everything. Before a workload begins, what the last one
+left to be written is written (`os.sync`), so that no system pays for its neighbour's dirty pages.
+"""
+
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from bench import kafka_requests, native
+from bench.measure import (
+    Cpu,
+    Numbers,
+    descriptor_count,
+    forget_cached,
+    memory_mb,
+    metered,
+    rate_numbers,
+    request_numbers,
+)
+from bench.systems import KafkaProtocolSystem, System
+
+BULK_BYTES = 512_000_000
+MAX_MESSAGES = 2_000_000
+ONE_MESSAGE_COUNT = 50_000
+LATENCY_COUNT = 10_000
+END_TO_END_RATE = 1_000
+END_TO_END_SECONDS = 5
+IDLE_SECONDS = 5
+LOOP_SECONDS = 4
+IDLE_CONSUMERS = 1_000
+CONSUMER_WAIT_MS = 500  # what a consumer asks for if nobody tells it otherwise
+PARKED_MS = 600_000
+CONNECTED_CLIENTS = 100
+TOPIC_PARTITIONS = 1_000  # Kafka refuses more than 10,000 records, hence partitions, in one request
+FAILOVER_SECONDS = 20
+PERCENTILES = ("p50_us", "p99_us", "p999_us")
+
+_numbers = itertools.count(1)
+
+
+class Figure(NamedTuple):
+    """What a number means. `cpu` names the server's user and kernel CPU for the same work."""
+
+    title: str
+    unit: str
+    more_is_better: bool = False
+    cpu: tuple[str, str, str] | None = None
+
+
+FIGURES = {
+    "produce_mb_s": Figure("produce", "MB/s", True, ("produce_user_s_gb", "produce_kernel_s_gb", "s/GB")),
+    "consume_mb_s": Figure("consume", "MB/s", True, ("consume_user_s_gb", "consume_kernel_s_gb", "s/GB")),
+    "requests_s": Figure("requests", "/s", True, ("request_user_us", "request_kernel_us", "µs each")),
+    "p50_us": Figure("p50", "µs"),
+    "p99_us": Figure("p99", "µs"),
+    "p999_us": Figure("p99.9", "µs"),
+    "create_s": Figure("created", "s"),
+    "start_s": Figure("to first accepted message", "s"),
+    "memory_mb": Figure("memory", "MB"),
+    "descriptors": Figure("open descriptors", ""),
+    "idle_cpu_ms_s": Figure("CPU while idle", "ms/s"),
+    "silence_s": Figure("longest silence", "s"),
+}
+
+
+def is_rate(name: str) -> bool:
+    return name in FIGURES and FIGURES[name].more_is_better
+
+
+def any_single_node(system: System) -> bool:
+    return system.node_count == 1
+
+
+def single_kafka(system: System) -> bool:
+    return system.node_count == 1 and system.speaks_kafka
+
+
+def reads_from_disk(system: System) -> bool:
+    return system.node_count == 1 and not system.keeps_in_memory
+
+
+def any_cluster(system: System) -> bool:
+    return system.node_count >= 3
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    run: Callable[[Any, float], Numbers]
+    applies: Callable[[System], bool] = any_single_node
+    before_load: bool = False  # measured on a system that has only just started
+    once: bool = False  # in the first round only: long, and steady
+
+
+def scaled(count: float, scale: float, least: int = 100) -> int:
+    return max(least, int(count * scale))
+
+
+@contextmanager
+def topic_of(system: System, partitions: int = 1, replication: int = 1) -> Iterator[str]:
+    """A topic of its own for one measurement, on a disk that has come to rest."""
+    topic = f"bench{next(_numbers)}"
+    system.create_topic(topic, partitions, replication)
+    os.sync()
+    yield topic
+    system.delete_topic(topic, partitions)
+
+
+def produce(system: System, topic: str, count: int, size: int, **settings: object) -> Numbers:
+    with metered(system.pids()) as cpu:
+        output = system.load("produce", topic=topic, count=count, size=size, **settings)
+    return rate_numbers("produce", output, cpu)
+
+
+def consume(system: System, topic: str, count: int, partitions: int, *, whole: bool = False) -> Numbers:
+    """The rate from the first message on or, if `whole`, from the wish to consume."""
+    with metered(system.pids()) as cpu:
+        output = system.load("consume", topic=topic, count=count, partitions=partitions)
+    if whole:
+        output["first_seconds"] = 0.0
+    return rate_numbers("consume", output, cpu)
+
+
+def bulk(
+    system: System,
+    scale: float,
+    *,
+    size: int = 1024,
+    acks: str = "all",
+    codec: str = "none",
+    partitions: int = 1,
+    replication: int = 1,
+) -> Numbers:
+    count = scaled(min(MAX_MESSAGES, BULK_BYTES / size), scale)
+    settings = {"acks": acks, "compression.codec": codec, "partitions": partitions}
+    with topic_of(system, partitions, replication) as topic:
+        numbers = produce(system, topic, count, size, **settings)
+        os.sync()
+        return numbers | consume(system, topic, count, partitions)
+
+
+def one_message(system: System, scale: float, replication: int = 1) -> Numbers:
+    """Requests of one message each, pipelined."""
+    count = scaled(ONE_MESSAGE_COUNT, scale)
+    with topic_of(system, 1, replication) as topic, metered(system.pids()) as cpu:
+        output = system.load("produce", topic=topic, count=count, size=100, one=1)
+    return request_numbers(count, output["seconds"], cpu)
+
+
+def latency(system: System, scale: float, replication: int = 1) -> Numbers:
+    """One message at a time, each awaited."""
+    count = scaled(LATENCY_COUNT, scale)
+    with topic_of(system, 1, replication) as topic, metered(system.pids()) as cpu:
+        output = system.load("latency", topic=topic, count=count, size=100, **{"linger.ms": 0})
+    return pick(output, PERCENTILES) | request_numbers(count * 1.1, output["seconds"], cpu)
+
+
+def end_to_end(system: System, scale: float) -> Numbers:
+    """From produce to consume, at a rate that nobody finds hard."""
+    count = scaled(END_TO_END_RATE * END_TO_END_SECONDS, scale)
+    with topic_of(system) as topic:
+        settings = {"linger.ms": 0, "rate": END_TO_END_RATE}
+        output = system.load("endtoend", topic=topic, count=count, size=100, **settings)
+    return pick(output, PERCENTILES)
+
+
+def pick(output: dict[str, float], names: tuple[str, ...]) -> Numbers:
+    return {name: output[name] for name in names}
+
+
+def cold_read(system: System, scale: float) -> Numbers:
+    """Catching up from disk: nothing of the data is in memory."""
+    count = scaled(2 * BULK_BYTES / 1024, scale)
+    with topic_of(system) as topic:
+        produce(system, topic, count, 1024)
+        forget_cached(system.home)
+        return consume(system, topic, count, 1, whole=True)
+
+
+def start(system: System, scale: float) -> Numbers:
+    """On a data directory that was closed cleanly and holds one small topic."""
+    system.stop()
+    system.start()
+    return {"start_s": system.start_seconds}
+
+
+def memory(system: System, scale: float) -> Numbers:
+    return {"memory_mb": memory_mb(system.pids())}
+
+
+def idle(system: System, scale: float, partitions: int = 0) -> Numbers:
+    """CPU of a server on which clients wait for a message that does not come, for all its partitions."""
+    if partitions:
+        add_partitions(system, scaled(partitions, scale, 1))
+    seconds = scaled(IDLE_SECONDS, scale, 1)
+    with connected(system, CONNECTED_CLIENTS, PARKED_MS, seconds), metered(system.pids()) as cpu:
+        time.sleep(seconds)
+        numbers = occupancy(system)
+    return numbers | {"idle_cpu_ms_s": milliseconds_a_second(cpu, seconds)}
+
+
+def occupancy(system: System) -> Numbers:
+    return {"memory_mb": memory_mb(system.pids()), "descriptors": descriptor_count(system.pids())}
+
+
+def milliseconds_a_second(cpu: Cpu, seconds: float) -> float:
+    return (cpu.user_s + cpu.kernel_s) * 1000 / seconds
+
+
+def add_partitions(system: System, total: int) -> str:
+    """A topic of that many partitions, or several of them; the name of the first."""
+    name = f"idle{next(_numbers)}"
+    for part in range(0, total, TOPIC_PARTITIONS):
+        system.create_topic(f"{name}-{part}", min(TOPIC_PARTITIONS, total - part))
+    return f"{name}-0"
+
+
+@contextmanager
+def connected(
+    system: KafkaProtocolSystem, connections: int, max_wait_ms: int, seconds: int
+) -> Iterator[dict[str, Any]]:
+    """So many consumers that wait at the end of an empty topic, for about as long as the block runs."""
+    with topic_of(system) as topic:
+        request = kafka_requests.fetch_request(topic, max_wait_ms, offset=0)
+        with looping(system, request, connections, seconds) as output:
+            yield output
+
+
+@contextmanager
+def looping(
+    system: KafkaProtocolSystem, request: bytes, connections: int, seconds: int
+) -> Iterator[dict[str, Any]]:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(request)
+        file.flush()
+        arguments = {"port": system.ports[0], "request": file.name}
+        arguments |= {"connections": connections, "seconds": seconds}
+        with native.running("replay", "run", arguments) as output:
+            yield output
+
+
+def idle_consumers(system: KafkaProtocolSystem, scale: float) -> Numbers:
+    """A thousand consumers ask every half second for what is not there; one producer works beside them."""
+    seconds, count = scaled(IDLE_SECONDS, scale, 1), scaled(LATENCY_COUNT / 5, scale)
+    with connected(system, scaled(IDLE_CONSUMERS, scale, 10), CONSUMER_WAIT_MS, 2 * seconds):
+        with metered(system.pids()) as cpu:
+            time.sleep(seconds)
+        numbers = occupancy(system) | {"idle_cpu_ms_s": milliseconds_a_second(cpu, seconds)}
+        with topic_of(system) as topic:
+            output = system.load("latency", topic=topic, count=count, size=100, **{"linger.ms": 0})
+    return numbers | pick(output, PERCENTILES)
+
+
+def reopen(system: KafkaProtocolSystem, scale: float) -> Numbers:
+    """Create a thousand partitions, write to them, and start again once they were closed cleanly."""
+    partitions = scaled(TOPIC_PARTITIONS, scale, 10)
+    begin = time.monotonic()
+    topic = add_partitions(system, partitions)
+    numbers = {"create_s": time.monotonic() - begin}
+    produce(system, topic, partitions * 20, 100)
+    return numbers | start(system, scale)
+
+
+def connections(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers:
+    """So many connections at once, each with one small Produce in flight."""
+    seconds = scaled(LOOP_SECONDS, scale, 1)
+    with topic_of(system) as topic:
+        request = kafka_requests.produce_request(topic)
+        with looping(system, request, count, seconds) as output, metered(system.pids()) as cpu:
+            time.sleep(seconds)
+            numbers = occupancy(system)
+    per_request = request_numbers(output["requests"], output["seconds"], cpu)
+    return numbers | pick(output, PERCENTILES) | per_request
+
+
+def partitions(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers:
+    """All figures on a server that holds so many partitions; bulk goes over up to a thousand of them."""
+    topic, used = add_partitions(system, count), min(count, TOPIC_PARTITIONS)
+    messages = scaled(BULK_BYTES / 4 / 1024, scale)
+    os.sync()
+    numbers = produce(system, topic, messages, 1024) | consume(system, topic, messages, used)
+    numbers |= one_message(system, scale)
+    numbers |= pick(latency(system, scale / 5), PERCENTILES) | idle(system, scale)
+    return numbers | start(system, scale)
+
+
+def failover(system: KafkaProtocolSystem, scale: float) -> Numbers:
+    """The leader is killed under an idempotent producer: how long nothing is accepted. Nothing may be lost."""
+    with topic_of(system, 1, 3) as topic:
+        arguments = {"bootstrap": system.bootstrap, "topic": topic, "seconds": FAILOVER_SECONDS}
+        with native.running("load", "silence", {**arguments, "enable.idempotence": "true"}) as output:
+            time.sleep(FAILOVER_SECONDS / 5)
+            system.leader_process(topic).kill()
+    system.stop()
+    system.start()
+    return {"silence_s": output["longest_s"]}
+
+
+WORKLOADS = [
+    Workload("start", "Start", start, before_load=True),
+    Workload("memory", "Idle", memory, before_load=True),
+    Workload("bulk-1k", "1 KB", bulk),
+    Workload("bulk-100b", "100 B", partial(bulk, size=100)),
+    Workload("bulk-10k", "10 KB", partial(bulk, size=10_240)),
+    Workload("bulk-acks1", "1 KB, acks=1", partial(bulk, acks="1"), single_kafka),
+    Workload("bulk-lz4", "1 KB, lz4", partial(bulk, codec="lz4"), single_kafka),
+    Workload("bulk-zstd", "1 KB, zstd", partial(bulk, codec="zstd"), single_kafka),
+    Workload("bulk-16p", "1 KB, 16 partitions", partial(bulk, partitions=16)),
+    Workload("bulk-1000p", "1 KB, 1,000 partitions", partial(bulk, partitions=1000), single_kafka),
+    Workload("one-message", "One message a request", one_message),
+    Workload("latency", "Synchronous", latency),
+    Workload("end-to-end", "End to end, 1,000/s", end_to_end),
+    Workload("cold-read", "Catch-up from disk", cold_read, reads_from_disk),
+    Workload("idle-consumers", "1,000 idle consumers", idle_consumers, single_kafka),
+    Workload("reopen-1000", "1,000 partitions", reopen, single_kafka, once=True),
+    Workload("loaded-memory", "After all this", memory),
+    Workload("replicated", "1 KB, replication 3", partial(bulk, replication=3), any_cluster),
+    Workload(
+        "replicated-one", "One message, replication 3", partial(one_message, replication=3), any_cluster
+    ),
+    Workload(
+        "replicated-latency", "Synchronous, replication 3", partial(latency, replication=3), any_cluster
+    ),
+    Workload("failover", "Leader killed", failover, any_cluster),
+]
+OWN = [
+    *(each for each in WORKLOADS if each.name in {"start", "memory", "bulk-1k", "one-message"}),
+    *(each for each in WORKLOADS if each.name in {"latency", "end-to-end", "reopen-1000"}),
+    Workload("idle-1", "1 partition, 100 clients", partial(idle, partitions=1), single_kafka),
+    Workload(
+        "idle-10000",
+        "10,000 partitions, 100 clients",
+        partial(idle, partitions=10_000),
+        single_kafka,
+        once=True,
+    ),
+]
+GROWTH = [
+    Workload(
+        f"{kind.__name__}-{count}", f"{count:,} {kind.__name__}", partial(kind, count=count), single_kafka
+    )
+    for kind, counts in ((connections, (1, 10, 100, 1_000)), (partitions, (1, 10, 100, 1_000, 10_000)))
+    for count in counts
+]
