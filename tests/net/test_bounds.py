@@ -1,14 +1,17 @@
 """Clients that take more than their share: of connections, of memory, of patience. The others do not notice."""
 
+import json
+import shlex
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request
-from tests.support import RunningBroker, running_broker
+from tests.support import RunningBroker, odradek_command, running_broker
 
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.metadata import MetadataRequest
@@ -218,3 +221,19 @@ def test_a_broker_out_of_descriptors_serves_those_it_has(tmp_path: Path) -> None
             member.socket.close()
         with Raw(broker.bootstrap) as later:
             assert later.ask(ApiVersionsRequest("raw", "1")).error_code == 0
+
+
+@pytest.mark.parametrize("limit", ["-S -n 256", "-n 256"], ids=["soft", "hard"])
+def test_more_partitions_than_descriptors(tmp_path: Path, limit: str) -> None:
+    """A soft limit is raised; within a hard one, files are closed before there are too many."""
+    partitions = 300
+    up = shlex.join(odradek_command("up", "--json", "--port", "0", "--data-dir", str(tmp_path / "data")))
+    command = ["sh", "-c", f"ulimit {limit} && exec {up}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        with Raw(json.loads(process.stdout.readline())["bootstrap"]) as raw:
+            raw.create("many", partitions)
+            for index in range(partitions):
+                assert raw.produce("many", batch(b"x"), partition=index, acks=1).error_code == 0
+        process.terminate()
+        assert process.wait(20) == 0

@@ -17,6 +17,7 @@ from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
 from odradek.broker.clock import wall_clock_ms
 from odradek.broker.compactor import Compactor
+from odradek.broker.descriptors import max_open_files
 from odradek.broker.flusher import Flusher
 from odradek.broker.local_partitions import LocalPartitions
 from odradek.broker.maintenance import Maintenance
@@ -56,7 +57,7 @@ class Broker:
         self.data_dir = config.log_dirs[0]
         self._loop = loop
         self._rng = rng or Random()
-        self._files: Files = files or DiskFiles()
+        self._files: Files = files or DiskFiles(max_open_files())
         self._make_data_directory(self.data_dir)
         self._store = LogStore(
             self._files,

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 
 from odradek.broker.broker import Broker
+from odradek.broker.descriptors import claim_descriptors
 from odradek.config.broker import BrokerConfig
 
 try:
@@ -18,6 +19,7 @@ SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait fo
 
 def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
     """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted."""
+    claim_descriptors()
     loop = new_event_loop()
     try:
         asyncio.set_event_loop(loop)
