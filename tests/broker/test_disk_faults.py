@@ -41,6 +41,7 @@ class FaultyFiles(DiskFiles):
     def __init__(self) -> None:
         super().__init__()
         self.is_full = False
+        self.room_for_directories = 100
         self.may_sync = threading.Event()
         self.may_sync.set()
 
@@ -50,6 +51,12 @@ class FaultyFiles(DiskFiles):
     def create(self, path: str) -> DiskFile:
         super().create(path).close()
         return FaultyFile(self, path)
+
+    def make_directory(self, path: str) -> None:
+        self.room_for_directories -= 1
+        if self.room_for_directories < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().make_directory(path)
 
     def sync_many(self, files: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -127,6 +134,26 @@ def test_a_full_disk_while_a_topic_is_created(tmp_path: Path) -> None:
         files.is_full = False
         await broker.create_topic(TOPIC)
         assert (await broker.produce(TOPIC, [(None, b"x")])).base_offset == 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_disk_that_fills_up_while_partitions_are_created(tmp_path: Path) -> None:
+    """The topic is there, those of its logs that are not yet are made when there is room."""
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        files.room_for_directories = 2
+        created = (await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 4, 1)]), 7)).topics[0]
+        assert created.error_code == 0
+
+        async def produce(index: int) -> int:
+            request = produce_request(TOPIC, batch(b"x"), partition=index)
+            return int(answer_of(await broker.ask(request, 9)).error_code)
+
+        assert [await produce(index) for index in range(4)] == [0, 0, 3, 3]
+        files.room_for_directories = 100
+        broker.broker._maintenance.checkpoint()
+        assert [await produce(index) for index in range(4)] == [0, 0, 0, 0]
 
     run(tmp_path, scenario)
 

@@ -87,7 +87,7 @@ class Broker:
         self._partitions.open_all(self.metadata.image)
         self.metadata.listen(self._metadata_changed)
         self._flusher = Flusher(self._loop, self._files)
-        self._maintenance = Maintenance(self._store, self.replicas, config)
+        self._maintenance = Maintenance(self._store, self.replicas, config, self._complete_partitions)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)
         self.services = Services(
@@ -123,6 +123,9 @@ class Broker:
         self._flusher.appended(partition)
         self._maintenance.appended(partition)
         self._compactor.appended(partition)
+
+    def _complete_partitions(self) -> None:
+        self._partitions.complete(self.metadata.image)
 
     def _metadata_changed(self, delta: MetadataDelta) -> None:
         self._partitions.apply(delta)

@@ -11,7 +11,7 @@ from uuid import UUID
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import log_config, topic_rules, topic_values
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage, ResourceType, Topic
 from odradek.metadata.image import Partition as Registration
@@ -31,6 +31,7 @@ class LocalPartitions:
         self._store = store
         self._replicas = replicas
         self.config = config
+        self._incomplete: set[str] = set()  # topics that lack a log which they should have here
         self.on_removed: list[Callable[[Partition], None]] = []
 
     # --- at start ---
@@ -84,11 +85,21 @@ class LocalPartitions:
             if self._node_id not in registration.replicas:
                 continue
             partition = self._replicas.find(topic.name, index)
-            if partition is None:
-                self._open(TopicPartition(topic.name, index), topic, registration, settings)
-            else:
+            if partition is not None:
                 partition.leader_epoch = registration.leader_epoch
+                continue
+            try:
+                self._open(TopicPartition(topic.name, index), topic, registration, settings)
+            except (OSError, KafkaError) as error:
+                log.error("%s-%d cannot be opened, trying again: %s", topic.name, index, error)
+                self._incomplete.add(topic.name)
         self._configure(image, topic)
+
+    def complete(self, image: MetadataImage) -> None:
+        """Try again what could not be opened: the disk may have room by now."""
+        names, self._incomplete = self._incomplete, set()
+        for name in names & image.topics.keys():
+            self._open_topic(image, image.topics[name])
 
     def _open(
         self, topic_partition: TopicPartition, topic: Topic, registration: Registration, settings: LogConfig

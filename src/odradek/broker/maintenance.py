@@ -19,8 +19,12 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    def __init__(self, store: LogStore, replicas: Replicas, config: BrokerConfig) -> None:
+    def __init__(
+        self, store: LogStore, replicas: Replicas, config: BrokerConfig, complete: Callable[[], None]
+    ) -> None:
+        """`complete` opens the logs that could not be opened when they should have been."""
         self._store = store
+        self._complete = complete
         self._replicas = replicas
         self._retention_seconds = config["log.retention.check.interval.ms"] / 1000
         self._checkpoint_seconds = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
@@ -42,8 +46,8 @@ class Maintenance:
             await asyncio.sleep(seconds)
             try:
                 work()
-            except OSError as error:
-                log.error("maintenance failed, trying again in %g s: %s", seconds, error)
+            except Exception:
+                log.exception("maintenance failed, trying again in %g s", seconds)
 
     def look_after_logs(self) -> None:
         self._store.maintain(wall_clock_ms(), self._high_watermark)
@@ -53,6 +57,7 @@ class Maintenance:
         return partition.high_watermark if partition else 0
 
     def checkpoint(self) -> None:
+        self._complete()
         self._store.deletions.run(wall_clock_ms())
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, {}
