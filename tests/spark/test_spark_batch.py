@@ -66,7 +66,7 @@ def test_offsets_of_each_partition(reading, filled):
 def test_timestamps(reading, topics, broker):
     from confluent_kafka import Producer
 
-    name = topics.create(partitions=1)
+    name = topics.create(partitions=1, retention_ms="-1")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for second in range(10):
         producer.produce(name, b"%d" % second, timestamp=1_700_000_000_000 + 1000 * second)

@@ -15,7 +15,7 @@ def write(frame, broker, **options: object) -> None:
 
 
 def test_rows_arrive_with_all_their_columns(spark, broker, topics):
-    name = topics.create(partitions=3)
+    name = topics.create(partitions=3, retention_ms="-1")
     frame = spark.range(100).selectExpr(
         "CAST(concat('k', id) AS BINARY) AS key",
         "IF(id % 10 = 0, NULL, concat('v', id)) AS value",

@@ -161,7 +161,7 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
 
 
 def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(spark, tmp_path):
-    from conftest import Topics
+    from spark_topics import Topics
     from tests.support import running_broker
 
     with running_broker(tmp_path) as broker:

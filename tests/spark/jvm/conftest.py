@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Topics
+from spark_topics import Topics
 from tools.peer.kafka import KafkaPeer, PeerUnavailable, fetch_jars
 from tools.spark_jars import connector_jars
 

@@ -12,8 +12,8 @@ FORMATS = ("kafka", "odradek")
 
 @pytest.fixture(scope="module")
 def data(topics, kafka):
-    """Topics to ask about: one filled evenly with times and headers, one shortened by retention, one with aborts."""
-    names = {"even": topics.create(partitions=3), "short": topics.create(partitions=1)}
+    """Topics to ask about: one filled evenly, with old times and headers, one cut short, one with aborts."""
+    names = {"even": topics.create(partitions=3, retention_ms="-1"), "short": topics.create(partitions=1)}
     names["aborts"] = topics.create(partitions=1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": "lz4"})
     for number in range(300):
