@@ -200,9 +200,11 @@ def test_a_group_is_listed_described_and_deleted(
     assert group not in {item.group_id for item in listed}
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_paused_beyond_its_session_loses_its_partitions_and_its_late_commit(
-    broker: RunningBroker, admin: AdminClient, topic: str, group: str
+    broker: RunningBroker, admin: AdminClient, topic: str, group: str, protocol: str
 ) -> None:
+    settings = {"group.protocol": protocol}
     places = create(admin, topic, 1)
     produce(broker, topic, ["only"], 1)
 
@@ -210,10 +212,10 @@ def test_a_member_paused_beyond_its_session_loses_its_partitions_and_its_late_co
         return [event["offset"] for event in member.of("committed")]
 
     with group_of(broker.bootstrap, group, [topic]) as members:
-        paused = members.add(hold=True, session_timeout_ms=2000)
+        paused = members.add(hold=True, session_timeout_ms=2000, settings=settings)
         paused.wait_for(lambda it: bool(it.of("holding")), "got the record")
         paused.pause()
-        heir = members.add(session_timeout_ms=2000)
+        heir = members.add(session_timeout_ms=2000, settings=settings)
         heir.wait_for(lambda it: committed(it) == [1], "took over and committed")
         assert heir.owned == places
         paused.resume()

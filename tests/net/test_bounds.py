@@ -161,6 +161,21 @@ def test_connections_that_come_and_go_leave_nothing_behind(broker: RunningBroker
         assert descriptors(broker) <= before
 
 
+def test_a_crowd_that_waits_for_one_record(broker: RunningBroker) -> None:
+    """A thousand long polls on one partition: one append wakes all of them."""
+    with Raw(broker.bootstrap) as raw:
+        raw.create("popular")
+        before = resident_bytes(broker)
+        crowd = [Raw(broker.bootstrap) for _ in range(1000)]
+        for member in crowd:
+            member.send(fetch_request("popular", min_bytes=1, max_wait_ms=2**31 - 1), 12)
+        raw.produce("popular", batch(b"awaited"))
+        for member in crowd:
+            assert member.receive().responses[0].partitions[0].high_watermark == 1
+            member.socket.close()
+        assert resident_bytes(broker) - before < ALLOWED_GROWTH_BYTES
+
+
 def test_a_connection_that_is_reset_in_the_middle_of_a_frame(broker: RunningBroker) -> None:
     for _ in range(20):
         raw = Raw(broker.bootstrap)
