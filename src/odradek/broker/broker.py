@@ -121,8 +121,10 @@ class Broker:
 
     def _appended(self, partition: Partition) -> None:
         self._flusher.appended(partition)
-        self._maintenance.appended(partition)
-        self._compactor.appended(partition)
+        if not partition.is_touched:
+            partition.is_touched = True
+            self._maintenance.appended(partition)
+            self._compactor.appended(partition)
 
     def _complete_partitions(self) -> None:
         self._partitions.complete(self.metadata.image)

@@ -61,4 +61,6 @@ class Maintenance:
         self._store.deletions.run(wall_clock_ms())
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, {}
+            for partition in unsaved.values():
+                partition.is_touched = False
             self._store.checkpoint({name: partition.high_watermark for name, partition in unsaved.items()})

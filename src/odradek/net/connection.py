@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 200  # requests of one connection that are not answered yet
+MAX_WAITING = 1_000  # requests of one connection that are not answered yet
 MAX_OUTPUT_BYTES = 8 << 20  # answers that wait for a client to read them, before its requests are left unread
 SMALL_FRAME = 16 * 1024  # is let in whoever holds all the memory: the number of connections bounds these
 FRAME_GRACE_SECONDS = (

@@ -32,6 +32,7 @@ class Partition:
         self.min_insync_replicas = 1
         self.in_sync_replicas = 1
         self.closed_with = ErrorCode.NONE
+        self.is_touched = False  # appended to since the last checkpoint
         # The only in-sync replica holds all that was ever committed.
         self.high_watermark = log.end_offset
         self._commit_waiters: deque[tuple[int, Waiter]] = deque()  # offsets never fall
