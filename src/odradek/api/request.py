@@ -35,9 +35,8 @@ class Request:
         self.client_address = client_address
         self.listener = listener
         self.on_answered = on_answered
-        self.on_abandoned: Callable[[], None] | None = (
-            None  # what to do when nobody waits for the answer any more
-        )
+        # What to do when nobody waits for the answer any more.
+        self.on_abandoned: Callable[[], None] | None = None
         self.parts: Sequence[Part] | None = None  # None until it is answered
 
     @property

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 1_000  # requests of one connection that are not answered yet
+MAX_WAITING_IN_ALL = 100_000  # of all connections; a connection that waits for nothing may always ask
 MAX_OUTPUT_BYTES = 8 << 20  # answers that wait for a client to read them, before its requests are left unread
 SMALL_FRAME = 16 * 1024  # is let in whoever holds all the memory: the number of connections bounds these
-FRAME_GRACE_SECONDS = (
-    5.0  # a frame slower than this and the rate below is given up when others wait for its memory
-)
+# A frame slower than this and the rate below is given up when others wait for its memory.
+FRAME_GRACE_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 1 << 20
 
 
@@ -51,9 +51,8 @@ class Connection:
         self.listener = listener
         self._output = Output(sock)
         self._waiting: deque[Request] = deque()
-        self._held: deque[bytes] = (
-            deque()
-        )  # frames behind a request whose effect is not done, or over a bound
+        # Frames behind a request whose effect is not done, or over a bound.
+        self._held: deque[bytes] = deque()
         self._gate: asyncio.Task[None] | None = None
         self._start = b""  # up to 3 bytes of a frame's size
         self._frame: memoryview | None = None  # a frame that arrives in pieces
@@ -167,6 +166,7 @@ class Connection:
         return (
             self._gate is not None
             or len(self._waiting) >= MAX_WAITING
+            or (self._server.waiting_in_all >= MAX_WAITING_IN_ALL and len(self._waiting) > 0)
             or self._output.size > MAX_OUTPUT_BYTES
         )
 
@@ -174,6 +174,7 @@ class Connection:
         header = read_request_header(frame)
         request = Request(header, self.address, self.listener, self._answered)
         self._waiting.append(request)
+        self._server.waiting_in_all += 1
         effect = self._server.dispatch(request, frame, header.body)
         if effect is not None:
             self._gate = self._loop.create_task(self._wait_for(request, effect))
@@ -195,6 +196,7 @@ class Connection:
         waiting = self._waiting
         while waiting and waiting[0].parts is not None:
             self._output.add(waiting.popleft().parts or ())
+            self._server.waiting_in_all -= 1
         if not self._flush_is_due and self._output.size:
             self._flush_is_due = True
             self._loop.call_soon(self.flush)
@@ -293,6 +295,7 @@ class Connection:
         self._held.clear()
         for request in self._waiting:
             request.abandon()
+        self._server.waiting_in_all -= len(self._waiting)
         self._waiting.clear()
         self._socket.close()
         self._server.closed(self)

@@ -70,6 +70,7 @@ class Server:
         self.loop = loop
         self.dispatch = dispatch
         self.memory = RequestMemory(bounds.max_request_memory)
+        self.waiting_in_all = 0  # requests of all connections that are not answered yet
         self.max_frame_size = bounds.max_frame_size
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._bounds = bounds
