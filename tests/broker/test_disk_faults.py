@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.broker.in_process import InProcess
-from tests.protocol.raw import Raw, batch, produce_request
+from tests.protocol.raw import Raw, batch, fetch_request, produce_request
 from tests.support import running_broker
 
 from odradek.errors import ErrorCode, KafkaError
@@ -29,6 +29,12 @@ class FaultyFile(DiskFile):
 
     __slots__ = ()
 
+    def fileno(self) -> int:
+        assert isinstance(self._files, FaultyFiles)
+        if self._descriptor < 0 and self._files.unopened == self.path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), self.path)
+        return super().fileno()
+
     def write_at(self, position: int, data: Buffer) -> None:
         assert isinstance(self._files, FaultyFiles)
         if self._files.is_full:
@@ -42,6 +48,7 @@ class FaultyFiles(DiskFiles):
         super().__init__()
         self.is_full = False
         self.room_for_directories = 100
+        self.unopened = ""  # the path of a file that cannot be opened
         self.may_sync = threading.Event()
         self.may_sync.set()
 
@@ -73,6 +80,7 @@ def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[N
                 await scenario(broker, files)
             finally:
                 files.is_full = False
+                files.unopened = ""
                 files.may_sync.set()
 
     asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
@@ -154,6 +162,53 @@ def test_a_disk_that_fills_up_while_partitions_are_created(tmp_path: Path) -> No
         files.room_for_directories = 100
         broker.broker._maintenance.checkpoint()
         assert [await produce(index) for index in range(4)] == [0, 0, 0, 0]
+
+    run(tmp_path, scenario)
+
+
+def test_a_file_that_cannot_be_opened_keeps_no_other_from_being_synced(tmp_path: Path) -> None:
+    """Once this kept every partition from being synced ever again."""
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        await broker.create_topic("other")
+        log = broker.broker.replicas.get(TOPIC, 0).log
+        await broker.produce(TOPIC, [(None, b"before")])
+        waiting = asyncio.ensure_future(broker.produce(TOPIC, [(None, b"waits")]))
+        await asyncio.sleep(0)  # it is appended now, and not synced
+        files.unopened = log.active.log.path
+        log.active.log.close()
+        assert (await broker.produce("other", [(None, b"x")])).error_code == 0
+        assert not waiting.done()
+        files.unopened = ""
+        assert ((await waiting).error_code, (await waiting).base_offset) == (0, 1)
+
+    run(tmp_path, scenario)
+
+
+def test_a_topic_deleted_and_gone_before_it_was_synced(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC, file_delete_delay_ms="0")
+        await broker.create_topic("other")
+        await broker.produce(TOPIC, [(None, b"x")], acks=1)
+        await broker.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
+        broker.broker._maintenance.checkpoint()
+        assert (await broker.produce("other", [(None, b"x")])).error_code == 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        for _ in range(2):
+            await broker.produce(TOPIC, [(None, b"x" * 5000)])
+        log = broker.broker.replicas.get(TOPIC, 0).log
+        log._tail.reset(log.end_offset)  # what is remembered of the newest batches
+        files.unopened = log.active.log.path
+        log.active.log.close()
+        found = (await broker.ask(fetch_request(TOPIC), 12)).responses[0].partitions[0]
+        assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     run(tmp_path, scenario)
 

@@ -10,6 +10,7 @@
 Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), preferred read replicas.
 """
 
+import logging
 from typing import NamedTuple
 
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
@@ -19,6 +20,8 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
 from odradek.wire.fetch_response import Divergence, PartitionAnswer, TopicAnswer, encode_fetch_response
 from odradek.wire.messages.fetch import FetchRequest
+
+log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
@@ -88,6 +91,9 @@ class Fetching:
         except KafkaError as error:
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return PartitionAnswer(asked.partition, error.code, aborted=aborted)
+        except OSError as error:
+            log.error("%s-%d cannot be read: %s", wanted.topic or wanted.topic_id, asked.partition, error)
+            return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _find(self, wanted: Wanted) -> Partition:
         topic: str | None = wanted.topic

@@ -16,7 +16,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
 from odradek.storage.config import NEVER
 from odradek.storage.files import Files
@@ -25,6 +25,7 @@ from odradek.storage.sync import SyncTicket, sync_tickets
 log = logging.getLogger(__name__)
 
 INLINE_BELOW_SECONDS = 0.001
+RETRY_SECONDS = 0.2
 SMOOTHING = 0.2  # weight of the newest sync in the average
 
 Round = list[tuple[Partition, SyncTicket]]
@@ -59,13 +60,25 @@ class Flusher:
 
     def _begin_round(self) -> None:
         dirty, self._dirty = self._dirty, {}
-        tickets = [(partition, ticket) for partition in dirty if (ticket := partition.log.begin_sync())]
+        tickets = [(partition, ticket) for partition in dirty if (ticket := self._ticket(partition))]
         if not tickets:
             self._scheduled = False
         elif sum(len(ticket.files) for _, ticket in tickets) == 1 and self._disk_is_fast:
             self._finish_round(tickets, *self._sync(tickets))
         else:
             self._loop.create_task(self._sync_in_thread(tickets))
+
+    def _ticket(self, partition: Partition) -> SyncTicket | None:
+        """What must be synced of a partition. What keeps one from being synced keeps no other: a topic that is
+        deleted is left alone, and files that cannot be opened are tried again."""
+        if partition.closed_with:
+            return None
+        try:
+            return partition.log.begin_sync()
+        except KafkaError as error:
+            log.error("%s, trying again in %g s", error, RETRY_SECONDS)
+            self._loop.call_later(RETRY_SECONDS, self._mark, partition)
+            return None
 
     @property
     def _disk_is_fast(self) -> bool:
@@ -87,13 +100,20 @@ class Flusher:
             self._mark(next(iter(self._dirty)))
         for (partition, ticket), error in zip(tickets, errors, strict=True):
             partition.log.complete_sync(ticket, error)
+        for (partition, _), error in zip(tickets, errors, strict=True):
+            self._tell(partition, error)
+
+    @staticmethod
+    def _tell(partition: Partition, error: OSError | None) -> None:
+        """Whoever waits is answered here; if that goes wrong for one partition, the others go on."""
+        try:
             if error is None:
                 partition.maybe_advance_high_watermark()
-            else:
-                log.error(
-                    "%s cannot be synced, it takes no more records: %s", partition.topic_partition, error
-                )
-                partition.close(ErrorCode.KAFKA_STORAGE_ERROR)
+                return
+            log.error("%s cannot be synced, it takes no more records: %s", partition.topic_partition, error)
+            partition.close(ErrorCode.KAFKA_STORAGE_ERROR)
+        except Exception:
+            log.exception("%s: an answer failed", partition.topic_partition)
 
     async def close(self) -> None:
         """Wait for the round under way, if any."""
