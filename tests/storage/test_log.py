@@ -281,6 +281,7 @@ def test_a_snapshot_is_taken_at_each_roll(files: SimulatedFiles) -> None:
 
 def test_an_append_is_synced_by_its_ticket_only(files: SimulatedFiles) -> None:
     log = new_log(files, D)
+    log.sync()
     assert log.begin_sync() is None
     append_values(log, b"a")
     assert (log.synced_offset, log.end_offset) == (0, 1)

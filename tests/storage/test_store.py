@@ -197,13 +197,46 @@ def test_the_name_of_a_deleted_log_is_not_too_long() -> None:
     assert len(renamed) == 255
 
 
-def test_a_new_log_survives_a_crash() -> None:
+def test_a_new_log_comes_to_disk_with_its_first_records() -> None:
+    files = disk()
+    store = open_store(files)
+    syncs = files.syncs
+    logs = [create(store, partition) for partition in (ONE, TWO)]
+    assert files.syncs == syncs
+    append_values(logs[0], b"a")
+    logs[0].sync()
+    files.crash()
+    log = open_store(files).logs[ONE]
+    assert (log.topic_id, log.end_offset) == (TOPIC_ID, 1)
+
+
+def test_a_new_log_that_outlived_its_process_comes_to_disk_at_the_next_start() -> None:
     files = disk()
     store = open_store(files)
     create(store)
+    store.release()
+    open_store(files).release()
     files.crash()
-    log = open_store(files).logs[ONE]
-    assert (log.topic_id, log.end_offset) == (TOPIC_ID, 0)
+    assert ONE in open_store(files).logs
+
+
+def test_a_new_log_can_be_synced_after_it_was_deleted() -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store)
+    append_values(log, b"a")
+    store.delete(ONE, NOW_MS)
+    log.sync()
+    assert log.synced_offset == 1
+
+
+def test_a_log_that_does_not_know_whose_it_is_is_told() -> None:
+    files = disk()
+    files.make_directory(f"{D}/one-0")
+    store = open_store(files)
+    store.set_topic_id(store.logs[ONE], TOPIC_ID)
+    store.close({})
+    assert open_store(files).logs[ONE].topic_id == TOPIC_ID
 
 
 def test_a_log_whose_making_was_interrupted() -> None:
@@ -354,7 +387,9 @@ def test_a_store_on_a_disk_that_forgets(seed: int) -> None:
             synced = {partition: log.synced_offset for partition, log in store.logs.items()}
             files.crash(rng)
             store = open_store(files, config=config)
-            assert set(store.logs) == set(written)
+            assert {partition for partition, offset in synced.items() if offset} <= set(store.logs)
+            assert set(store.logs) <= set(written)
+            written = {partition: values for partition, values in written.items() if partition in store.logs}
             for partition, log in store.logs.items():
                 assert log.end_offset >= synced[partition]
                 del written[partition][log.end_offset :]

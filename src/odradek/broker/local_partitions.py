@@ -107,6 +107,8 @@ class LocalPartitions:
         found = self._store.get(topic_partition)
         if found is None:
             found = self._store.create(topic_partition, topic.id, settings, wall_clock_ms())
+        elif found.topic_id == NO_TOPIC_ID:
+            self._store.set_topic_id(found, topic.id)
         self._replicas.add(Partition(topic_partition, topic.id, found, registration.leader_epoch))
 
     def _configure(self, image: MetadataImage, topic: Topic) -> None:

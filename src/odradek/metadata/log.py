@@ -178,7 +178,7 @@ def _open_or_create(files: Files, directory: str, config: LogConfig, now_ms: int
             files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
         )
     log = create_log(files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms, rng, deletions)
-    files.sync_directory(directory)
+    log.sync()
     return log
 
 

@@ -67,6 +67,9 @@ class Files(Protocol):
     def file(self, path: str) -> File:
         """A handle on a file that is there already, or will be when the handle is first used."""
 
+    def to_sync(self, path: str) -> File:
+        """A handle on a file or a directory that is good for syncing, and open only while it is pinned."""
+
     def create(self, path: str) -> File:
         """A new empty file; one of this name is emptied."""
 
@@ -88,6 +91,8 @@ class DiskFile:
 
     __slots__ = ("_descriptor", "_files", "_pins", "_removed", "path")
 
+    FLAGS = os.O_RDWR | os.O_CLOEXEC
+
     def __init__(self, files: "DiskFiles", path: str) -> None:
         self._files = files
         self.path = path
@@ -99,7 +104,7 @@ class DiskFile:
         if self._descriptor < 0:
             if self._removed:
                 raise FileNotFoundError(errno.ENOENT, "the file was removed", self.path)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            self._descriptor = os.open(self.path, self.FLAGS)
             self._files.opened(self)
         else:
             self._files.open_files.move_to_end(self)
@@ -169,6 +174,28 @@ class DiskFile:
             self._descriptor = -1
 
 
+class DiskName(DiskFile):
+    """A file or directory opened for a sync alone."""
+
+    __slots__ = ()
+
+    FLAGS = os.O_RDONLY | os.O_CLOEXEC
+
+    def sync(self) -> None:
+        if self._pins:
+            super().sync()
+            return
+        self.pin()
+        try:
+            super().sync()
+        finally:
+            self.unpin()
+
+    def unpin(self) -> None:
+        super().unpin()
+        self.close()
+
+
 class DiskFiles:
     """The real file system."""
 
@@ -188,6 +215,9 @@ class DiskFiles:
 
     def file(self, path: str) -> DiskFile:
         return DiskFile(self, path)
+
+    def to_sync(self, path: str) -> DiskName:
+        return DiskName(self, path)
 
     def create(self, path: str) -> DiskFile:
         file = DiskFile(self, path)

@@ -437,7 +437,7 @@ class Log:
             raise
 
     def mark_unsynced(self, files: list[File], synced_offset: int) -> None:
-        """Recovery has read these files, which does not tell whether they are on disk."""
+        """These files were made, or read by recovery, which does not tell whether they are on disk."""
         self._dirty.update(dict.fromkeys(files))
         self.synced_offset = min(self.synced_offset, synced_offset)
 
@@ -453,10 +453,11 @@ class Log:
 
     def move(self, directory: str) -> None:
         """The directory was renamed."""
+        files = {file for segment in self.segments for file in segment.files}.union(self._dirty)
+        for file in files:
+            if file.path.startswith(self.directory):
+                file.path = directory + file.path.removeprefix(self.directory)
         self.directory = directory
-        for segment in self.segments:
-            for file in segment.files:
-                file.path = f"{directory}/{file.path.rpartition('/')[2]}"
 
     def close(self) -> None:
         """Close the files, and nothing else: `persist_state` and `sync` come before."""

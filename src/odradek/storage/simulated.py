@@ -147,6 +147,16 @@ class SimulatedFile:
         self._data = None
 
 
+class SimulatedName(SimulatedFile):
+    """A file or directory opened for a sync alone."""
+
+    def sync(self) -> None:
+        self._files.sync_data(self._files.find(self.path))
+
+    def pin(self) -> None:
+        self._files.find(self.path)
+
+
 class SimulatedLock:
     def __init__(self, held: set[str], path: str) -> None:
         if path in held:
@@ -202,6 +212,9 @@ class SimulatedFiles:
 
     def file(self, path: str) -> SimulatedFile:
         return SimulatedFile(self, path)
+
+    def to_sync(self, path: str) -> SimulatedName:
+        return SimulatedName(self, path)
 
     def create(self, path: str) -> SimulatedFile:
         directory, name = self._parent(path)
@@ -276,13 +289,17 @@ class SimulatedFiles:
         return self._directory(above), name
 
     def _directory(self, path: str) -> _Directory:
+        node = self.find(path)
+        assert isinstance(node, _Directory)
+        return node
+
+    def find(self, path: str) -> _Data | _Directory:
         node: _Data | _Directory = self._root
         for name in _parts(path):
             child = node.seen.get(name) if isinstance(node, _Directory) else None
             if child is None:
-                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+                raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
             node = child
-        assert isinstance(node, _Directory)
         return node
 
 

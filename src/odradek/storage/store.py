@@ -28,6 +28,7 @@ from odradek.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     clean_shutdown_marker,
+    format_partition_metadata,
     parse_partition_metadata,
     read_if_present,
     read_offsets,
@@ -49,6 +50,7 @@ LOCK_FILE = ".lock"
 DELETE_SUFFIX = "-delete"
 FOREIGN_SUFFIXES = ("-future", "-stray")  # of Kafka's, which we do not make
 MAX_NAME_LENGTH = 255
+LOGS_OF_A_SYNC = 256
 
 # Logs found at start are looked at one after the other within this time, and none more often than this.
 FIRST_MAINTENANCE_MS = 300_000
@@ -177,9 +179,14 @@ class LogStore:
         log = create_log(
             self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
         )
-        self._files.sync_directory(self.directory)
         self._add(log)
         return log
+
+    def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
+        """For a log that does not know whose it is: a crash came before its first sync."""
+        log.topic_id = topic_id
+        path = f"{log.directory}/{PARTITION_METADATA}"
+        write_atomically(self._files, path, format_partition_metadata(topic_id))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Rename the log's directory, which is what makes it deleted, and remove it later."""
@@ -253,11 +260,13 @@ class LogStore:
                 self._checkpointed[name] = offsets
 
     def _sync(self, logs: list[Log]) -> None:
-        """Sync these logs together, however many there are."""
-        tickets = [(log, ticket) for log in logs if (ticket := log.begin_sync()) is not None]
-        errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
-        for (log, ticket), error in zip(tickets, errors, strict=True):
-            log.complete_sync(ticket, error)
+        """Sync these logs together, as many at a time as may have their files open."""
+        for start in range(0, len(logs), LOGS_OF_A_SYNC):
+            some = logs[start : start + LOGS_OF_A_SYNC]
+            tickets = [(log, ticket) for log in some if (ticket := log.begin_sync()) is not None]
+            errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
+            for (log, ticket), error in zip(tickets, errors, strict=True):
+                log.complete_sync(ticket, error)
 
     # Closing
 
