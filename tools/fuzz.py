@@ -36,13 +36,14 @@ from odradek.api.request import Request
 from odradek.broker.broker import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ProtocolError
-from odradek.records.record import Record, build_batch
+from odradek.records.batch import CRC_START
+from odradek.records.record import Record, build_batch, patch_crc
 from odradek.storage.files import DiskFile, DiskFiles, File
 from odradek.storage.log import Slice
 from odradek.wire import codec
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -54,7 +55,14 @@ from odradek.wire.messages.offset_commit import (
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TOPICS = ("a", "b", "c.d", "__consumer_offsets")
+# The topics that the frames speak of, with settings that make a broker look at records in every way it can.
+TOPIC_SETTINGS = {
+    "a": {},
+    "b": {"cleanup.policy": "compact", "compression.type": "zstd"},
+    "c.d": {"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": "1000000000000000"},
+}
 HEALTHY = "healthy"
+CREATE_TOPICS, CREATE_PARTITIONS = 19, 37
 GROUPS = ("g1", "g2", "g3", "")
 OUTSTANDING = 200  # requests that may wait for their answer before their client hangs up
 HEALTH_INTERVAL = 500  # frames between two rounds of the healthy client
@@ -122,7 +130,13 @@ class Pool:
         return self.rng.choice([*self.topic_ids, UUID(int=self.rng.getrandbits(128))])
 
     def _records(self, name: str) -> bytes:
-        return self.rng.choice(self.batches)
+        """Half of them damaged behind the CRC, which is made right again: else nobody would look inside."""
+        batch = bytearray(self.rng.choice(self.batches))
+        if self.rng.random() < 0.5:
+            for _ in range(self.rng.choice([1, 2, 8])):
+                batch[self.rng.randrange(CRC_START, len(batch))] = self.rng.choice([0, 1, 127, 128, 255])
+            patch_crc(batch)
+        return bytes(batch)
 
     def _bytes(self, name: str) -> bytes:
         return self.rng.choice(self.metadata)
@@ -170,7 +184,9 @@ class Frames:
             for key, version in self._routes:
                 frame = self.valid(key, version)
                 mutate = self._rng.choice(mutations)
-                yield frame if mutate is None else mutate(frame)
+                thrown = frame if mutate is None else mutate(frame)
+                if not asks_for_many_partitions(thrown):
+                    yield thrown
                 self._last = frame
 
     def valid(self, key: int, version: int) -> bytes:
@@ -228,6 +244,18 @@ class Frames:
         at, other = self._position(frame), self._last
         start = self._rng.randrange(len(other))
         return frame[:at] + other[start : start + self._rng.randrange(1, 60)] + frame[at:]
+
+
+def asks_for_many_partitions(frame: bytes) -> bool:
+    """Thousands of partitions are work that anybody may ask for, and that takes its time."""
+    try:
+        header = read_request_header(frame)
+        if header.api_key not in (CREATE_TOPICS, CREATE_PARTITIONS):
+            return False
+        message: Any = codec.read_message(request_type(header.api_key), header.version, frame, header.body)[0]
+    except (ProtocolError, KeyError):
+        return False
+    return any(getattr(topic, "num_partitions", getattr(topic, "count", 0)) > 100 for topic in message.topics)
 
 
 # --- the broker in this process ---
@@ -426,9 +454,15 @@ class Fuzzer:
         if extra:
             states = [DeleteTopicState(name) for name in sorted(extra)]
             await self._ask(DeleteTopicsRequest(states, timeout_ms=1000), 6)
-        missing = sorted(set(TOPICS[:3]) - set(image.topics))
+        missing = [
+            CreatableTopic(
+                name, 2, 1, configs=[CreatableTopicConfig(*setting) for setting in settings.items()]
+            )
+            for name, settings in TOPIC_SETTINGS.items()
+            if name not in image.topics
+        ]
         if missing:
-            await self._ask(CreateTopicsRequest([CreatableTopic(name, 2, 1) for name in missing]), 7)
+            await self._ask(CreateTopicsRequest(missing), 7)
 
     async def _check_health(self) -> None:
         batch = bytes(build_batch([Record(0, 0, b"key", b"value")]))
@@ -480,8 +514,11 @@ def fuzz_in_process(count: int, seed: int, data_dir: str) -> Outcome:
         try:
             await Fuzzer(broker, rng, outcome).run(count)
             await broker.stop()
-        except Exception as error:
-            outcome.findings.append(f"the end: {error!r}\n{traceback.format_exc()}")
+            again = Broker(config, loop, random.Random(seed), UnsyncedFiles())
+            await again.start()
+            await again.stop()
+        except Exception:
+            outcome.findings.append(f"the end, or a new start on what was stored: {traceback.format_exc()}")
 
     asyncio.run(main())
     return outcome
