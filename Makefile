@@ -5,11 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+BENCH_INSTALLED := $(VENV)/.bench-installed
 NODE_CLIENT := tests/clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-clients kcat kafkajs test-kafka conformance check format bench clean
+.PHONY: help up demo test test-clients kcat kafkajs test-kafka conformance check format bench bench-growth bench-peers bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +18,10 @@ help: ## List the targets
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(BENCH_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@
 
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
@@ -61,8 +66,25 @@ format: $(INSTALLED) ## Put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## Measure (options: make bench ARGS='…')
-	$(BIN)/python -m bench $(ARGS)
+bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five minutes (options: make bench ARGS='…')
+	$(BIN)/python -m bench own $(ARGS)
+
+bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections
+	$(BIN)/python -m bench growth $(ARGS)
+
+bench-peers: PEER_PACKAGES := nats-server rabbitmq-server redis-server libhiredis-dev
+bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, NATS, RabbitMQ and Redis, where to be had
+	$(BIN)/python -m bench peers $(ARGS)
+
+# What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
+bench-packages:
+	@if [ "$$(id -u)" != 0 ]; then as_root="sudo -n"; fi; \
+	for package in gcc librdkafka-dev $(PEER_PACKAGES); do \
+		dpkg -s $$package >/dev/null 2>&1 && continue; \
+		install="$$as_root env RUNLEVEL=1 apt-get install -qq -y --no-install-recommends $$package"; \
+		$$install >/dev/null 2>&1 || { $$as_root apt-get update -qq && $$install; } >/dev/null 2>&1 \
+		|| echo "$$package: could not be installed"; \
+	done
 
 clean: ## Remove what the targets above have made here
 	rm -rf $(VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis

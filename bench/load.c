@@ -13,6 +13,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#define MAX_BATCH 10000
+
 static long delivered, failed, consumed;
 static double *latencies;
 
@@ -96,28 +98,36 @@ static rd_kafka_queue_t *assign_all(rd_kafka_t *client, const char *topic, long 
     return rd_kafka_queue_get_consumer(client);
 }
 
+static void await_first(rd_kafka_queue_t *queue) {
+    for (int got = 0; !got;) {
+        rd_kafka_message_t *message = rd_kafka_consume_queue(queue, 1000);
+        if (!message) continue;
+        got = !message->err;
+        rd_kafka_message_destroy(message);
+    }
+}
+
+/* A batch is asked for only as large as what is still to come, or its call would wait for the rest in vain. */
 static void consume(void) {
     long count = number("count", NULL), bytes = 0;
     rd_kafka_t *client = connect_client(RD_KAFKA_CONSUMER);
     rd_kafka_queue_t *queue =
         assign_all(client, text("topic", NULL), number("partitions", "1"), RD_KAFKA_OFFSET_BEGINNING);
-    static rd_kafka_message_t *messages[10000];
-    double start = now(), first = 0;
+    static rd_kafka_message_t *messages[MAX_BATCH];
+    double start = now();
+    await_first(queue); /* the one with which the producer warmed up */
+    double first = now();
     while (consumed < count) {
-        ssize_t got = rd_kafka_consume_batch_queue(queue, 1000, messages, 10000);
+        long left = count - consumed;
+        ssize_t got = rd_kafka_consume_batch_queue(queue, 1000, messages, left < MAX_BATCH ? left : MAX_BATCH);
         if (now() - start > 300) die("consumed %ld of %ld in 300 s", consumed, count);
         for (ssize_t i = 0; i < got; i++) {
-            if (!messages[i]->err) {
-                if (!first) first = now();
-                consumed++;
-                bytes += messages[i]->len;
-            }
+            if (!messages[i]->err) consumed++, bytes += messages[i]->len;
             rd_kafka_message_destroy(messages[i]);
         }
     }
-    double seconds = now() - start;
-    printf("{\"seconds\": %.6f, \"messages\": %ld, \"bytes\": %ld, \"first_seconds\": %.6f}\n", seconds, consumed,
-           bytes, first - start);
+    printf("{\"seconds\": %.6f, \"messages\": %ld, \"bytes\": %ld, \"first_seconds\": %.6f}\n", now() - start,
+           consumed, bytes, first - start);
 }
 
 static void print_latencies(long count, double seconds) {
@@ -159,14 +169,6 @@ static void *receive(void *argument) {
         rd_kafka_message_destroy(message);
     }
     return NULL;
-}
-
-static void await_first(rd_kafka_queue_t *queue) {
-    rd_kafka_message_t *message = NULL;
-    for (int got = 0; !got; rd_kafka_message_destroy(message)) {
-        while (!(message = rd_kafka_consume_queue(queue, 1000))) continue;
-        got = !message->err;
-    }
 }
 
 static void end_to_end(void) {

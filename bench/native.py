@@ -5,6 +5,7 @@ first needed and when their source has changed.
 """
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,9 @@ def tool(name: str) -> Path:
     target = BUILD / name
     if not target.exists() or any(source.stat().st_mtime > target.stat().st_mtime for source in sources):
         BUILD.mkdir(exist_ok=True)
-        _build_go(target) if name == "streams" else _build_c(name, target)
+        unfinished = BUILD / f"{name}.{os.getpid()}"  # another process may be building the same
+        _build_go(unfinished) if name == "streams" else _build_c(name, unfinished)
+        unfinished.replace(target)
     return target
 
 

@@ -6,6 +6,7 @@ an arrow in each title says which way is better. Panels without a number are lef
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -14,6 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bench.measure import spread_of
 from bench.runner import LIMIT, Run
@@ -55,7 +57,7 @@ COLOURS = {
     "redis": "#b8c9d6",
     "redis-synced": "#8fa9bd",
 }
-STYLE = {
+STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -88,16 +90,19 @@ def draw(run: Run, directory: Path) -> Path:
 def footer(run: Run) -> str:
     facts = run.machine
     warning = "" if run.scale == 1 else "  ·  a sanity run: these numbers mean nothing"
-    parts = (facts.get("date"), facts.get("cpu"), f"{facts.get('cores')} cores", f"{run.rounds} rounds")
+    parts = (facts.get("date"), facts.get("cpu"), f"{facts.get('cores')} cores", f"rounds: {run.rounds}")
     return "  ·  ".join(str(part) for part in parts) + "  ·  ↑ more is better, ↓ less is better" + warning
 
 
 def grid(count: int, row_height: float, across: int = 3) -> tuple[Picture, list[Axes]]:
     down = -(-count // across)
     picture, axes = plt.subplots(
-        down, across, figsize=(4.4 * across, row_height * down + 0.5), layout="constrained", squeeze=False
+        down,
+        across,
+        figsize=(4.4 * across, row_height * down + 0.5),
+        layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)),
+        squeeze=False,
     )
-    picture.get_layout_engine().set(rect=(0, 0.03, 1, 0.97))
     flat = list(axes.flat)
     for unused in flat[count:]:
         unused.set_visible(False)
@@ -126,8 +131,10 @@ def bars(axes: Axes, run: Run, systems: Sequence[str], workload: str, figure: st
         axes.text(spread.high, place, text, va="center", fontsize=8)
     axes.set_yticks(range(len(measured)), [title_of(run, system) for system in reversed(measured)])
     axes.tick_params(left=False)
+    axes.margins(x=0.18)
     axes.set_xlim(left=0)
-    axes.margins(x=0.16)
+    axes.xaxis.set_visible(False)  # every bar has its number
+    axes.spines["bottom"].set_visible(False)
 
 
 def draw_growth(run: Run) -> Picture:
@@ -139,6 +146,9 @@ def draw_growth(run: Run) -> Picture:
         for system in run.systems:
             line(place, run, system, curve(run, system, kind, figure))
         place.set_xscale("log")
+        place.xaxis.set_major_formatter("{x:,.0f}")
+        place.yaxis.set_major_formatter("{x:,.6g}")
+        place.margins(y=0.15)
         place.set_ylim(bottom=0)
         place.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     if panels:

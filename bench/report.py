@@ -3,7 +3,7 @@
 Everything is computed here from the stored samples; a table cannot know more than the JSON beside it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from bench.workloads import FIGURES, Figure
 
 WIDTH = 200
 OURS = "odradek"
-SHORT_TITLES = {LIMIT: "The machine itself"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def title_of(run: Run, system: str) -> str:
     return f"{facts['title']} {facts['version']}\n{facts['durability']}"
 
 
-def tables(run: Run) -> list[tuple[str, Sequence[str], list[Row]]]:
+def tables(run: Run) -> list[tuple[str, list[str], list[Row]]]:
     """Heading, systems that are its columns, rows."""
     parts = [
         ("Medians ± half their spread; server CPU (user + kernel) below each rate", columns(run), rows(run))
@@ -108,7 +107,7 @@ def facts_text(run: Run) -> str:
     scale = (
         "" if run.scale == 1 else f" A sanity run at {run.scale:g} of the work: these numbers mean nothing."
     )
-    return f"{machine}; {run.rounds} rounds.{scale}"
+    return f"{machine}; rounds {run.rounds}.{scale}"
 
 
 def notes(run: Run) -> Iterable[str]:

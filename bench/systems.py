@@ -137,11 +137,16 @@ class KafkaProtocolSystem(System):
     def accepts(self) -> bool:
         return any(kafka_requests.accepts_produce(port, PROBE_TOPIC) for port in self.ports)
 
+    def start(self) -> None:
+        super().start()
+        while len(self.admin().list_topics(timeout=60).brokers) < self.node_count:
+            time.sleep(0.1)
+
     def load(self, mode: str, **arguments: object) -> dict[str, Any]:
         return native.run("load", mode, {"bootstrap": self.bootstrap, **arguments})
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self, topic: str, partitions: int, replication: int = 1) -> None:
         """Return once every partition has a leader and all its replicas."""
@@ -162,8 +167,8 @@ class KafkaProtocolSystem(System):
 
     def leader_process(self, topic: str) -> subprocess.Popen[bytes]:
         """The process that leads partition 0. A node's id is its place in `processes`, counted from 1."""
-        partition = self.admin().list_topics(topic, timeout=60).topics[topic].partitions[0]
-        return self.processes[partition.leader - 1]
+        leader: int = self.admin().list_topics(topic, timeout=60).topics[topic].partitions[0].leader
+        return self.processes[leader - 1]
 
 
 class Odradek(KafkaProtocolSystem):

@@ -141,7 +141,7 @@ def bulk(
     partitions: int = 1,
     replication: int = 1,
 ) -> Numbers:
-    count = scaled(min(MAX_MESSAGES, BULK_BYTES / size), scale)
+    count, partitions = scaled(min(MAX_MESSAGES, BULK_BYTES / size), scale), scaled(partitions, scale, 1)
     settings = {"acks": acks, "compression.codec": codec, "partitions": partitions}
     with topic_of(system, partitions, replication) as topic:
         numbers = produce(system, topic, count, size, **settings)
@@ -198,7 +198,7 @@ def memory(system: System, scale: float) -> Numbers:
     return {"memory_mb": memory_mb(system.pids())}
 
 
-def idle(system: System, scale: float, partitions: int = 0) -> Numbers:
+def idle(system: KafkaProtocolSystem, scale: float, partitions: int = 0) -> Numbers:
     """CPU of a server on which clients wait for a message that does not come, for all its partitions."""
     if partitions:
         add_partitions(system, scaled(partitions, scale, 1))
@@ -273,7 +273,7 @@ def reopen(system: KafkaProtocolSystem, scale: float) -> Numbers:
 
 def connections(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers:
     """So many connections at once, each with one small Produce in flight."""
-    seconds = scaled(LOOP_SECONDS, scale, 1)
+    seconds, count = scaled(LOOP_SECONDS, scale, 1), scaled(count, scale, 1)
     with topic_of(system) as topic:
         request = kafka_requests.produce_request(topic)
         with looping(system, request, count, seconds) as output, metered(system.pids()) as cpu:
@@ -285,6 +285,7 @@ def connections(system: KafkaProtocolSystem, scale: float, count: int) -> Number
 
 def partitions(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers:
     """All figures on a server that holds so many partitions; bulk goes over up to a thousand of them."""
+    count = scaled(count, scale, 1)
     topic, used = add_partitions(system, count), min(count, TOPIC_PARTITIONS)
     messages = scaled(BULK_BYTES / 4 / 1024, scale)
     os.sync()

@@ -120,6 +120,9 @@ func consume(at server) map[string]any {
 		at.consume(name, func(value []byte) {
 			lock.Lock()
 			defer lock.Unlock()
+			if messages == count {
+				return
+			}
 			if messages == 0 {
 				first = time.Since(start)
 			}

@@ -16,8 +16,11 @@ type rabbitServer struct {
 	environment *stream.Environment
 }
 
+// The client's own socket buffers of 8 KB are too small for loopback's large segments and let every read wait
+// for a delayed acknowledgement; 0 leaves their size to the kernel.
 func connectRabbit(port int) server {
-	environment, err := stream.NewEnvironment(stream.NewEnvironmentOptions().SetHost("127.0.0.1").SetPort(port))
+	options := stream.NewEnvironmentOptions().SetHost("127.0.0.1").SetPort(port).SetReadBuffer(0).SetWriteBuffer(0)
+	environment, err := stream.NewEnvironment(options)
 	fail(err)
 	return &rabbitServer{environment}
 }
