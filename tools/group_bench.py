@@ -55,6 +55,7 @@ COMMIT_CONNECTIONS = 100
 TIMEOUT_MS = 120_000
 LATEST = -1
 LEAVE_EPOCH = -1
+AFTER_START_S = 2  # a broker that has started goes on importing for a moment
 IDLE_S = 5
 
 Row = tuple[str, str, str]
@@ -78,6 +79,11 @@ class Broker:
     async def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
         await self._process.wait()
+
+    def user_seconds(self) -> float:
+        """The part of its CPU time that is not the kernel's, in steps of a clock tick."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
     def cpu_seconds(self) -> float:
         threads = Path(f"/proc/{self._process.pid}/task").iterdir()
@@ -134,6 +140,7 @@ async def cost(broker: Broker, work: Callable[[], Awaitable[Any]]) -> tuple[floa
 
 async def first_use(broker: Broker) -> list[Row]:
     """Create the internal topic, while another client asks for versions all the time."""
+    await asyncio.sleep(AFTER_START_S)
     creator, other = await connect(broker, 2)
     waits: list[float] = []
 
@@ -206,18 +213,20 @@ async def classic(broker: Broker, count: int) -> list[Row]:
         connection.close()
     return [
         (f"classic, {count} members: one leaves", f"{elapsed:.2f} s, {cpu:.2f} s CPU", "≤ 5 s"),
-        ("classic heartbeat", f"{each * 1e6:.0f} µs CPU", "≤ 50 µs"),
+        ("classic heartbeat", each, "≤ 50 µs"),
     ]
 
 
-async def heartbeat_cost(broker: Broker, connections: Sequence[Connection], beats: Sequence[Any]) -> float:
+async def heartbeat_cost(broker: Broker, connections: Sequence[Connection], beats: Sequence[Any]) -> str:
     async def rounds() -> None:
         for _ in range(HEARTBEAT_ROUNDS):
             answers = await ask_all(connections, beats)
             assert not any(answer.error_code for answer in answers)
 
+    user, count = broker.user_seconds(), HEARTBEAT_ROUNDS * len(beats)
     _, cpu = await cost(broker, rounds)
-    return cpu / HEARTBEAT_ROUNDS / len(beats)
+    user = broker.user_seconds() - user
+    return f"{cpu / count * 1e6:.0f} µs CPU, {user / count * 1e6:.0f} µs of it outside of the kernel"
 
 
 # --- KIP-848 groups ---
@@ -289,7 +298,7 @@ async def consumer(broker: Broker, count: int) -> list[Row]:
     return [
         (f"KIP-848, {count} members: one leaves", f"{cpu * 1000:.0f} ms CPU, {records} records", "≤ 2 s CPU"),
         (f"KIP-848: {count} join one by one", f"{joining_cpu:.2f} s CPU", ""),
-        ("KIP-848 heartbeat", f"{each * 1e6:.0f} µs CPU", "≤ 50 µs"),
+        ("KIP-848 heartbeat", each, "≤ 50 µs"),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from odradek.wire.messages.consumer_group_describe import (
@@ -44,6 +45,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=1 << 14)  # every heartbeat asks, and Python takes its time over a hash of Java's
 def partition_of(group_id: str, partition_count: int) -> int:
     # Kafka's Utils.abs: the one number without a positive counterpart becomes 0.
     value = java_hash(group_id)
