@@ -238,10 +238,10 @@ def test_a_broker_out_of_descriptors_serves_those_it_has(tmp_path: Path) -> None
             assert later.ask(ApiVersionsRequest("raw", "1")).error_code == 0
 
 
-@pytest.mark.parametrize("limit", ["-S -n 256", "-n 256"], ids=["soft", "hard"])
+@pytest.mark.parametrize("limit", ["-S -n 128", "-n 128"], ids=["soft", "hard"])
 def test_more_partitions_than_descriptors(tmp_path: Path, limit: str) -> None:
     """A soft limit is raised; within a hard one, files are closed before there are too many."""
-    partitions = 300
+    partitions = 120
     up = shlex.join(odradek_command("up", "--json", "--port", "0", "--data-dir", str(tmp_path / "data")))
     command = ["sh", "-c", f"ulimit {limit} && exec {up}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
