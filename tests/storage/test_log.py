@@ -433,6 +433,14 @@ def test_truncating_keeps_what_lies_before(files: SimulatedFiles, offset: int) -
     assert again.end_offset <= kept + 1
 
 
+def test_truncating_into_a_gap_leaves_nothing_unsynced(files: SimulatedFiles) -> None:
+    log = new_log(files, D)
+    append_values(log, b"a", b"b")
+    log.append_as_follower(make_batch([b"c"], base_offset=9), NOW_MS)
+    log.truncate_to(5)
+    assert log.end_offset == log.synced_offset == 5
+
+
 def test_truncating_takes_back_producers_and_transactions(files: SimulatedFiles) -> None:
     log = new_log(files, D)
     for sequence in range(4):

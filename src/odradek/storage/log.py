@@ -490,6 +490,7 @@ class Log:
         for file in self.active.files:
             file.sync()
         self._ends_at(offset)
+        self.synced_offset = offset  # older segments were synced when they were rolled
         self.log_start_offset = min(self.log_start_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
         self.leader_epochs.persist()
