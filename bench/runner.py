@@ -4,8 +4,8 @@ A round starts every system in turn with an empty directory, warms it up, runs a
 it. Rounds begin with another system each time, so that a machine that slows down over the hour slows down for
 all. What was measured is stored after every workload: a run that is broken off has lost nothing.
 
-The warm-up repeats a short load for as long as any of its rates still rises by more than 5 %; Java needs
-that, and what is good for one is done for all.
+The warm-up repeats a short load until, twice in a row, none of its rates has risen by more than 5 %; Java
+needs that, and what is good for one is done for all.
 """
 
 import json
@@ -28,6 +28,7 @@ from bench.workloads import Workload
 RESULTS = Path(__file__).parent / "results"
 LIMIT = "limit"
 STILL_RISES = 1.05
+STEADY_RUNS = 2
 WARM_UP_RUNS = 12
 WARM_UP_SCALE = 0.2
 
@@ -161,12 +162,12 @@ class Runner:
     def _warm_up(self, number: int, system: System) -> None:
         """Rates of bulk and of small requests, until none of them rises any more."""
         best: Numbers = {}
-        runs, rises = 0, True
-        while rises and runs < (WARM_UP_RUNS if self.run.scale == 1 else 1):
+        runs, steady = 0, 0
+        while steady < STEADY_RUNS and runs < (WARM_UP_RUNS if self.run.scale == 1 else 1):
             rates = _warm_up_rates(system, self.run.scale * WARM_UP_SCALE)
             rises = any(rate > best.get(name, 0.0) * STILL_RISES for name, rate in rates.items())
             best = {name: max(rate, best.get(name, 0.0)) for name, rate in rates.items()}
-            runs += 1
+            runs, steady = runs + 1, 0 if rises else steady + 1
         self.run.warm_ups.append({"round": number, "system": system.name, "runs": runs})
 
 
