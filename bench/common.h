@@ -56,15 +56,15 @@ static inline long number(const char *key, const char *fallback) { return atol(t
 
 /* Words of a small vocabulary in random order, and numbers: about as compressible as lines of a log. */
 static inline char *random_text(size_t size) {
-    char vocabulary[1024][12], *bytes = malloc(size);
+    char vocabulary[256][24], *bytes = malloc(size);
     unsigned state = 12345;
-    for (int word = 0; word < 1024; word++)
-        for (int i = 0; i < 12; i++) vocabulary[word][i] = 'a' + ((state = state * 1103515245u + 12345u) >> 24) % 26;
+    for (int word = 0; word < 256; word++)
+        for (int i = 0; i < 24; i++) vocabulary[word][i] = 'a' + ((state = state * 1103515245u + 12345u) >> 24) % 26;
     for (size_t i = 0; i < size;) {
         state = state * 1103515245u + 12345u;
-        char digits[16], *piece = vocabulary[state >> 22];
-        size_t length = 3 + (state >> 12) % 9;
-        if (state >> 20 & 1) piece = digits, length = snprintf(digits, sizeof digits, "%u", state >> 4);
+        char digits[16], *piece = vocabulary[state >> 24];
+        size_t length = 6 + (state >> 24) % 18;
+        if ((state >> 20 & 3) == 0) piece = digits, length = snprintf(digits, sizeof digits, "%u", state >> 14);
         for (size_t j = 0; j < length && i < size; j++) bytes[i++] = piece[j];
         if (i < size) bytes[i++] = ' ';
     }

@@ -72,9 +72,9 @@ func streamNames() []string {
 // Words of a small vocabulary in random order, and numbers.
 func randomText(size int) []byte {
 	random := rand.New(rand.NewSource(1))
-	vocabulary := make([]string, 1024)
+	vocabulary := make([]string, 256)
 	for i := range vocabulary {
-		word := make([]byte, 3+random.Intn(9))
+		word := make([]byte, 6+random.Intn(18))
 		for j := range word {
 			word[j] = byte('a' + random.Intn(26))
 		}
@@ -82,10 +82,10 @@ func randomText(size int) []byte {
 	}
 	pool := make([]byte, 0, size+32)
 	for len(pool) < size {
-		if random.Intn(2) == 0 {
-			pool = append(pool, vocabulary[random.Intn(1024)]...)
+		if random.Intn(4) > 0 {
+			pool = append(pool, vocabulary[random.Intn(256)]...)
 		} else {
-			pool = strconv.AppendInt(pool, int64(random.Intn(1<<28)), 10)
+			pool = strconv.AppendInt(pool, int64(random.Intn(1<<18)), 10)
 		}
 		pool = append(pool, ' ')
 	}
