@@ -99,6 +99,7 @@ def running(name: str, mode: str, arguments: Mapping[str, object]) -> Iterator[d
 
 def _parse(what: str, status: int, stdout: str, stderr: str) -> dict[str, Any]:
     if status != 0:
-        raise LoadFailed(f"{what}: {_first_line(stderr)}")
+        reason = stderr.strip().rpartition("\n")[2]  # before it, libraries may have said things
+        raise LoadFailed(f"{what}: {reason or 'no reason given'}")
     parsed: dict[str, Any] = json.loads(stdout.splitlines()[-1])
     return parsed

@@ -38,8 +38,8 @@ def test_a_quick_run_measures_stores_and_draws(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_load_generator_that_fails_says_why() -> None:
-    with pytest.raises(native.LoadFailed, match="missing argument topic"):
-        native.run("load", "produce", {"bootstrap": "127.0.0.1:1", "count": 1})
+    with pytest.raises(native.LoadFailed, match="missing argument count"):
+        native.run("load", "produce", {"bootstrap": "127.0.0.1:1", "topic": "t"})
 
 
 def test_names_are_distinct_and_known(capsys: pytest.CaptureFixture[str]) -> None:
