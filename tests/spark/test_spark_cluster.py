@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+ENVIRON = {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -43,7 +45,7 @@ def cluster(directory: Path):
     import pyspark
 
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m"}
+    environ = {**os.environ, **ENVIRON, "SPARK_DAEMON_MEMORY": "256m"}
     environ["SPARK_WORKER_DIR"] = str(directory / "work")
     processes = []
 
@@ -96,7 +98,7 @@ def test_topic_to_topic_on_two_workers(java, broker, topics, tmp_path):
             capture_output=True,
             text=True,
             timeout=300,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, **ENVIRON},
         )
     assert "rows 2000 executors 2" in result.stdout, result.stderr[-3000:]
     values = sorted(int(message.value()) for message in topics.read(target, 2))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a short life does not pay for thorough compilation
+
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -34,9 +36,6 @@ storage: {storage}
 libraries:
   - glob:
       include: definitions/**
-configuration:
-  spark.ui.enabled: "false"
-  spark.sql.warehouse.dir: {warehouse}
 """
 
 DEFINITIONS = """
@@ -64,7 +63,7 @@ def copy():
 @pytest.fixture
 def environ() -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    return clean | {"PYSPARK_PYTHON": sys.executable}
+    return clean | {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JVM}
 
 
 def filled(topics) -> tuple[str, str]:
@@ -91,9 +90,7 @@ def test_spark_pipelines(java, broker, topics, tmp_path: Path, environ):
     pytest.importorskip("grpc")
     source, target = filled(topics)
     (tmp_path / "definitions").mkdir()
-    (tmp_path / "spark-pipeline.yml").write_text(
-        PIPELINE.format(storage=f"file://{tmp_path / 'storage'}", warehouse=tmp_path / "warehouse")
-    )
+    (tmp_path / "spark-pipeline.yml").write_text(PIPELINE.format(storage=f"file://{tmp_path / 'storage'}"))
     text = DEFINITIONS.format(bootstrap=broker.bootstrap, source=source, target=target)
     (tmp_path / "definitions" / "flows.py").write_text(text)
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
