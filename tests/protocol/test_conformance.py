@@ -1,11 +1,13 @@
 """Traps that other Kafka-compatible servers fell into, each with the test that keeps us out of it."""
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request, with_size
-from tests.support import RunningBroker
+from tests.support import RunningBroker, running_broker
 
 from odradek.api.registry import APIS
 from odradek.errors import ErrorCode
@@ -189,13 +191,22 @@ def test_effects_keep_the_order_of_pipelined_requests(raw: Raw, topic: str) -> N
     assert late.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_high_watermark_shown_never_goes_back_over_a_restart(raw: Raw, topic: str) -> None:
-    raw.create(topic)
-    shown = []
-    for _ in range(5):
-        raw.produce(topic, batch(b"x"))
-        shown.append(raw.fetch(topic).high_watermark)
-    assert shown == [1, 2, 3, 4, 5]
+@pytest.mark.parametrize("end", [RunningBroker.stop, RunningBroker.kill], ids=["stop", "kill"])
+def test_a_new_leader_shows_no_lower_high_watermark(
+    tmp_path: Path, topic: str, end: Callable[[RunningBroker], object]
+) -> None:
+    """The broker itself, in its next life: what was shown is shown again before anything is appended."""
+    with running_broker(tmp_path) as broker:
+        with Raw(broker.bootstrap) as raw:
+            raw.create(topic)
+            for _ in range(5):
+                raw.produce(topic, batch(b"x"))
+            shown = raw.fetch(topic).high_watermark
+        end(broker)
+        broker.start()
+        with Raw(broker.bootstrap) as raw:
+            assert raw.fetch(topic).high_watermark == shown == 5
+            assert raw.produce(topic, batch(b"x")).base_offset == 5
 
 
 def test_api_versions_advertises_produce_from_0(raw: Raw) -> None:
