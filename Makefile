@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
+SPARK_INSTALLED := $(VENV)/.spark-installed
 NODE_CLIENT := tests/clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-clients kcat kafkajs test-kafka conformance check format bench bench-growth bench-peers bench-packages clean
+.PHONY: help up demo test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-growth bench-peers bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,14 +25,25 @@ $(BENCH_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@
 
+$(SPARK_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark-connect]'
+	touch $@
+
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
 
 demo: $(INSTALLED) ## A short tour: a broker, a topic, messages in and out
 	$(BIN)/python tools/demo.py
 
-test: $(INSTALLED) test-clients ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
-	$(PYTEST) -n 2 -m 'not peer' $(ARGS)
+test: $(SPARK_INSTALLED) test-clients java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
+	$(PYTEST) -n 2 -m 'not peer and not spark' $(ARGS)
+	$(PYTEST) -m 'spark and not peer' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none of these
+
+test-spark: $(SPARK_INSTALLED) java ## Run only the tests that need Spark, one after the other
+	$(PYTEST) -m 'spark and not peer' tests/spark $(ARGS)
+
+test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)
+	$(PYTEST) -m peer tests/spark/jvm $(ARGS)
 
 test-clients: kcat kafkajs ## Install the clients of other languages that tests use, where that can be done
 
@@ -51,13 +63,22 @@ kafkajs:
 		--fetch-retries=1 --fetch-timeout=20000 kafkajs@2 >/dev/null 2>&1 \
 	|| { echo "kafkajs: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
 
+# Spark needs a Java. Where it could be installed and was not, CI fails; elsewhere Spark's tests are skipped.
+java:
+	@command -v java >/dev/null && exit 0; \
+	if ! command -v apt-get >/dev/null; then echo "java: no apt-get here, Spark's tests are skipped"; exit 0; fi; \
+	if [ "$$(id -u)" != 0 ]; then as_root="sudo -n"; fi; \
+	$$as_root apt-get install -qq -y openjdk-17-jre-headless >/dev/null 2>&1 \
+	|| { $$as_root apt-get update -qq && $$as_root apt-get install -qq -y openjdk-17-jre-headless; } >/dev/null 2>&1 \
+	|| { echo "java: could not be installed, Spark's tests are skipped"; [ -z "$$CI" ]; }
+
 test-kafka: $(INSTALLED) ## Compare with Apache Kafka (needs Java and Maven)
 	$(PYTEST) -m peer tests/peer $(ARGS)
 
 conformance: $(INSTALLED) ## Run kafka-python's own integration tests (some: make conformance ARGS='-k group')
 	$(BIN)/python tools/conformance.py $(ARGS)
 
-check: $(INSTALLED) ## Style and types
+check: $(SPARK_INSTALLED) ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -85,6 +106,9 @@ bench-packages:
 		$$install >/dev/null 2>&1 || { $$as_root apt-get update -qq && $$install; } >/dev/null 2>&1 \
 		|| echo "$$package: could not be installed"; \
 	done
+
+bench-spark: $(SPARK_INSTALLED) java ## Compare our Spark source and sink with Spark's own connector
+	$(BIN)/python -m bench.spark $(ARGS)
 
 clean: ## Remove what the targets above have made here
 	rm -rf $(VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis
