@@ -2,8 +2,9 @@
 
 One broker, one topic, one session, one run: 100-byte distinct values in four partitions, read with all seven
 columns (CRC checked) into nothing and into a sum, batch and streaming, plain and lz4; written keyed with
-acks=all. Every figure is the median of five passes after three that warm up. Ratios are what counts: a busy
-machine slows both sides. Without Maven Central there is nothing to compare with, and ours is printed alone.
+acks=all. Every figure is the median of five passes after three that warm up, and beside it the CPU that a
+million rows took, of Spark's JVM, its Python workers and our broker: a busy machine changes the first, hardly
+the second. Without Maven Central there is nothing to compare with, and ours is printed alone.
 
     python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,sink,memory]
 """
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools.peer.kafka import KafkaPeer, PeerUnavailable
@@ -63,11 +64,39 @@ def session(jars: list[Path]) -> Any:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench")
-    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "3g", "spark.log.level": "ERROR"}
+    settings: dict[str, Any] = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "3g",
+        "spark.log.level": "ERROR",
+    }
     settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.showConsoleProgress": "false"}
     if jars:
         settings["spark.jars"] = ",".join(map(str, jars))
     return builder.config(map=settings).getOrCreate()
+
+
+class Figures(NamedTuple):
+    rate: float  # millions of rows a second
+    cpu: float  # seconds of CPU for a million rows
+
+    def __str__(self) -> str:
+        return f"{self.rate:6.2f} M rows/s  {self.cpu:5.2f} s CPU/M"
+
+
+def cpu_seconds() -> float:
+    """Of all processes that descend from this one, those that have ended included."""
+    parents, times = {}, {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        parents[int(directory.name)] = int(fields[1])
+        times[int(directory.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    family = {os.getpid()}
+    while found := {child for child, parent in parents.items() if parent in family} - family:
+        family |= found
+    return sum(times[one] for one in family - {os.getpid()})
 
 
 class Bench:
@@ -102,31 +131,30 @@ class Bench:
         reader = self.spark.read.format(connector).options(**self.servers, **options)
         return reader.option("subscribe", topic).load()
 
-    def rate(self, work: Callable[[], None], rows: int) -> float:
-        """Millions of rows a second."""
-        seconds = []
-        for number in range(WARM_UP_PASSES + MEASURED_PASSES):
-            start = time.perf_counter()
+    def measure(self, work: Callable[[], None], rows: int) -> Figures:
+        seconds, cpu = [], []
+        for _ in range(WARM_UP_PASSES + MEASURED_PASSES):
+            start, cpu_start = time.perf_counter(), cpu_seconds()
             work()
-            if number >= WARM_UP_PASSES:
-                seconds.append(time.perf_counter() - start)
-        return rows / statistics.median(seconds) / 1e6
+            seconds.append(time.perf_counter() - start)
+            cpu.append(cpu_seconds() - cpu_start)
+        millions = rows / 1e6
+        return Figures(
+            millions / statistics.median(seconds[WARM_UP_PASSES:]),
+            statistics.median(cpu[WARM_UP_PASSES:]) / millions,
+        )
 
     def compare(
         self, title: str, work: Callable[[str, dict[str, str]], Callable[[], None]], rows: int,
         tuned: dict[str, str],
     ) -> None:  # fmt: skip
-        ours = self.rate(work("odradek", {}), rows)
-        if not self.has_jvm_connector:
-            print(f"{title:34} {ours:6.2f} M rows/s", flush=True)
-            return
-        default = self.rate(work("kafka", {}), rows)
-        best = self.rate(work("kafka", tuned), rows)
-        print(
-            f"{title:34} {ours:6.2f} M rows/s   JVM {default:5.2f} (x{ours / default:4.1f})   "
-            f"JVM tuned {best:5.2f} (x{ours / best:4.1f})",
-            flush=True,
-        )
+        ours = self.measure(work("odradek", {}), rows)
+        print(f"{title:32} {ours}", flush=True)
+        for label, options in (("JVM", {}), ("JVM tuned", tuned)) if self.has_jvm_connector else ():
+            theirs = self.measure(work("kafka", options), rows)
+            print(
+                f"    {label:28} {theirs}   ours is {ours.rate / theirs.rate:.1f} times as fast", flush=True
+            )
 
     def source(self, topic: str, label: str) -> None:
         def noop(connector: str, options: dict[str, str]) -> Callable[[], None]:
@@ -199,7 +227,7 @@ def memory(bench: Bench) -> None:
     few, many = 1_000_000, 20_000_000
     small, large = worker_memory(bench, few), worker_memory(bench, many)
     print(
-        f"{'memory of a reader':34} {small / 2**20:6.0f} MB at {few:,} rows, {large / 2**20:.0f} MB at {many:,} "
+        f"{'memory of a reader':32} {small / 2**20:6.0f} MB at {few:,} rows, {large / 2**20:.0f} MB at {many:,} "
         f"(x{large / small:.2f})",
         flush=True,
     )
