@@ -6,10 +6,12 @@ kill -9 would not show it, because the page cache survives a process; so the who
 import asyncio
 import os
 import random
+import threading
 
 import pytest
 from tests.broker.in_process import InProcess
 
+from odradek.broker import flusher
 from odradek.errors import ErrorCode
 from odradek.storage.simulated import SimulatedFiles
 
@@ -63,6 +65,33 @@ def test_a_consumer_sees_nothing_that_is_not_on_disk(tmp_path_factory: pytest.Te
             assert (partition.log.end_offset, partition.high_watermark) == (1, 0)
             await broker.produce(TOPIC, [(None, b"y")], acks=-1)
             assert partition.high_watermark == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_clean_stop_answers_what_it_brought_to_disk(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "INLINE_BELOW_SECONDS", 0.0)
+    files, syncing, may_end = SimulatedFiles(), threading.Event(), threading.Event()
+
+    def sync_slowly() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            syncing.set()
+            assert may_end.wait(30)
+
+    async def scenario() -> None:
+        broker = InProcess(str(tmp_path_factory.mktemp("data")), files)
+        await broker.broker.start()
+        await broker.create_topic(TOPIC)
+        files.on_sync = sync_slowly
+        producing = asyncio.create_task(broker.produce(TOPIC, [(None, b"x")]))
+        await asyncio.get_running_loop().run_in_executor(None, syncing.wait, 30)
+        stopping = asyncio.create_task(broker.broker.stop())
+        await asyncio.sleep(0)
+        may_end.set()
+        assert (await producing).error_code == ErrorCode.NONE
+        await stopping
 
     asyncio.run(scenario())
 

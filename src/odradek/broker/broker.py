@@ -165,11 +165,11 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it
         if self._groups is not None:
             self._groups.close()
         for partition in self.replicas:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        await self._flusher.close()
         self._server.flush_connections()
         self._server.close_connections()
         self._store.close(self.replicas.high_watermarks())

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import sys
 from collections.abc import Callable
 
 from odradek.broker.broker import Broker
@@ -14,12 +15,14 @@ try:
 except ImportError:  # where there is no uvloop, asyncio's own loop serves, more slowly
     from asyncio import new_event_loop
 
+GARBAGE_THRESHOLD = 20_000  # objects; requests leave no cycles behind, so there is little to look for
 SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait for a busy event loop
 
 
 def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
     """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted."""
     claim_descriptors()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
     try:
         asyncio.set_event_loop(loop)
@@ -40,6 +43,7 @@ async def _serve(
         await broker.start()
         gc.collect()
         gc.freeze()  # what is alive now stays: the collector need not look at it again
+        gc.set_threshold(GARBAGE_THRESHOLD)
         announce(broker)
         await stopping.wait()
     finally:

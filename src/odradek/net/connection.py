@@ -63,6 +63,7 @@ class Connection:
         self._writing = False
         self._warming = False
         self._flush_is_due = False
+        self._may_read = True
         self.closed = False
         self.last_active = time.monotonic()
         self._resume_reading()
@@ -268,11 +269,17 @@ class Connection:
             self._loop.remove_reader(self._descriptor)
 
     def _resume_reading(self) -> None:
-        if self._reading or self.closed or self._held or self._starved:
+        if self._reading or self.closed or self._held or self._starved or not self._may_read:
             return
         if self._output.size <= MAX_OUTPUT_BYTES:
             self._reading = True
             self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def stop_reading(self) -> None:
+        """For good: what was asked is answered, and nothing more is heard."""
+        self._may_read = False
+        self._held.clear()
+        self._pause_reading()
 
     @property
     def is_busy(self) -> bool:

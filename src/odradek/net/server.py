@@ -179,12 +179,15 @@ class Server:
     # --- the end ---
 
     def stop_listening(self) -> None:
+        """Neither to new clients nor to those that are connected."""
         for listener in self._listeners:
             self.loop.remove_reader(listener.fileno())
             listener.close()
         self._listeners.clear()
         if self._idle_check is not None:
             self._idle_check.cancel()
+        for connection in self._connections:
+            connection.stop_reading()
 
     def flush_connections(self) -> None:
         """Send what has been answered, as far as the sockets take it at once."""

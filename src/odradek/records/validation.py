@@ -127,10 +127,10 @@ def check_batch(
 ) -> BatchHeader:
     """The header of the one batch that `buffer` must hold, if a client may append it."""
     size = len(buffer)
-    if size < HEADER_SIZE or _INT32.unpack_from(buffer, LENGTH_OFFSET)[0] != size - LENGTH_END:
+    if size < HEADER_SIZE:
         raise _not_one_batch(buffer)
     header = BatchHeader._make(HEADER.unpack_from(buffer))
-    if header.magic != MAGIC:
+    if header.length != size - LENGTH_END or header.magic != MAGIC:
         raise _not_one_batch(buffer)
     codec = header.attributes & CODEC_MASK
     if codec >= Codec.ZSTD:

@@ -272,16 +272,27 @@ class LogStore:
 
     def close(self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int = -1) -> None:
         """Bring everything to disk. The marker of a clean shutdown is written only if all of it worked."""
-        for log in self.logs.values():
-            if not log.failed and (log.unsaved or log.leader_epochs.is_unsaved):
-                log.persist_state()
+        unclean = [log for log in self.logs.values() if log.failed or not self._persist(log)]
         self._sync(list(self.logs.values()))
         self.checkpoint(high_watermarks)
         for log in self.logs.values():
             log.close()
-        if not any(log.failed for log in self.logs.values()):
+        if not unclean and not any(log.failed for log in self.logs.values()):
             write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
         self.release()
+
+    @staticmethod
+    def _persist(log: Log) -> bool:
+        """One log that cannot be closed must not keep the others from it."""
+        try:
+            if log.unsaved or log.leader_epochs.is_unsaved:
+                log.persist_state()
+        except (KafkaError, OSError) as error:
+            logger.error(
+                "%s cannot be closed, and is recovered at the next start: %s", log.topic_partition, error
+            )
+            return False
+        return True
 
     def release(self) -> None:
         """Let go of the directory without any further word: what a crash would leave."""
