@@ -99,6 +99,19 @@ def cpu_seconds() -> float:
     return sum(times[one] for one in family - {os.getpid()})
 
 
+def measure(work: Callable[[], None], rows: int) -> Figures:
+    start, cpu_start = time.perf_counter(), cpu_seconds()
+    work()
+    seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu_start
+    return Figures(rows / 1e6 / seconds, cpu / (rows / 1e6))
+
+
+def median_of(passes: list[Figures]) -> Figures:
+    return Figures(
+        statistics.median(one.rate for one in passes), statistics.median(one.cpu for one in passes)
+    )
+
+
 class Bench:
     def __init__(self, spark: Any, bootstrap: str, rows: int, has_jvm_connector: bool) -> None:
         self.spark, self.bootstrap, self.rows = spark, bootstrap, rows
@@ -131,30 +144,25 @@ class Bench:
         reader = self.spark.read.format(connector).options(**self.servers, **options)
         return reader.option("subscribe", topic).load()
 
-    def measure(self, work: Callable[[], None], rows: int) -> Figures:
-        seconds, cpu = [], []
-        for _ in range(WARM_UP_PASSES + MEASURED_PASSES):
-            start, cpu_start = time.perf_counter(), cpu_seconds()
-            work()
-            seconds.append(time.perf_counter() - start)
-            cpu.append(cpu_seconds() - cpu_start)
-        millions = rows / 1e6
-        return Figures(
-            millions / statistics.median(seconds[WARM_UP_PASSES:]),
-            statistics.median(cpu[WARM_UP_PASSES:]) / millions,
-        )
-
     def compare(
-        self, title: str, work: Callable[[str, dict[str, str]], Callable[[], None]], rows: int,
+        self,
+        title: str,
+        work: Callable[[str, dict[str, str]], Callable[[], None]],
+        rows: int,
         tuned: dict[str, str],
-    ) -> None:  # fmt: skip
-        ours = self.measure(work("odradek", {}), rows)
-        print(f"{title:32} {ours}", flush=True)
-        for label, options in (("JVM", {}), ("JVM tuned", tuned)) if self.has_jvm_connector else ():
-            theirs = self.measure(work("kafka", options), rows)
-            print(
-                f"    {label:28} {theirs}   ours is {ours.rate / theirs.rate:.1f} times as fast", flush=True
-            )
+    ) -> None:
+        """The three take turns, so that whatever else the machine does slows them alike."""
+        works = {title: work("odradek", {})}
+        if self.has_jvm_connector:
+            works |= {"    JVM": work("kafka", {}), "    JVM tuned": work("kafka", tuned)}
+        passes: dict[str, list[Figures]] = {label: [] for label in works}
+        for _ in range(WARM_UP_PASSES + MEASURED_PASSES):
+            for label, one in works.items():
+                passes[label].append(measure(one, rows))
+        medians = {label: median_of(figures[WARM_UP_PASSES:]) for label, figures in passes.items()}
+        for label, figures in medians.items():
+            ratio = medians[title].rate / figures.rate
+            print(f"{label:32} {figures}" + (f"   ours: x{ratio:.1f}" if label != title else ""), flush=True)
 
     def source(self, topic: str, label: str) -> None:
         def noop(connector: str, options: dict[str, str]) -> Callable[[], None]:

@@ -88,7 +88,7 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     import crash_driver  # by its name, so that workers import it instead of being sent its code
 
     spark.dataSource.register(crash_driver.CrashingSource)
