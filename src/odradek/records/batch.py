@@ -45,9 +45,7 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
-_BASE_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
-_LENGTH = Struct(">i")
+_PLACEMENT = Struct(">qii")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -103,9 +101,6 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
-def patch_base_offset(buffer: bytearray | memoryview, position: int, base_offset: int) -> None:
-    _BASE_OFFSET.pack_into(buffer, position, base_offset)
-
-
-def patch_leader_epoch(buffer: bytearray | memoryview, position: int, leader_epoch: int) -> None:
-    _LEADER_EPOCH.pack_into(buffer, position + LENGTH_END, leader_epoch)
+def patch_placement(buffer: bytearray | memoryview, base_offset: int, length: int, leader_epoch: int) -> None:
+    """Where the batch lies and who put it there: the 16 bytes before the magic. `length` is as it was."""
+    _PLACEMENT.pack_into(buffer, 0, base_offset, length, leader_epoch)

@@ -25,8 +25,7 @@ from odradek.records.batch import (
     CONTROL,
     BatchHeader,
     Buffer,
-    patch_base_offset,
-    patch_leader_epoch,
+    patch_placement,
 )
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
@@ -180,8 +179,7 @@ class Log:
         if leader_epoch != self.leader_epochs.persisted_epoch:
             self._enter_epoch(leader_epoch, base_offset)
         segment = self._segment_for(len(batch), base_offset, last_offset, header.max_timestamp, now_ms)
-        patch_base_offset(batch, 0, base_offset)
-        patch_leader_epoch(batch, 0, leader_epoch)
+        patch_placement(batch, base_offset, header.length, leader_epoch)
         self._write(segment, batch, header, base_offset, marker)
         self._appended(segment, segment.size, len(batch), last_offset, header.max_timestamp)
         if header.producer_id >= 0:
