@@ -294,7 +294,7 @@ def _check_same_partitions(start: Limit, end: Limit) -> None:
         if first[partition] > last[partition] >= 0:
             raise InvalidOption(
                 f"starting{name}",
-                f"{first[partition]} of {partition} is after its end, {last[partition]}",
+                f"{partition} begins at {first[partition]}, after {last[partition]}",
             )
 
 
