@@ -37,9 +37,9 @@ demo: $(INSTALLED) ## A short tour: a broker, a topic, messages in and out
 
 test: $(SPARK_INSTALLED) test-clients java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
 	$(PYTEST) -n 2 -m 'not peer and not spark' $(ARGS)
-	$(PYTEST) -m 'spark and not peer' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none of these
+	$(PYTEST) -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none of these
 
-test-spark: $(SPARK_INSTALLED) java ## Run only the tests that need Spark, one after the other
+test-spark: $(SPARK_INSTALLED) java ## Run only the tests that need Spark, the long ones too (15 minutes)
 	$(PYTEST) -m 'spark and not peer' tests/spark $(ARGS)
 
 test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)

@@ -114,6 +114,7 @@ def begin_of(checkpoint: Path) -> dict[TopicPartition, int]:
     return from_checkpoint(json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[-1]))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_and_only_the_batch_in_flight_is_repeated(
     java, broker, topics, session_settings, tmp_path
