@@ -32,7 +32,7 @@ $(SPARK_INSTALLED): $(INSTALLED)
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
 
-demo: $(INSTALLED) ## A short tour: a broker, a topic, messages in and out
+demo: $(SPARK_INSTALLED) java ## A short tour: a broker, a topic, messages in and out, Spark
 	$(BIN)/python tools/demo.py
 
 test: $(SPARK_INSTALLED) test-clients java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')

@@ -1,4 +1,4 @@
-"""A short tour that ends by itself: a broker, a topic, messages in, messages out.
+"""A short tour that ends by itself: a broker, a topic, messages in, messages out, and Spark on both sides.
 
 Everything shown is the real command, run as a user would type it, against a broker that lives in a
 temporary directory and is gone afterwards.
@@ -16,6 +16,8 @@ alice:{"item": "spool of thread", "price": 4}
 bob:{"item": "star-shaped bobbin", "price": 11}
 alice:{"item": "crossbar", "price": 2}
 """
+
+SPARK_DEMO = Path(__file__).with_name("spark_demo.py")
 
 STEPS = (
     ("a topic with three partitions", "odradek topic create orders --partitions 3", ""),
@@ -57,6 +59,7 @@ def tour(broker: "subprocess.Popen[str]") -> int:
         say(comment, command)
         print(end=stdin, flush=True)
         subprocess.run(command, shell=True, input=stdin, text=True, env=environ, check=True, timeout=60)
+    subprocess.run([sys.executable, str(SPARK_DEMO), bootstrap, "orders", "3"], check=True, timeout=300)
     print("\nThat was all. Run a broker to keep with: make up")
     return 0
 
