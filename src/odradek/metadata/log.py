@@ -15,6 +15,7 @@ second).
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from odradek.metadata.delta import MetadataDelta, apply_records
@@ -36,7 +37,7 @@ from odradek.raft.election import (
     decode_election_state,
     encode_election_state,
 )
-from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
+from odradek.records.batch import read_header
 from odradek.records.control import ControlType, LeaderChange, Voter, build_control_batch
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.checkpoints import write_atomically
@@ -44,6 +45,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
 from odradek.storage.log import Log
+from odradek.storage.reading import read_batches
 from odradek.storage.recovery import Opening, create_log, open_log
 from odradek.storage.sync import SyncTicket
 from odradek.wire.codec import encode
@@ -240,22 +242,8 @@ class _TransactionReader:
 
 
 def _read_records(log: Log) -> Iterator[MetadataRecord]:
-    for header, batch in _read_batches(log):
+    for header, batch in chain.from_iterable(read_batches(log, READ_BYTES)):
         if not header.is_control:
             for record in decode_batch(batch, header):
                 assert record.value is not None, "a metadata record has a value"
                 yield decode_record(record.value)
-
-
-def _read_batches(log: Log) -> Iterator[tuple[BatchHeader, memoryview]]:
-    offset = log.log_start_offset
-    while (piece := log.read(offset, READ_BYTES, log.end_offset)) is not None:
-        data = memoryview(piece.file.read_at(piece.position, piece.length))
-        position = 0
-        while position + HEADER_SIZE <= len(data):
-            header = read_header(data, position)
-            if position + header.size > len(data):
-                break
-            yield header, data[position : position + header.size]
-            position += header.size
-            offset = header.next_offset
