@@ -63,6 +63,9 @@ class Output:
         return Sent.ALL
 
     def _send_bytes(self) -> None:
+        if len(self._parts) == 1:
+            self._advance(self._socket.send(self._parts[0]))  # type: ignore[arg-type]
+            return
         gathered: list[bytes | bytearray | memoryview] = []
         flags = 0
         for part in self._parts:
@@ -75,13 +78,7 @@ class Output:
             gathered.append(part)
             if len(gathered) >= MAX_GATHERED:
                 break
-        sent = (
-            self._socket.send(gathered[0], flags) if len(gathered) == 1 else self._send_many(gathered, flags)
-        )
-        self._advance(sent)
-
-    def _send_many(self, buffers: list[bytes | bytearray | memoryview], flags: int) -> int:
-        return self._socket.sendmsg(buffers, (), flags)
+        self._advance(self._socket.sendmsg(gathered, (), flags))
 
     def _advance(self, sent: int) -> None:
         """Drop what has left from the head of the queue."""
