@@ -82,3 +82,14 @@ def test_each_listener_advertises_its_own_address(tmp_path: Path) -> None:
     told, listeners = listening(tmp_path, settings)
     assert told == [("outside.example", 9092)]
     assert listeners == [("PLAINTEXT", "outside.example", 9092), ("INSIDE", "inside.example", 9093)]
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_listener_that_should_be_safe_is_never_open_instead(tmp_path: Path, protocol: str) -> None:
+    with pytest.raises(ConfigError, match="TLS and SASL are not there yet"):
+        listening(tmp_path, {"listeners": f"{protocol}://localhost:0"})
+
+
+def test_more_than_one_data_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="more than one directory"):
+        listening(tmp_path, {"log.dirs": f"{tmp_path}/one,{tmp_path}/two"})

@@ -172,3 +172,12 @@ def test_where_defaults_come_from(tmp_path: Path) -> None:
     assert settings_of("--set", "listeners=PLAINTEXT://:6", ODRADEK_LISTENERS="PLAINTEXT://:5")[0].endswith(
         ":6"
     )
+
+
+def test_a_data_directory_of_another_node_is_said_in_one_line(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        data_dir = broker.data_dir
+    done = run_command("up", "--port", "0", "--data-dir", str(data_dir), "--set", "node.id=7")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "node.id=1" in done.stderr

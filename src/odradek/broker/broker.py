@@ -24,7 +24,8 @@ from odradek.broker.maintenance import Maintenance
 from odradek.broker.metadata import BrokerMetadata
 from odradek.broker.producer_ids import ProducerIds
 from odradek.config.broker import BrokerConfig
-from odradek.config.listeners import Listener
+from odradek.config.definition import ConfigError
+from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
@@ -52,6 +53,7 @@ class Broker:
         files: Files | None = None,
     ) -> None:
         """Everything but the network. Raises what keeps it from starting, with nothing left behind."""
+        check_supported(config)
         self.config = config
         self.node_id = config.node_id
         self.data_dir = config.log_dirs[0]
@@ -175,6 +177,16 @@ class Broker:
         self._store.close(self.replicas.high_watermarks())
         self.metadata.close()
         log.info("broker %d stopped", self.node_id)
+
+
+def check_supported(config: BrokerConfig) -> None:
+    """Refuse what is configured and not built: a listener that should be safe must not be open instead."""
+    for listener in config.broker_listeners:
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            raise ConfigError("listeners", listener.name, "TLS and SASL are not there yet, only PLAINTEXT is")
+    if len(config.log_dirs) > 1:
+        names = ",".join(str(directory) for directory in config.log_dirs)
+        raise ConfigError("log.dirs", names, "more than one directory is not supported")
 
 
 def _bounds(config: BrokerConfig) -> Bounds:

@@ -61,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     configure_logging(options.log_level)
     from odradek.broker.main import run
     from odradek.config.definition import ConfigError
+    from odradek.metadata.properties import WrongDirectory
     from odradek.storage.files import DataDirectoryLocked
 
     try:
@@ -73,7 +74,9 @@ def main(arguments: Sequence[str]) -> int:
         run(config, lambda broker: announce(broker, options.json))
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
-    except DataDirectoryLocked as error:
+    except ConfigError as error:
+        return fail(str(error), BAD_USAGE)
+    except (DataDirectoryLocked, WrongDirectory) as error:
         return fail(str(error), FAILED)
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
