@@ -42,11 +42,6 @@ def check_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def names_collide(one: str, other: str) -> bool:
-    """Kafka's metrics write '.' as '_', so names that differ only there may not both exist."""
-    return one.replace(".", "_") == other.replace(".", "_")
-
-
 def id_to_text(value: uuid.UUID) -> str:
     """A UUID as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

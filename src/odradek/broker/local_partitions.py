@@ -5,7 +5,8 @@ deleted, settings handed to the logs they concern. At start the whole image is t
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from odradek.broker.clock import wall_clock_ms
@@ -70,16 +71,17 @@ class LocalPartitions:
             self._open_topic(delta.after, change.after)
         for resource in delta.changed_configs:
             if resource.type == ResourceType.TOPIC and resource.name in delta.after.topics:
-                self._configure(delta.after, delta.after.topics[resource.name])
+                topic = delta.after.topics[resource.name]
+                self._configure(topic, self._values(delta.after, topic))
 
     def reconfigure(self, image: MetadataImage, config: BrokerConfig) -> None:
         """The broker's own settings changed: the defaults of every topic may have."""
         self.config = config
         for topic in image.topics.values():
-            self._configure(image, topic)
+            self._configure(topic, self._values(image, topic))
 
     def _open_topic(self, image: MetadataImage, topic: Topic) -> None:
-        values = topic_values(image.topic_overrides(topic.name), self.config)
+        values = self._values(image, topic)
         settings = log_config(values)
         for index, registration in topic.partitions.items():
             if self._node_id not in registration.replicas:
@@ -93,7 +95,7 @@ class LocalPartitions:
             except (OSError, KafkaError) as error:
                 log.error("%s-%d cannot be opened, trying again: %s", topic.name, index, error)
                 self._incomplete.add(topic.name)
-        self._configure(image, topic)
+        self._configure(topic, values)
 
     def complete(self, image: MetadataImage) -> None:
         """Try again what could not be opened: the disk may have room by now."""
@@ -111,9 +113,11 @@ class LocalPartitions:
             self._store.set_topic_id(found, topic.id)
         self._replicas.add(Partition(topic_partition, topic.id, found, registration.leader_epoch))
 
-    def _configure(self, image: MetadataImage, topic: Topic) -> None:
+    def _values(self, image: MetadataImage, topic: Topic) -> dict[str, Any]:
+        return topic_values(image.topic_overrides(topic.name), self.config)
+
+    def _configure(self, topic: Topic, values: Mapping[str, Any]) -> None:
         """One object of settings for all partitions of a topic."""
-        values = topic_values(image.topic_overrides(topic.name), self.config)
         settings = log_config(values)
         rules = topic_rules(values, self.config["log.validate.records"])
         for index in topic.partitions:
