@@ -1,7 +1,8 @@
 """The examples of the README, run as they stand against a real broker.
 
 A `python` block must run. In a `console` block, lines after `$ ` are commands for a shell, and what follows
-is all they print. Other blocks are for people.
+is all they print. Other blocks are for people. Spark's example runs in tests/spark/test_spark_docs.py, in the
+session that is there.
 """
 
 import os
@@ -20,7 +21,8 @@ ADDRESS = "localhost:9092"
 
 
 def blocks(language: str) -> list[str]:
-    return [text for kind, text in BLOCK.findall(README.read_text()) if kind == language]
+    found = [text for kind, text in BLOCK.findall(README.read_text()) if kind == language]
+    return [text for text in found if "pyspark" not in text]
 
 
 @pytest.fixture(scope="module")

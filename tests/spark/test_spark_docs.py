@@ -1,13 +1,18 @@
-"""The examples in docs/SPARK.md, run as they stand there."""
+"""The examples in docs/SPARK.md, and the README's with Spark, run as they stand there."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "SPARK.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.DOTALL | re.MULTILINE)
-EXAMPLES = [block for block in BLOCKS if "BOOTSTRAP" in block]
+ROOT = Path(__file__).parents[2]
+
+
+def blocks_of(path: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+EXAMPLES = [block for block in blocks_of(ROOT / "docs" / "SPARK.md") if "BOOTSTRAP" in block]
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +57,14 @@ def test_updating(spark, broker, events, topics, tmp_path):
     run(example_with("write_updates"), spark, broker, tmp_path)
     found = {message.key(): message.value() for message in topics.read("counts", 1)}
     assert found == {b"a": b"2", b"b": b"1", b"c": b"1"}
+
+
+def test_the_readme(spark, broker, topics, tmp_path, capsys):
+    (block,) = [block for block in blocks_of(ROOT / "README.md") if "pyspark" in block]
+    block = block.replace("localhost:9092", broker.bootstrap).replace(
+        "/tmp/shouted", str(tmp_path / "shouted")
+    )
+    exec(block, {})
+    shown = capsys.readouterr().out
+    assert "alice|  4 spools" in shown and "bob|1 crossbar" in shown
+    assert sorted(one.value() for one in topics.read("shouted-purchases", 1)) == [b"1 CROSSBAR", b"4 SPOOLS"]
