@@ -6,6 +6,7 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.spark.options import InvalidOption, Limit, parse_sink_options, parse_source_options
+from odradek.spark.pattern import compile_java
 
 SERVERS = {"kafka.bootstrap.servers": "here:9092"}
 TOPIC = SERVERS | {"subscribe": "t"}
@@ -48,6 +49,33 @@ def test_subscriptions():
 
 
 @pytest.mark.parametrize(
+    ("java", "matching", "others"),
+    [
+        ("a.*|b", ["a", "abc", "b"], ["ba", "bb"]),
+        (r"\Qa.b\E\d", ["a.b1"], ["axb1", "a.b"]),
+        (r"\Qa.b", ["a.b"], ["axb"]),
+        (r"\p{Alpha}+-[\p{Digit}_]\p{L}\pL", ["orders-1ab", "o-_ab"], ["1-1ab", "o-aab"]),
+        (r"\P{Upper}*", ["abc"], ["aBc"]),
+        (r"[^\p{Punct}]*", ["abc1"], ["a-c", "a.c", "a_c"]),
+        (r"(?<word>\w+)-\k<word>", ["a-a"], ["a-b"]),
+        (r"a(?<=a)b(?<!a)\z", ["ab"], ["b"]),
+        (r"(?i)ORDERS", ["orders"], []),
+        (r"a++b(?>c|cd)e", ["aabce"], ["abcde"]),
+        (r"[]a]\[[(?<b>]", ["a[b", "][("], ["b[b"]),
+    ],
+)
+def test_a_pattern_is_javas(java, matching, others):
+    pattern = compile_java(java)
+    assert [name for name in matching + others if pattern.fullmatch(name)] == matching
+
+
+@pytest.mark.parametrize("java", ["[a-z&&[^b]]", "[a[bc]]", r"[\P{Upper}]", r"\R", "a(?i)b", "*"])
+def test_a_pattern_that_python_cannot_read_is_refused_and_not_misread(java):
+    with pytest.raises(ValueError, match=r"class|Java"):
+        compile_java(java)
+
+
+@pytest.mark.parametrize(
     ("text", "milliseconds"), [("15m", 900_000), ("2s", 2_000), ("7", 7), ("1h", 3_600_000)]
 )
 def test_durations(text, milliseconds):
@@ -60,7 +88,8 @@ def test_durations(text, milliseconds):
         ({}, False, "option 'subscribe', 'subscribePattern', 'assign': exactly one of them must be given"),
         ({"subscribe": "a", "assign": "{}"}, False, "not subscribe and assign"),
         ({"subscribe": " , "}, False, "option 'subscribe': no topics are in it"),
-        ({"subscribePattern": "("}, False, "option 'subscribePattern': missing )"),
+        ({"subscribePattern": "("}, False, "option 'subscribePattern': '(' is no Java regular expression"),
+        ({"subscribePattern": r"\p{IsGreek}"}, False, r"option 'subscribePattern': \p{IsGreek} is not known"),
         ({"assign": "t"}, False, "option 'assign': expected for example"),
         ({"subscribe": "t", "startingOfsets": "x"}, False, "did you mean 'startingOffsets'?"),
         ({"subscribe": "t", "startingOffsets": "latest"}, False, "cannot begin at 'latest'"),

@@ -17,6 +17,7 @@ from odradek.client.cluster import EARLIEST, LATEST
 from odradek.client.properties import InvalidProperty, Properties, parse_properties
 from odradek.model import TopicPartition
 from odradek.spark.offsets import parse_offsets, parse_partitions
+from odradek.spark.pattern import compile_java
 
 SOURCE_OPTIONS = (
     "subscribe",
@@ -226,9 +227,9 @@ def _subscription(reader: _Reader) -> Subscription:
             raise InvalidOption(name, "no partitions are in it")
         return Subscription(partitions=partitions)
     if name == "subscribePattern":
-        _parsed(name, lambda: re.compile(text))
         if not text:
             raise InvalidOption(name, "the pattern is empty")
+        _parsed(name, lambda: compile_java(text))
         return Subscription(pattern=text)
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not topics:
@@ -239,7 +240,7 @@ def _subscription(reader: _Reader) -> Subscription:
 def _parsed(name: str, parse: Callable[[], T]) -> T:
     try:
         return parse()
-    except (ValueError, re.error) as error:
+    except ValueError as error:
         raise InvalidOption(name, str(error)) from None
 
 

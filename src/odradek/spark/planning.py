@@ -5,7 +5,6 @@ options read the same rows.
 """
 
 import logging
-import re
 import time
 from collections.abc import Iterable
 
@@ -13,6 +12,7 @@ from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, Missing
 from odradek.model import TopicPartition
 from odradek.spark.offsets import OffsetRange, Offsets
 from odradek.spark.options import InvalidOption, Limit, SourceOptions, Subscription
+from odradek.spark.pattern import compile_java
 
 log = logging.getLogger("odradek.spark")
 
@@ -43,7 +43,7 @@ class Planner:
         subscription = self.options.subscription
         try:
             if subscription.pattern is not None:
-                pattern = re.compile(subscription.pattern)
+                pattern = compile_java(subscription.pattern)
                 topics = [name for name in self.cluster.topic_names() if pattern.fullmatch(name)]
                 return self.cluster.partitions_of(topics)
             if subscription.topics:
