@@ -27,10 +27,10 @@ def test_a_checkpoint_reads_as_the_jvm_connector_writes_it():
 
 
 def test_where_a_query_begins_is_marked_and_the_mark_is_no_partition():
-    stored = to_checkpoint({A0: 1}, is_start=True)
+    stored = to_checkpoint({A0: 1}, START_MARK)
     assert stored == {START_MARK: {}, "a": {"0": 1}}
     assert from_checkpoint(stored) == {A0: 1}
-    assert to_checkpoint({}, is_start=True), "even a start without partitions is not nothing"
+    assert to_checkpoint({}, START_MARK), "even a start without partitions is not nothing"
 
 
 @pytest.mark.parametrize("text", ["", "latest", "[1]", '{"a":1}', '{"a":{"x":1}}', '{"a":{"0":1.5}}', "{"])

@@ -60,6 +60,34 @@ def test_where_a_stream_begins_is_written_down_before_a_row_is_read(spark, strea
     assert read_numbers(spark, out) == list(range(10, 15))
 
 
+@pytest.mark.parametrize("start", ["earliest", '{"%s":{"0":2}}'])
+def test_one_batch_reads_from_the_start_to_the_end(spark, streaming, topics, tmp_path, start):
+    """Trigger.Once, which Spark has deprecated and people still use."""
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    options = {"subscribe": name, "startingOffsets": start.replace("%s", name), "maxOffsetsPerTrigger": 3}
+    run(streaming(**options), checkpoint, out, once=True)
+    first = 0 if start == "earliest" else 2
+    assert read_numbers(spark, out) == list(range(first, 10))
+    (checkpoint / "commits" / "0").unlink()  # as if it had crashed before the end of its batch
+    (checkpoint / "commits" / ".0.crc").unlink()
+    topics.fill(name, VALUES[10:15])
+    again = tmp_path / "again"
+    run(streaming(**options), checkpoint, again)
+    assert read_numbers(spark, again) == list(range(first, 15))
+
+
+def test_one_batch_from_latest_begins_there(spark, streaming, topics, tmp_path):
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    run(streaming(subscribe=name), checkpoint, out, once=True)
+    topics.fill(name, VALUES[10:15])
+    run(streaming(subscribe=name), checkpoint, out, once=True)
+    assert read_numbers(spark, out) == list(range(10, 15))
+
+
 def test_new_partitions_and_topics_begin_at_their_earliest(spark, streaming, topics, tmp_path):
     from confluent_kafka.admin import NewPartitions
 

@@ -6,7 +6,8 @@ new batch.
 
 The first entry of a query begun here also has the key `START_MARK` with nothing in it, which is no topic's
 name and which the JVM connector reads as no partitions. It says: these offsets are where the query begins;
-the batch that ends with them has no rows.
+the batch that ends with them has no rows. `WHOLE_MARK` in its place says that the first batch has rows, and
+begins where the options say.
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Any
 from odradek.model import TopicPartition
 
 START_MARK = "(start)"
+WHOLE_MARK = "(whole)"
 
 Offsets = dict[TopicPartition, int]
 
@@ -35,8 +37,8 @@ class OffsetRange:
         return self.end - self.start
 
 
-def to_checkpoint(offsets: Mapping[TopicPartition, int], *, is_start: bool = False) -> dict[str, Any]:
-    topics: dict[str, dict[str, int]] = {START_MARK: {}} if is_start else {}
+def to_checkpoint(offsets: Mapping[TopicPartition, int], mark: str | None = None) -> dict[str, Any]:
+    topics: dict[str, dict[str, int]] = {} if mark is None else {mark: {}}
     for partition in sorted(offsets):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
     return topics

@@ -113,6 +113,13 @@ class SourceOptions:
     poll_timeout_ms: int
     commit_group: str | None
 
+    @property
+    def start_is_repeatable(self) -> bool:
+        """Whether the start, looked up once more, is no later than it was the first time."""
+        if self.start.kind in (Limit.TIMESTAMP, Limit.TIMESTAMPS):
+            return not self.latest_if_no_match
+        return self.start.kind != Limit.LATEST and LATEST not in dict(self.start.offsets).values()
+
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:

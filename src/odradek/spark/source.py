@@ -9,6 +9,9 @@ first `latestOffset` answers the offsets where the query begins, which makes a f
 Spark writes those down before it runs. New partitions come in the same way: the batch that first knows one
 ends at its earliest offset, and the next reads on from there.
 
+`trigger(once=True)` has one batch only. Where the start is one that can be looked up again, as all but `latest`
+can, that batch reads from it at once; it is known by its limit, which no other trigger has.
+
 Spark calls `commit` a batch late, and never for the last. But the `start` that it hands to `latestOffset` is
 finished work, so that is what is committed to `commitGroup`, for lag to be seen.
 """
@@ -41,6 +44,7 @@ from odradek.client.connection import ConnectionLost
 from odradek.errors import KafkaError
 from odradek.spark.offsets import (
     START_MARK,
+    WHOLE_MARK,
     OffsetRange,
     Offsets,
     from_checkpoint,
@@ -62,6 +66,7 @@ from odradek.spark.schema import check_sink_schema, check_source_schema, source_
 from odradek.spark.writing import BatchWriter, StreamWriter
 
 GROUP_COMMIT_TIMEOUT_S = 5.0
+UNLIMITED = 2**63 - 1
 
 log = logging.getLogger("odradek.spark")
 
@@ -135,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
-        return ReadAllAvailable()
+        return ReadMaxRows(UNLIMITED)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._available_now = True
@@ -147,14 +152,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with borrow_cluster(self._options.properties.client) as cluster:
             planner = Planner(self._options, cluster)
             if not start:
-                begin = planner.resolve(self._options.start, is_start=True)
-                return to_checkpoint(begin, is_start=True)
+                return self._first_offset(planner, is_only_batch=isinstance(limit, ReadAllAvailable))
             begun = from_checkpoint(start)
             self._commit_to_group(cluster, begun)
             latest = self._latest_or_target(planner, begun)
             added = planner.new_partitions(latest.keys() - begun.keys())
         end = self._limited(begun, latest, limit) | added
         return start if end == begun or not end else to_checkpoint(end)
+
+    def _first_offset(self, planner: Planner, *, is_only_batch: bool) -> dict[str, Any]:
+        begin = planner.resolve(self._options.start, is_start=True)
+        if is_only_batch and self._options.start_is_repeatable:
+            return to_checkpoint(planner.latest(begin), WHOLE_MARK)
+        return to_checkpoint(begin, START_MARK)
 
     def _latest_or_target(self, planner: Planner, begun: Offsets) -> Offsets:
         if self._target is not None:
@@ -186,9 +196,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if not start:
-            if START_MARK in end:
-                return []
+        if not start and START_MARK in end:
+            return []
+        if not start and WHOLE_MARK not in end:
             raise InvalidOption(
                 "checkpointLocation",
                 "the first batch of this query was begun by Spark's Kafka connector and never finished; "
@@ -196,8 +206,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         options = self._options
         with borrow_cluster(options.properties.client) as cluster:
-            ranges = Planner(options, cluster).stream_ranges(from_checkpoint(start), from_checkpoint(end))
+            planner, ends = Planner(options, cluster), from_checkpoint(end)
+            begun = from_checkpoint(start) if start else self._begin_again(planner, ends)
+            ranges = planner.stream_ranges(begun, ends)
         return _tasks(ranges, options)
+
+    def _begin_again(self, planner: Planner, ends: Offsets) -> Offsets:
+        begin = planner.resolve(self._options.start, is_start=True)
+        return {key: begin[key] for key in begin.keys() & ends.keys()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_rows(partition, self._options, self._schema)
