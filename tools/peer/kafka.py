@@ -30,11 +30,11 @@ LOG_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)
 BROKER_PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+listeners={listeners}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,LOGIN:SASL_SSL
 log.dirs={data_dir}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -109,15 +109,20 @@ def free_port() -> int:
 class KafkaPeer:
     """A one-node Kafka cluster for the length of a `with` block. All it wrote is gone afterwards."""
 
-    def __init__(self, **settings: str) -> None:
-        """`settings` are broker properties, with '_' for '.'."""
+    def __init__(self, *more_listeners: str, **settings: str) -> None:
+        """`more_listeners` are to be there beside PLAINTEXT: SSL, LOGIN (SASL_SSL). `settings` are broker
+        properties, with '_' for '.'."""
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.port = 0
+        self.more_ports = dict.fromkeys(more_listeners, 0)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def bootstrap_of(self, listener: str) -> str:
+        return f"127.0.0.1:{self.more_ports[listener]}"
 
     @property
     def data_dir(self) -> Path:
@@ -141,8 +146,11 @@ class KafkaPeer:
 
     def _format(self) -> None:
         self.port, controller_port = free_port(), free_port()
+        self.more_ports = {name: free_port() for name in self.more_ports}
+        ports = {"PLAINTEXT": self.port, "CONTROLLER": controller_port, **self.more_ports}
+        listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
         properties = BROKER_PROPERTIES.format(
-            port=self.port, controller_port=controller_port, data_dir=self.data_dir
+            listeners=listeners, controller_port=controller_port, data_dir=self.data_dir
         )
         extra = "".join(f"{name}={value}\n" for name, value in self.settings.items())
         self._properties_file = self._home / "server.properties"

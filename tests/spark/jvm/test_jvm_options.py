@@ -52,6 +52,8 @@ BATCH = {
     "all": {"subscribe": "{even}"},
     "two topics": {"subscribe": "{even}, {short}"},
     "pattern": {"subscribePattern": "{even}|{aborts}"},
+    "pattern in Java": {"subscribePattern": r"(?<name>\Q{even}\E)|\p{Alpha}++-[\p{Digit}_]\pL\z"},
+    "pattern that is none": {"subscribePattern": "("},
     "pattern of nothing": {"subscribePattern": "nothing-.*"},
     "assign": {"assign": '{"{even}":[0,2]}'},
     "assign more than there is": {"assign": '{"{even}":[0,9]}'},
