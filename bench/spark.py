@@ -7,6 +7,8 @@ million rows took, of Spark's JVM, its Python workers and our broker: a busy mac
 the second. Without Maven Central there is nothing to compare with, and ours is printed alone.
 
     python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,sink,memory]
+
+Every pass is stored in results/spark.json, those that warm up apart, and the table of medians in spark.md.
 """
 
 import argparse
@@ -14,7 +16,6 @@ import contextlib
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,9 +25,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tools.peer.kafka import KafkaPeer, PeerUnavailable
-from tools.spark_jars import connector_jars
+from tools.peer.kafka import KAFKA_VERSION, KafkaPeer, PeerUnavailable
+from tools.spark_jars import CONNECTOR_VERSION, connector_jars
 
+from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
+from bench.report import number_text, spread_text
+from bench.runner import RESULTS, Run
+from odradek import __version__
 from odradek.spark.environment import missing
 
 WARM_UP_PASSES, MEASURED_PASSES = 3, 5
@@ -39,6 +44,9 @@ TUNED_SOURCE = {
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
 PARTS = ("source", "lz4", "stream", "sink", "memory")
+DEFAULT_ROWS = 5_000_000
+OURS, THEIRS, THEIRS_TUNED = "odradek", "jvm", "jvm-tuned"
+MEMORY = "memory of a reader"
 
 
 @contextlib.contextmanager
@@ -76,11 +84,11 @@ def session(jars: list[Path]) -> Any:
 
 
 class Figures(NamedTuple):
-    rate: float  # millions of rows a second
-    cpu: float  # seconds of CPU for a million rows
+    million_rows_s: float
+    cpu_s_million_rows: float
 
-    def __str__(self) -> str:
-        return f"{self.rate:6.2f} M rows/s  {self.cpu:5.2f} s CPU/M"
+
+RATE, CPU = Figures._fields
 
 
 def cpu_seconds() -> float:
@@ -106,16 +114,9 @@ def measure(work: Callable[[], None], rows: int) -> Figures:
     return Figures(rows / 1e6 / seconds, cpu / (rows / 1e6))
 
 
-def median_of(passes: list[Figures]) -> Figures:
-    return Figures(
-        statistics.median(one.rate for one in passes), statistics.median(one.cpu for one in passes)
-    )
-
-
 class Bench:
-    def __init__(self, spark: Any, bootstrap: str, rows: int, has_jvm_connector: bool) -> None:
-        self.spark, self.bootstrap, self.rows = spark, bootstrap, rows
-        self.has_jvm_connector = has_jvm_connector
+    def __init__(self, spark: Any, bootstrap: str, rows: int, run: Run) -> None:
+        self.spark, self.bootstrap, self.rows, self.run = spark, bootstrap, rows, run
         self.servers = {"kafka.bootstrap.servers": bootstrap}
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._topics = 0
@@ -152,17 +153,19 @@ class Bench:
         tuned: dict[str, str],
     ) -> None:
         """The three take turns, so that whatever else the machine does slows them alike."""
-        works = {title: work("odradek", {})}
-        if self.has_jvm_connector:
-            works |= {"    JVM": work("kafka", {}), "    JVM tuned": work("kafka", tuned)}
-        passes: dict[str, list[Figures]] = {label: [] for label in works}
-        for _ in range(WARM_UP_PASSES + MEASURED_PASSES):
-            for label, one in works.items():
-                passes[label].append(measure(one, rows))
-        medians = {label: median_of(figures[WARM_UP_PASSES:]) for label, figures in passes.items()}
-        for label, figures in medians.items():
-            ratio = medians[title].rate / figures.rate
-            print(f"{label:32} {figures}" + (f"   ours: x{ratio:.1f}" if label != title else ""), flush=True)
+        works = {OURS: work("odradek", {})}
+        if THEIRS in self.run.systems:
+            works |= {THEIRS: work("kafka", {}), THEIRS_TUNED: work("kafka", tuned)}
+        self.run.workloads[title] = title
+        for number in range(-WARM_UP_PASSES, MEASURED_PASSES):
+            for system, one in works.items():
+                numbers = measure(one, rows)._asdict()
+                if number < 0:
+                    self.run.warm_ups.append({"system": system, "workload": title, "numbers": numbers})
+                else:
+                    self.run.add(number, system, title, numbers)
+        for line in lines_of(self.run, title):
+            print(line, flush=True)
 
     def source(self, topic: str, label: str) -> None:
         def noop(connector: str, options: dict[str, str]) -> Callable[[], None]:
@@ -232,20 +235,83 @@ def worker_memory(bench: Bench, rows: int) -> int:
 
 
 def memory(bench: Bench) -> None:
-    few, many = 1_000_000, 20_000_000
-    small, large = worker_memory(bench, few), worker_memory(bench, many)
-    print(
-        f"{'memory of a reader':32} {small / 2**20:6.0f} MB at {few:,} rows, {large / 2**20:.0f} MB at {many:,} "
-        f"(x{large / small:.2f})",
-        flush=True,
-    )
+    bench.run.workloads[MEMORY] = MEMORY
+    peaks = {f"{rows:,} rows": worker_memory(bench, rows) / MB for rows in (1_000_000, 20_000_000)}
+    bench.run.add(0, OURS, MEMORY, peaks)
+    print(f"{MEMORY:32} {memory_text(peaks)}", flush=True)
+
+
+def memory_text(peaks: dict[str, float]) -> str:
+    few, many = peaks.values()
+    each = ", ".join(f"{peak:.0f} MB at {rows}" for rows, peak in peaks.items())
+    return f"{each} (x{many / few:.2f})"
+
+
+# What is shown
+
+
+def spread(run: Run, system: str, title: str, figure: str) -> Spread:
+    return spread_of(list(run.values(system, title, figure).values()))
+
+
+def ratio(run: Run, system: str, title: str) -> Spread:
+    return ratio_of(run.values(OURS, title, RATE), run.values(system, title, RATE))
+
+
+def lines_of(run: Run, title: str) -> Iterator[str]:
+    for system in run.systems:
+        rate, cpu = (spread(run, system, title, figure).median for figure in (RATE, CPU))
+        label = title if system == OURS else f"    {run.systems[system]['title']}"
+        ours = "" if system == OURS else f"   ours: x{ratio(run, system, title).median:.2f}"
+        yield f"{label:32} {rate:6.2f} M rows/s  {cpu:5.2f} s CPU/M{ours}"
+
+
+def markdown(run: Run) -> str:
+    facts = ", ".join(f"{name} {value}" for name, value in run.machine.items())
+    titles = [f"{facts['title']} {facts['version']}" for facts in run.systems.values()]
+    others = [system for system in run.systems if system != OURS]
+    titles += [f"Odradek / {run.systems[system]['title']}" for system in others]
+    lines = [f"{facts}; passes {run.rounds}.", ""]
+    lines += ["**Medians ± half their spread, M rows/s; below, seconds of CPU for a million rows**", ""]
+    lines += ["| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
+    for title in run.workloads:
+        if title != MEMORY:
+            cells = [_cell(run, system, title) for system in run.systems]
+            ratios = [ratio(run, system, title) for system in others]
+            cells += [f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})" for one in ratios]
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    for sample in run.samples:
+        if sample["workload"] == MEMORY:
+            lines += ["", f"{MEMORY.capitalize()}: {memory_text(sample['numbers'])}"]
+    return "\n".join([*lines, ""])
+
+
+def _cell(run: Run, system: str, title: str) -> str:
+    rate, cpu = (spread(run, system, title, figure) for figure in (RATE, CPU))
+    return f"{spread_text(rate)}<br>{number_text(cpu.median)}"
+
+
+def new_run(rows: int, broker: str, has_jvm_connector: bool) -> Run:
+    import pyspark
+
+    run = Run("spark", MEASURED_PASSES, rows / DEFAULT_ROWS, machine_facts(Path(tempfile.gettempdir())))
+    broker_version = __version__ if broker == "odradek" else KAFKA_VERSION
+    run.machine |= {"pyspark": pyspark.__version__, "broker": f"{broker} {broker_version}"}
+    run.machine |= {"rows": f"{rows:,} of {VALUE_BYTES} bytes, {PARTITIONS} partitions"}
+    run.systems[OURS] = {"title": "Odradek", "version": __version__, "settings": {}}
+    if has_jvm_connector:
+        theirs = {"title": "JVM", "version": CONNECTOR_VERSION, "settings": {}}
+        run.systems[THEIRS] = theirs
+        run.systems[THEIRS_TUNED] = theirs | {"title": "JVM tuned", "settings": TUNED_SOURCE | TUNED_SINK}
+    return run
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rows", type=int, default=DEFAULT_ROWS)
     parser.add_argument("--broker", choices=("odradek", "kafka"), default="odradek")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: bench/results")
     arguments = parser.parse_args()
     reason = missing()
     if reason is not None:
@@ -256,27 +322,32 @@ def main() -> int:
     except PeerUnavailable as error:
         print(f"no JVM connector to compare with: {error}")
         jars = []
-    wanted = set(arguments.only.split(","))
+    run = new_run(arguments.rows, arguments.broker, bool(jars))
     start_broker = {"odradek": odradek_broker, "kafka": kafka_broker}[arguments.broker]
     with tempfile.TemporaryDirectory() as directory, start_broker(Path(directory) / "data") as bootstrap:
         spark = session(jars)
-        bench = Bench(spark, bootstrap, arguments.rows, bool(jars))
         print(f"{arguments.rows:,} rows of {VALUE_BYTES} bytes, broker: {arguments.broker}", flush=True)
-        if wanted & {"source", "stream"}:
-            topic = bench.filled_topic(arguments.rows)
-            if "source" in wanted:
-                bench.source(topic, "plain")
-            if "stream" in wanted:
-                bench.stream(topic)
-        if "lz4" in wanted:
-            topic = bench.filled_topic(arguments.rows, **{"kafka.compression.type": "lz4"})
-            bench.source(topic, "lz4")
-        if "sink" in wanted:
-            bench.sink()
-        if "memory" in wanted:
-            memory(bench)
+        run_parts(Bench(spark, bootstrap, arguments.rows, run), set(arguments.only.split(",")))
         spark.stop()
+    run.store(arguments.results)
+    (arguments.results / "spark.md").write_text(markdown(run))
     return 0
+
+
+def run_parts(bench: Bench, wanted: set[str]) -> None:
+    if wanted & {"source", "stream"}:
+        topic = bench.filled_topic(bench.rows)
+        if "source" in wanted:
+            bench.source(topic, "plain")
+        if "stream" in wanted:
+            bench.stream(topic)
+    if "lz4" in wanted:
+        topic = bench.filled_topic(bench.rows, **{"kafka.compression.type": "lz4"})
+        bench.source(topic, "lz4")
+    if "sink" in wanted:
+        bench.sink()
+    if "memory" in wanted:
+        memory(bench)
 
 
 if __name__ == "__main__":

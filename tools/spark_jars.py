@@ -12,8 +12,9 @@ from pathlib import Path
 from tools.peer.kafka import PeerUnavailable
 
 FETCH_TIMEOUT_S = 300
+CONNECTOR_VERSION = "4.2.0"
 ARTIFACTS = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
