@@ -1,8 +1,8 @@
 """A standalone cluster of two workers, started here: source and sink on executors that are other processes.
 
 Spark's driver is a process of its own too, because this one may have a local session already. It is the one
-worker of a process pool: functions below whose first line says `session()` run there, and their results come
-back. So the tests change topics and kill brokers while a query runs.
+worker of a process pool: the functions of the first part run there, and their results come back. So the tests
+can change topics and kill brokers while a query runs.
 """
 
 import contextlib
@@ -106,12 +106,11 @@ def read_numbers(bootstrap: str, **options: str) -> list[int] | str:
 
 def read_numbers_slowly(bootstrap: str, topic: str, begun: str, may_go_on: str) -> list[int]:
     """A batch query whose tasks make the file `begun`, and end when there is a file `may_go_on`."""
-    from pathlib import Path  # this function's own, because `wait` travels to executors without this module
 
     def wait(batches):
         Path(begun).touch()
         while not Path(may_go_on).exists():
-            pass
+            time.sleep(0.02)
         yield from batches
 
     reader = session().read.format("odradek").option("kafka.bootstrap.servers", bootstrap)
