@@ -171,3 +171,12 @@ def test_seconds_as_a_double_are_a_timestamp():
 def test_rows_that_cannot_be_written_are_refused_by_column(columns, message):
     with pytest.raises(InvalidColumn, match=message):
         encode(pa.table(columns), topic=None)
+
+
+def test_a_table_uses_the_buffer_of_the_last_one_and_no_more():
+    encoder = Encoder("t", 1_000, lambda name: 3, random.Random(5))
+    for count in (500, 20, 900):
+        table = pa.table({"key": [b"%d" % number for number in range(count)], "value": [b"x" * 40] * count})
+        batches = list(encoder.encode(table, NOW_MS))
+        keys = [record.key for batch in batches for record in records_of(batch)]
+        assert sorted(keys, key=int) == [b"%d" % number for number in range(count)]

@@ -85,6 +85,19 @@ def choose_partitions(
 
 
 @compiled
+def order_by_partition(rows: Int64s, chosen: Int32s, bounds: Int64s, ordered: Int64s) -> None:
+    """Rows of partition p to ordered[bounds[p]:bounds[p + 1]], in the order they came. `bounds` begins as zeros."""
+    for index in range(chosen.size):
+        bounds[chosen[index] + 1] += 1
+    for partition in range(1, bounds.size):
+        bounds[partition] += bounds[partition - 1]
+    places = bounds[:-1].copy()
+    for index in range(chosen.size):
+        ordered[places[chosen[index]]] = rows[index]
+        places[chosen[index]] += 1
+
+
+@compiled
 def varint_size(value: int) -> int:
     bits = np.uint64((value << 1) ^ (value >> 63))
     size = 1
