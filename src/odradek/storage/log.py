@@ -15,7 +15,7 @@ size in `retention.py`, opening and recovering in `recovery.py`.
 import random
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from odradek.storage.files import File, Files
 from odradek.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction, find_aborted
 from odradek.storage.leftovers import swap_in
 from odradek.storage.markers import Marker, read_marker
-from odradek.storage.producers import ProducedBatch, Producers
+from odradek.storage.producers import ProducedBatch, Producer, Producers
 from odradek.storage.replay import rebuild_producers
 from odradek.storage.segment import DELETED_SUFFIX, Segment
 from odradek.storage.snapshots import Snapshots
@@ -52,6 +52,10 @@ class Appended(NamedTuple):
     last_offset: int
     duplicate: bool
     timestamp: int
+
+
+def duplicate_of(batch: ProducedBatch) -> Appended:
+    return Appended(batch.base_offset, batch.last_offset, True, batch.timestamp)
 
 
 class Slice(NamedTuple):
@@ -173,7 +177,7 @@ class Log:
         if header.producer_id >= 0:
             duplicate, marker = self._check_producer(batch, header, check_sequence)
             if duplicate is not None:
-                return Appended(duplicate.base_offset, duplicate.last_offset, True, duplicate.timestamp)
+                return duplicate_of(duplicate)
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
         if leader_epoch != self.leader_epochs.persisted_epoch:
@@ -187,6 +191,84 @@ class Log:
         if not self.changed:
             self.mark_changed()
         return Appended(base_offset, last_offset, False, header.max_timestamp)
+
+    def append_all_as_leader(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
+    ) -> list[Appended | KafkaError]:
+        """Append many batches of clients, by one write where they go into one segment; an answer for each."""
+        if len(batches) > 1 and self._go_together(batches, leader_epoch):
+            appended = self._append_together(batches, leader_epoch)
+            if appended is not None:
+                return appended
+        return [self._try_to_append(batch, header, leader_epoch, now_ms) for batch, header in batches]
+
+    def _try_to_append(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> Appended | KafkaError:
+        try:
+            return self.append_as_leader(batch, header, leader_epoch, now_ms)
+        except KafkaError as error:
+            return error
+
+    def _go_together(self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int) -> bool:
+        """Whether nothing but the write itself can keep them from going into the active segment."""
+        segment = self.active
+        if self.failed or not segment.loaded or leader_epoch != self.leader_epochs.persisted_epoch:
+            return False
+        size = sum([len(batch) for batch, _ in batches])
+        last_offset = self.end_offset + sum([header.record_count for _, header in batches])
+        newest = max([header.max_timestamp for _, header in batches])
+        return (
+            segment.first_timestamp >= 0
+            and newest - segment.first_timestamp <= segment.roll_after_ms
+            and segment.size + size <= self._config.segment_bytes
+            and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+            and segment.has_index_room(size)
+        )
+
+    def _append_together(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int
+    ) -> list[Appended | KafkaError] | None:
+        """One write for all; if it fails nothing has changed, and each has to be tried by itself."""
+        segment, producers, base_offset = self.active, self.producers, self.end_offset
+        answers: list[Appended | KafkaError] = []
+        placed: list[memoryview] = []
+        before: dict[int, Producer | None] = {}
+        for batch, header in batches:
+            if header.producer_id >= 0:
+                if header.producer_id not in before:
+                    before[header.producer_id] = producers.copy_of(header.producer_id)
+                try:
+                    repeated = producers.check(header, True)
+                except KafkaError as error:
+                    answers.append(error)
+                    continue
+                if repeated is not None:
+                    answers.append(duplicate_of(repeated))
+                    continue
+                producers.replay(header, base_offset)
+            patch_placement(batch, base_offset, header.length, leader_epoch)
+            last_offset = base_offset + header.last_offset_delta
+            answers.append(Appended(base_offset, last_offset, False, header.max_timestamp))
+            placed.append(batch)
+            base_offset = last_offset + 1
+        try:
+            segment.log.write_at(segment.size, b"".join(placed))
+        except OSError:
+            producers.put_back(before)
+            return None  # whatever was written of it is overwritten or cut off by the next write
+        self._note_all(segment, answers, placed)
+        return answers
+
+    def _note_all(
+        self, segment: Segment, answers: list[Appended | KafkaError], placed: list[memoryview]
+    ) -> None:
+        sizes = iter(placed)
+        for answer in answers:
+            if isinstance(answer, Appended) and not answer.duplicate:
+                self._appended(segment, segment.size, len(next(sizes)), answer.last_offset, answer.timestamp)
+        if not self.changed:
+            self.mark_changed()
 
     def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
         """Append what a leader's log holds: batches with their offsets, never below the end, gaps allowed.

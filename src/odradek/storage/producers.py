@@ -78,6 +78,13 @@ class Producer:
             f"Producer {header.producer_id} sent sequence {first}, which does not follow its last batch",
         )
 
+    def copy(self) -> "Producer":
+        copy = Producer(
+            self.epoch, self.coordinator_epoch, self.last_timestamp, self.transaction_first_offset
+        )
+        copy.batches = self.batches.copy()
+        return copy
+
     def enter_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
@@ -145,6 +152,19 @@ class Producers:
         if header.attributes & TRANSACTIONAL and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = base_offset
             self.open_transactions[base_offset] = header.producer_id
+
+    def copy_of(self, producer_id: int) -> Producer | None:
+        """For `put_back`, should what is replayed after this not come to be in the log."""
+        producer = self.by_id.get(producer_id)
+        return None if producer is None else producer.copy()
+
+    def put_back(self, copies: dict[int, Producer | None]) -> None:
+        for producer_id, copy in copies.items():
+            replayed = self.by_id.pop(producer_id, None)
+            if replayed is not None:
+                self.open_transactions.pop(replayed.transaction_first_offset, None)
+            if copy is not None:
+                self.restore(producer_id, copy)
 
     def aborted_by(self, header: BatchHeader, base_offset: int, marker: Marker) -> AbortedTransaction | None:
         """The transaction that this marker, once in the log, will have aborted."""

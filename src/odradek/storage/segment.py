@@ -177,6 +177,14 @@ class Segment:
             or len(self.times) >= self.max_index_bytes // TIME_ENTRY.size - 1
         )
 
+    def has_index_room(self, size: int) -> bool:
+        """Whether so many bytes of batches can be indexed before the indexes are full."""
+        entries = size // self.index_interval_bytes + 2
+        return (
+            len(self.offsets) + entries < self.max_index_bytes // OFFSET_ENTRY.size
+            and len(self.times) + entries < self.max_index_bytes // TIME_ENTRY.size
+        )
+
     # Reading
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
