@@ -94,8 +94,54 @@ def test_writes_what_the_codec_writes(version: int) -> None:
                 answers.append(produce.PartitionAnswer(*numbers, reason, records))
                 errors = [generated.BatchIndexAndErrorMessage(*error) for error in records]
                 responses.append(generated.PartitionProduceResponse(*numbers, errors, reason))
-            topics.append((produce.TopicBatches("topic", topic_id, []), answers))
+            topics.append(produce.TopicAnswer("topic", topic_id, answers))
             expected.append(generated.TopicProduceResponse(topic_id, "topic", responses))
         assert produce.encode_produce_response(version, 17, topics) == encode_response(
             generated.ProduceResponse(expected), 0, version, 17
         )
+
+
+# --- requests like the last one ---
+
+
+def one_batch_request(version: int, records: bytes, **changes: object) -> generated.ProduceRequest:
+    by_id = version >= produce.TOPIC_IDS_SINCE
+    values: dict[str, object] = {"acks": -1, "index": 3, "name": "topic", **changes}
+    data = generated.PartitionProduceData(values["index"], records)
+    topic_id = uuid.UUID(int=hash(values["name"]) % 2**64) if by_id else NO_TOPIC_ID
+    topic = generated.TopicProduceData(topic_id, "" if by_id else values["name"], [data])
+    return generated.ProduceRequest(None, values["acks"], 1000, [topic])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_like_the_last_is_read_as_any_other(version: int) -> None:
+    rng = random.Random(version)
+    reader = produce.ProduceReader()
+    for _ in range(300):
+        changes = rng.choice([{}, {}, {}, {"acks": 1}, {"index": 4}, {"name": "other"}])
+        message: generated.ProduceRequest = one_batch_request(
+            version, rng.randbytes(rng.choice([0, 1, 60, 126, 127, 128, 16_500])), **changes
+        )
+        if rng.random() < 0.2:
+            message = random_request(rng, version)
+        frame = memoryview(b"header" + encode(message, version) + rng.choice([b"", b"", b"\0", b"more"]))
+        assert reader.read(frame, 6, version) == produce.read_produce_request(frame, 6, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_like_the_last_that_is_cut_is_refused(version: int) -> None:
+    reader = produce.ProduceReader()
+    whole = bytes(encode(one_batch_request(version, b"r" * 200), version))
+    for end in range(len(whole)):
+        reader.read(memoryview(whole), 0, version)
+        with pytest.raises(ProtocolError):
+            reader.read(memoryview(whole[:end]), 0, version)
+
+
+def test_only_what_stands_before_the_batch_is_compared() -> None:
+    """A request of another version, with the same bytes, is not like the last."""
+    reader = produce.ProduceReader()
+    frame = memoryview(bytes(encode(one_batch_request(7, b"r" * 20), 7)))
+    reader.read(frame, 0, 7)
+    assert reader.read(frame, 0, 8) == produce.read_produce_request(frame, 0, 8)
+    assert reader.read(frame, 0, 7).topics[0].partitions == [(3, b"r" * 20)]

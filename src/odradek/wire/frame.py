@@ -17,6 +17,8 @@ SIZE = Struct(">i")
 REQUEST_START = Struct(">hhih")  # api key, version, correlation id, length of the client id
 RESPONSE_START = Struct(">ii")  # size, correlation id
 API_VERSIONS = 18
+NEVER_FLEXIBLE = 1 << 15
+FLEXIBLE_SINCE = {api_key: schema.flexible_since for api_key, schema in SCHEMAS.items()}
 
 
 class RequestHeader(NamedTuple):
@@ -36,8 +38,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         if length >= 0:
             client_id = str(frame[position : position + length], "utf-8")
             position += length
-        schema = SCHEMAS.get(api_key)
-        if schema and version >= schema.flexible_since:
+        if version >= FLEXIBLE_SINCE.get(api_key, NEVER_FLEXIBLE):
             position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     except (error, IndexError, ValueError) as reason:
         raise ProtocolError(f"cannot read a request header: {reason}") from None
@@ -58,7 +59,7 @@ def skip_tagged_fields(frame: Buffer, position: int) -> int:
 
 
 def has_tagged_response_header(api_key: int, version: int) -> bool:
-    return api_key != API_VERSIONS and version >= SCHEMAS[api_key].flexible_since
+    return api_key != API_VERSIONS and version >= FLEXIBLE_SINCE[api_key]
 
 
 def encode_response(message: Message, api_key: int, version: int, correlation_id: int) -> bytearray:
@@ -79,7 +80,7 @@ def encode_request(
     name = None if client_id is None else client_id.encode()
     frame += REQUEST_START.pack(api_key, version, correlation_id, -1 if name is None else len(name))
     frame += name or b""
-    if version >= SCHEMAS[api_key].flexible_since:
+    if version >= FLEXIBLE_SINCE[api_key]:
         frame.append(0)
     write_message(message, version, frame)
     SIZE.pack_into(frame, 0, len(frame) - SIZE.size)

@@ -3,6 +3,7 @@
 Nothing is copied: the records of each partition are views into the frame.
 """
 
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -10,10 +11,12 @@ from uuid import UUID
 
 from odradek.errors import ProtocolError
 from odradek.model import NO_TOPIC_ID
-from odradek.wire.codec import read_uvarint, write_uvarint
+from odradek.wire.codec import Buffer, read_uvarint, write_uvarint
 from odradek.wire.frame import RESPONSE_START, SIZE, skip_tagged_fields
 
+LOG_START_SINCE = 5
 FLEXIBLE = 9
+REMEMBERED_TOPICS = 1024
 TOPIC_IDS_SINCE = 13
 
 _INT16 = Struct(">h")
@@ -25,6 +28,7 @@ _ANSWER = Struct(">ihqqq")  # index, error, base offset, log append time, log st
 _ANSWER_V4 = Struct(">ihqq")
 NULL_INT16 = b"\xff\xff"
 NO_ELEMENTS = bytes(4)
+NO_TAGGED_FIELDS = bytes(3)  # of the partition, its topic, and the request
 # What follows the numbers of a partition without an error: no record errors, no message, no tagged fields.
 NOTHING_TO_SAY = b"\x01\x00\x00"
 NOTHING_TO_SAY_V8 = NO_ELEMENTS + NULL_INT16
@@ -75,7 +79,85 @@ class PartitionAnswer:
         self.record_errors = record_errors or ()
 
 
-TopicAnswer = tuple[TopicBatches, list[PartitionAnswer]]
+class TopicAnswer(NamedTuple):
+    """Waits until its batches are committed, so it holds no view on the frame that they came in."""
+
+    name: str
+    topic_id: UUID
+    partitions: list[PartitionAnswer]
+
+
+class ProduceReader:
+    """Reads requests, and remembers how the last one began that named one partition.
+
+    Who sends many small requests repeats all but the batch. So what stands before the batch is compared with
+    what stood there the last time, and read only where it differs.
+    """
+
+    __slots__ = ("_beginning", "_index", "_last", "_topic", "_version")
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._beginning = b""  # from the first byte of the message to the size of the batch
+        self._last = ProduceRequest(None, 0, 0, [])
+        self._topic = TopicBatches("", NO_TOPIC_ID, [])
+        self._index = 0
+
+    def read(self, frame: memoryview, position: int, version: int) -> ProduceRequest:
+        if version == self._version:
+            end = position + len(self._beginning)
+            if frame[position:end] == self._beginning:
+                batch = _only_batch(frame, end, version)
+                if batch is not None:
+                    return self._like_the_last(batch)
+        request = read_produce_request(frame, position, version)
+        self._remember(frame, position, version, request)
+        return request
+
+    def _like_the_last(self, batch: memoryview) -> ProduceRequest:
+        transactional_id, acks, timeout_ms, _ = self._last
+        name, topic_id, _ = self._topic
+        topic = TopicBatches(name, topic_id, [(self._index, batch)])
+        return ProduceRequest(transactional_id, acks, timeout_ms, [topic])
+
+    def _remember(self, frame: memoryview, position: int, version: int, request: ProduceRequest) -> None:
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+            return
+        ((index, batch),) = request.topics[0].partitions
+        if not batch:
+            return
+        end = len(frame) - len(batch) - _sizes_around(len(batch), version)
+        if _only_batch(frame, end, version) == batch:
+            self._version = version
+            self._beginning = bytes(frame[position:end])
+            self._topic = request.topics[0]._replace(partitions=[])
+            self._index = index
+            self._last = request._replace(topics=[])
+
+
+def _sizes_around(size: int, version: int) -> int:
+    """Of the field before the only batch that says its size, and of the tagged fields behind it, all empty."""
+    if version < FLEXIBLE:
+        return _INT32.size
+    before = bytearray()
+    write_uvarint(before, size + 1)
+    return len(before) + len(NO_TAGGED_FIELDS)
+
+
+def _only_batch(frame: memoryview, position: int, version: int) -> memoryview | None:
+    """The batch whose size stands here, if nothing but the end of the message comes behind it."""
+    try:
+        if version < FLEXIBLE:
+            (size,) = _INT32.unpack_from(frame, position)
+            start, end = position + _INT32.size, len(frame)
+        else:
+            size, start = read_uvarint(frame, position)
+            size, end = size - 1, len(frame) - len(NO_TAGGED_FIELDS)
+            if frame[end:] != NO_TAGGED_FIELDS:
+                return None
+    except (StructError, IndexError, ValueError):
+        return None
+    return frame[start:end] if start + size == end and size > 0 else None
 
 
 def read_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequest:
@@ -169,17 +251,47 @@ def _skip_tagged_fields(frame: memoryview, position: int) -> int:
     return skip_tagged_fields(frame, position)
 
 
-def encode_produce_response(version: int, correlation_id: int, topics: list[TopicAnswer]) -> bytearray:
+def encode_produce_response(version: int, correlation_id: int, topics: list[TopicAnswer]) -> Buffer:
     """A whole frame."""
+    if len(topics) == 1 and version >= LOG_START_SINCE:
+        name, topic_id, answers = topics[0]
+        if len(answers) == 1 and answers[0].error_code == 0:
+            return _encode_one_answer(version, correlation_id, name, topic_id, answers[0])
+    return _encode_answers(version, correlation_id, topics)
+
+
+def _encode_one_answer(
+    version: int, correlation_id: int, name: str, topic_id: UUID, answer: PartitionAnswer
+) -> bytes:
+    """What most producers are answered: a few numbers between bytes that hardly ever change."""
+    size, before, behind = _around_one_answer(version, name, topic_id)
+    return (
+        RESPONSE_START.pack(size, correlation_id)
+        + before
+        + _ANSWER.pack(answer.index, 0, answer.base_offset, answer.time_ms, answer.log_start_offset)
+        + behind
+    )
+
+
+@lru_cache(REMEMBERED_TOPICS)
+def _around_one_answer(version: int, name: str, topic_id: UUID) -> tuple[int, bytes, bytes]:
+    """The frame's size, and what stands around the numbers of its one partition."""
+    frame = bytes(_encode_answers(version, 0, [TopicAnswer(name, topic_id, [PartitionAnswer(0)])]))
+    (size,) = SIZE.unpack_from(frame)
+    start = frame.index(_ANSWER.pack(0, 0, -1, -1, -1))
+    return size, frame[RESPONSE_START.size : start], frame[start + _ANSWER.size :]
+
+
+def _encode_answers(version: int, correlation_id: int, topics: list[TopicAnswer]) -> bytearray:
     flexible = version >= FLEXIBLE
     out = bytearray(RESPONSE_START.size)
     if flexible:
         out.append(0)
     _write_count(out, len(topics), flexible)
-    for topic, partitions in topics:
+    for topic in topics:
         _write_topic_key(out, topic, version)
-        _write_count(out, len(partitions), flexible)
-        for answer in partitions:
+        _write_count(out, len(topic.partitions), flexible)
+        for answer in topic.partitions:
             _write_partition(out, answer, version, flexible)
         if flexible:
             out.append(0)
@@ -199,7 +311,7 @@ def _write_count(out: bytearray, count: int, flexible: bool) -> None:
         write_uvarint(out, count + 1)
 
 
-def _write_topic_key(out: bytearray, topic: TopicBatches, version: int) -> None:
+def _write_topic_key(out: bytearray, topic: TopicAnswer, version: int) -> None:
     if version >= TOPIC_IDS_SINCE:
         out += topic.topic_id.bytes
     else:
@@ -216,7 +328,7 @@ def _write_string(out: bytearray, text: str | None, flexible: bool) -> None:
 
 
 def _write_partition(out: bytearray, answer: PartitionAnswer, version: int, flexible: bool) -> None:
-    if version < 5:
+    if version < LOG_START_SINCE:
         out += _ANSWER_V4.pack(answer.index, answer.error_code, answer.base_offset, answer.time_ms)
         return
     out += _ANSWER.pack(
