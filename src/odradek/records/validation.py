@@ -21,7 +21,7 @@ Messages older than format v2 are INVALID_RECORD: Produce has not allowed them s
 oldest that Kafka 4 serves.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
@@ -56,6 +56,7 @@ from odradek.records.record import (
 )
 
 MAGIC_OFFSET = 16
+ZSTD = int(Codec.ZSTD)
 ATTRIBUTES_OFFSET = 21
 MAX_TIMESTAMP_OFFSET = 35
 
@@ -86,6 +87,17 @@ class TopicRules:
     compact: bool = False
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     full_validation: bool = False  # look at every record of every batch, as Kafka does
+    take_as_is: bool = field(init=False)  # batches of the current time are stored as they come
+
+    def __post_init__(self) -> None:
+        as_is = (
+            self.message_timestamp_type is TimestampType.CREATE_TIME
+            and self.timestamp_before_max_ms == NO_LIMIT_MS
+            and self.compression_type is None
+            and not self.compact
+            and not self.full_validation
+        )
+        object.__setattr__(self, "take_as_is", as_is)
 
     def needs_records(self, header: BatchHeader) -> bool:
         return (
@@ -130,22 +142,22 @@ def check_batch(
     if size < HEADER_SIZE:
         raise _not_one_batch(buffer)
     header = BatchHeader._make(HEADER.unpack_from(buffer))
-    if header.length != size - LENGTH_END or header.magic != MAGIC:
+    base_offset, length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, _, _, count = header
+    if length != size - LENGTH_END or magic != MAGIC:
         raise _not_one_batch(buffer)
-    codec = header.attributes & CODEC_MASK
-    if codec >= Codec.ZSTD:
-        _check_codec(codec, produce_version)
-    if header.base_offset != 0:
-        raise invalid(f"The base offset of the record batch should be 0, but it is {header.base_offset}")
+    if attributes & CODEC_MASK >= ZSTD:
+        _check_codec(attributes & CODEC_MASK, produce_version)
+    if base_offset != 0:
+        raise invalid(f"The base offset of the record batch should be 0, but it is {base_offset}")
     if size > max_message_bytes:
         raise _too_large(size, max_message_bytes)
-    if crc32c(buffer[CRC_START:]) != header.crc:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Record batch is corrupt (stored crc = {header.crc})")
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise invalid(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
-    if header.attributes & CONTROL:
+    if crc32c(buffer[CRC_START:]) != crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Record batch is corrupt (stored crc = {crc})")
+    if count <= 0 or count != last_offset_delta + 1:
+        raise invalid(f"{count} records with a last offset delta of {last_offset_delta}")
+    if attributes & CONTROL:
         raise invalid("Clients are not allowed to write control records")
-    if header.producer_id != NO_PRODUCER_ID or header.attributes & TRANSACTIONAL:
+    if producer_id != NO_PRODUCER_ID or attributes & TRANSACTIONAL:
         _check_producer(header)
     return header
 
@@ -213,6 +225,12 @@ def prepare_batch(
     buffer: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int
 ) -> tuple[memoryview, BatchHeader]:
     """The batch as the topic wants it: mostly the very same, at times changed in place, seldom rebuilt."""
+    if (
+        rules.take_as_is
+        and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+        and not header.attributes & LOG_APPEND_TIME
+    ):
+        return buffer, header
     if header.attributes & LOG_APPEND_TIME:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to log append time"
