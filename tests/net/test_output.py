@@ -141,3 +141,28 @@ def test_files_stay_open_while_they_wait_and_no_longer(
     queue.clear()
     assert not file.pinned
     assert queue.size == 0
+
+
+def test_small_answers_are_joined_and_survive_a_full_socket(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    """Answers are added while others are on their way, in part or whole."""
+    ours, theirs = sockets
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    queue = Output(ours)
+    expected, received, kept = b"", b"", bytearray(b"kept")
+    for number in range(3000):
+        answer = kept if number % 7 == 0 else f"answer {number};".encode()
+        queue.add([answer])
+        expected += answer
+        if number % 500 == 499:
+            queue.add([slice_of(tmp_path, number, 1000), b"x" * output.JOIN_BELOW])
+            expected += data[number : number + 1000] + b"x" * output.JOIN_BELOW
+        if number % 50 == 0:
+            queue.send()
+            received += receive(theirs, min(1000, len(expected) - queue.size - len(received)))
+    while queue.size or len(received) < len(expected):
+        queue.send()
+        received += theirs.recv(1 << 16)
+    assert received == expected
+    assert kept == b"kept"

@@ -15,6 +15,7 @@ from odradek.api.request import Part
 from odradek.storage.log import Slice
 
 COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read and send with their neighbours
+JOIN_BELOW = 1024
 MAX_GATHERED = 64
 PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
 MAX_SENDFILE = 1 << 20
@@ -34,6 +35,7 @@ class Output:
         self._socket = sock
         self._parts: deque[Part] = deque()
         self.size = 0
+        self._joined: bytearray | None = None  # the last part, while it may grow
         self._warm = False  # the slice at the head has been read into memory
 
     def add(self, parts: Sequence[Part]) -> None:
@@ -42,9 +44,21 @@ class Output:
                 part.file.pin()
                 self.size += part.length
                 self._parts.append(part)
+                self._joined = None
             elif part:
                 self.size += len(part)
-                self._parts.append(part)
+                self._add_bytes(part)
+
+    def _add_bytes(self, part: bytes | bytearray | memoryview) -> None:
+        """Small ones go to the socket in one piece."""
+        if len(part) >= JOIN_BELOW:
+            self._joined = None
+        elif self._joined is not None:
+            self._joined += part
+            return
+        else:
+            part = self._joined = bytearray(part)
+        self._parts.append(part)
 
     def send(self) -> Sent:
         try:
@@ -64,7 +78,7 @@ class Output:
 
     def _send_bytes(self) -> None:
         if len(self._parts) == 1:
-            self._advance(self._socket.send(self._parts[0]))  # type: ignore[arg-type]
+            self._send_lone_bytes()
             return
         gathered: list[bytes | bytearray | memoryview] = []
         flags = 0
@@ -80,9 +94,21 @@ class Output:
                 break
         self._advance(self._socket.sendmsg(gathered, (), flags))
 
+    def _send_lone_bytes(self) -> None:
+        part = self._parts[0]
+        assert not isinstance(part, Slice)
+        sent = self._socket.send(part)
+        if sent < len(part):
+            self._advance(sent)
+            return
+        self._parts.clear()
+        self._joined = None
+        self.size = 0
+
     def _advance(self, sent: int) -> None:
         """Drop what has left from the head of the queue."""
         self.size -= sent
+        self._joined = None
         while sent > 0:
             part = self._parts[0]
             length = part.length if isinstance(part, Slice) else len(part)
@@ -124,6 +150,7 @@ class Output:
             if isinstance(part, Slice):
                 part.file.unpin()
         self._parts.clear()
+        self._joined = None
         self.size = 0
 
 
