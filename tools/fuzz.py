@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from odradek.api.dispatch import Dispatcher, Route
+from odradek.api.dispatch import PRODUCE, Dispatcher, Route
 from odradek.api.registry import APIS, request_type, response_type
 from odradek.api.request import Request
 from odradek.broker.broker import Broker
@@ -302,6 +302,11 @@ class CountingDispatcher(Dispatcher):
         self._routes[api_key, version] = route._replace(handle=counted)
         return self._routes[api_key, version]
 
+    def finish(self) -> None:
+        if self._productions:
+            self.handled[PRODUCE] += len(self._productions)
+        super().finish()
+
 
 @dataclass
 class Outcome:
@@ -403,6 +408,7 @@ class Fuzzer:
             header = read_request_header(memoryview(bytearray(frame)))
             request = Request(header, "127.0.0.1:1", "PLAINTEXT", self._answered)
             effect = self._dispatcher.dispatch(request, memoryview(bytearray(frame)), header.body)
+            self._dispatcher.finish()
             if effect is not None:
                 await effect
         except ProtocolError:
@@ -440,6 +446,7 @@ class Fuzzer:
         header = read_request_header(frame)
         request = Request(header, "127.0.0.1:2", "PLAINTEXT", answered.set_result)
         effect = self._dispatcher.dispatch(request, frame, header.body)
+        self._dispatcher.finish()
         if effect is not None:
             await effect
         return read_answer(await asyncio.wait_for(answered, 10))

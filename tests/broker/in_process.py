@@ -44,6 +44,7 @@ class InProcess:
             header, "127.0.0.1:1", "PLAINTEXT", lambda request: answered.set_result(request.parts)
         )
         effect = self._dispatcher.dispatch(request, frame, header.body)
+        self._dispatcher.finish()
         if effect is not None:
             await effect
         parts = await answered

@@ -19,9 +19,12 @@ class Parking:
     """A broker that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.server = Server(asyncio.get_running_loop(), self.dispatch, BOUNDS)
+        self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.parked: list[Request] = []
+
+    def finish(self) -> None:
+        pass
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         self.parked.append(request)

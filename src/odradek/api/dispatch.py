@@ -3,6 +3,9 @@
 What cannot be read, and what is not served, closes the connection, as Kafka does: there is no answer a client
 could understand. The exception is ApiVersions in a version from the future, which is answered in version 0 with
 what we do serve, so that clients and brokers of any age can meet.
+
+Produce requests are gathered: those that arrive in one read are handled as one (see `api.produce`) when a request
+of another kind comes, or when the connection says by `finish` that there are no more.
 """
 
 import logging
@@ -11,15 +14,18 @@ from types import CoroutineType
 from typing import Any, NamedTuple
 
 from odradek.api import registry
+from odradek.api.produce import handle_all as handle_productions
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.wire.codec import fields_in, read_message
 from odradek.wire.frame import API_VERSIONS
+from odradek.wire.produce import ProduceReader, ProduceRequest
 
 log = logging.getLogger(__name__)
 
 PRODUCE = 0
+PRODUCE_VERSIONS = range(registry.APIS[PRODUCE].min_version, registry.APIS[PRODUCE].max_version + 1)
 
 
 class Route(NamedTuple):
@@ -33,9 +39,16 @@ class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._routes: dict[tuple[int, int], Route] = {}
+        self._produce_reader = ProduceReader()
+        self._productions: list[tuple[Request, ProduceRequest]] = []
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Coroutine[Any, Any, None] | None:
         """Handle the request; a coroutine is what is left to be done before the next one may be handled."""
+        if request.api_key == PRODUCE and request.version in PRODUCE_VERSIONS:
+            message = self._produce_reader.read(frame, body, request.version)
+            self._productions.append((request, message))
+            return None
+        self.finish()
         route = self._routes.get((request.api_key, request.version))
         if route is None:
             if not registry.is_served(request.api_key, request.version):
@@ -57,16 +70,17 @@ class Dispatcher:
         request.answer(outcome)  # type: ignore[arg-type]
         return None
 
+    def finish(self) -> None:
+        """Handle the Produce requests gathered so far: what they view is about to be read over."""
+        if self._productions:
+            run, self._productions = self._productions, []
+            handle_productions(self._services, run)
+
     def _add_route(self, api_key: int, version: int) -> Route:
         """Imports what serves the API, the first time it is asked for."""
+        message_type = registry.request_type(api_key)
         handle = registry.handler(api_key)
-        if api_key == PRODUCE:
-            from odradek.wire.produce import read_produce_request
-
-            route = Route(lambda frame, body: read_produce_request(frame, body, version), handle)
-        else:
-            message_type = registry.request_type(api_key)
-            route = Route(lambda frame, body: read_message(message_type, version, frame, body)[0], handle)
+        route = Route(lambda frame, body: read_message(message_type, version, frame, body)[0], handle)
         self._routes[api_key, version] = route
         return route
 

@@ -2,6 +2,9 @@
 
 - Batches are checked by header and CRC, given their offset in place, and written as they came; records are
   decoded only where the topic's settings need it (see `records.validation`).
+- The requests that arrived together, in one read from a connection, are handled together: what they bring to a
+  partition is one write, and those that wait for the same partitions wait as one. A request that came alone is a
+  run of one.
 - acks=0 is never answered, and an error then closes the connection; acks=1 is answered once written; acks=all
   once committed, which includes being on disk (see `replication.partition`), or at the request's timeout with
   REQUEST_TIMED_OUT.
@@ -10,12 +13,15 @@
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
 """
 
+from collections.abc import Container, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 from odradek.api.request import Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.records.batch import NO_TIMESTAMP, TRANSACTIONAL
+from odradek.records.batch import TRANSACTIONAL, BatchHeader
 from odradek.records.record import TimestampType
 from odradek.records.validation import NotOneBatch, RejectedRecords, check_batch, prepare_batch
 from odradek.replication.partition import Partition
@@ -25,7 +31,6 @@ from odradek.wire.produce import (
     PartitionAnswer,
     ProduceRequest,
     TopicAnswer,
-    TopicBatches,
     encode_produce_response,
 )
 
@@ -44,136 +49,220 @@ TELL_NOTHING = frozenset(
     }
 )
 
-Uncommitted = tuple[Partition, int, PartitionAnswer]  # the offset that the high watermark has to reach
 
+class Outcome(PartitionAnswer):
+    """What becomes of one batch: the answer, and the offset that its acknowledgement waits for."""
 
-def handle(services: Services, request: Request, message: ProduceRequest) -> None:
-    appending = Appending(services, request, message)
-    answers = [(topic, appending.append_topic(topic)) for topic in message.topics]
-    if message.acks == 0:
-        finish_without_answer(request, answers)
-    elif appending.uncommitted:
-        Acknowledgement(request, answers).wait(services, appending.uncommitted, message.timeout_ms)
-    else:
-        send(request, answers)
+    __slots__ = ("last_offset", "partition")
 
+    def __init__(self, index: int, partition: Partition) -> None:
+        super().__init__(index)
+        self.log_start_offset = partition.log.log_start_offset
+        self.partition = partition
+        self.last_offset = -1
 
-def send(request: Request, answers: list[TopicAnswer]) -> None:
-    request.answer_parts((encode_produce_response(request.version, request.correlation_id, answers),))
+    def appended(self, result: Appended | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            self.refuse(result)
+            return
+        self.base_offset, self.last_offset, is_duplicate, timestamp = result
+        rules = self.partition.rules
+        if is_duplicate or rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            self.time_ms = timestamp
 
-
-def finish_without_answer(request: Request, answers: list[TopicAnswer]) -> None:
-    """acks=0: the client hears of an error by losing its connection."""
-    codes = {answer.error_code for _, partitions in answers for answer in partitions if answer.error_code}
-    if codes:
-        names = ", ".join(sorted(ErrorCode(code).name for code in codes))
-        raise ProtocolError(f"Produce with acks=0 failed with {names}")
-    request.answer_nothing()
-
-
-class Appending:
-    """The appends of one request, and which of them have yet to be committed."""
-
-    __slots__ = ("_acks", "_is_transactional", "_services", "_version", "uncommitted")
-
-    def __init__(self, services: Services, request: Request, message: ProduceRequest) -> None:
-        self._services = services
-        self._version = request.version
-        self._acks = message.acks
-        self._is_transactional = message.transactional_id is not None
-        self.uncommitted: list[Uncommitted] = []
-
-    def append_topic(self, topic: TopicBatches) -> list[PartitionAnswer]:
-        name: str | None = topic.name
-        if self._version >= TOPIC_IDS_SINCE:
-            name = self._services.topic_name(topic.topic_id)
-        return [self._append_partition(name, index, records) for index, records in topic.partitions]
-
-    def _append_partition(self, topic: str | None, index: int, records: memoryview | None) -> PartitionAnswer:
-        try:
-            return self._append(topic, index, records)
-        except KafkaError as error:
-            return self._refuse(topic, index, error)
-
-    def _refuse(self, topic: str | None, index: int, error: KafkaError) -> PartitionAnswer:
-        answer = PartitionAnswer(index, error.code, error_message=error.message or None)
-        partition = self._services.replicas.find(topic or "", index)
-        if partition and error.code not in TELL_NOTHING and not isinstance(error, NotOneBatch):
-            answer.log_start_offset = partition.log.log_start_offset
+    def refuse(self, error: KafkaError) -> None:
+        self.error_code = error.code
+        self.error_message = error.message or None
+        if error.code in TELL_NOTHING or isinstance(error, NotOneBatch):
+            self.log_start_offset = -1
         if isinstance(error, RejectedRecords):
-            answer.record_errors = error.record_errors
-        return answer
+            self.record_errors = error.record_errors
 
-    def _append(self, topic: str | None, index: int, records: memoryview | None) -> PartitionAnswer:
-        if self._acks not in (0, 1, ALL):
+    @property
+    def is_committed(self) -> bool:
+        return self.last_offset < self.partition.high_watermark
+
+    def fail(self, error: ErrorCode) -> None:
+        self.error_code = error
+        self.base_offset = -1
+
+
+class Production:
+    """One request: what it asks for, what it is answered with, and what it waits for."""
+
+    __slots__ = ("answers", "outcomes", "request", "timeout_ms", "wants")
+
+    def __init__(self, request: Request, message: ProduceRequest) -> None:
+        self.request = request
+        self.timeout_ms = max(message.timeout_ms, 0)
+        self.wants = message.acks
+        self.answers: list[TopicAnswer] = []
+        self.outcomes: list[Outcome] = []  # of the batches that were taken
+
+    @property
+    def waits_for(self) -> tuple[int, list[Partition]]:
+        """Its timeout, and the partitions that have not committed its batches yet."""
+        if self.wants != ALL:
+            return 0, []
+        return self.timeout_ms, [outcome.partition for outcome in self.outcomes if not outcome.is_committed]
+
+    def send(self) -> None:
+        request = self.request
+        frame = encode_produce_response(request.version, request.correlation_id, self.answers)
+        request.answer_parts((frame,))
+
+    def finish_without_answer(self) -> str:
+        """acks=0: the client hears of an error by losing its connection. Answers what went wrong, if anything."""
+        codes = {
+            answer.error_code for topic in self.answers for answer in topic.partitions if answer.error_code
+        }
+        self.request.answer_nothing()
+        return ", ".join(sorted(ErrorCode(code).name for code in codes))
+
+
+def handle_all(services: Services, run: Sequence[tuple[Request, ProduceRequest]]) -> None:
+    appends = Appends(services)
+    productions = [appends.add(request, message) for request, message in run]
+    appends.write()
+    failures = ""
+    for waits_for, group in groupby(productions, attrgetter("waits_for")):
+        timeout_ms, partitions = waits_for
+        if partitions:
+            Acknowledgement(list(group)).wait(services, timeout_ms)
+            continue
+        for production in group:
+            if production.wants == 0:
+                failures = failures or production.finish_without_answer()
+            else:
+                production.send()
+    if failures:
+        raise ProtocolError(f"Produce with acks=0 failed with {failures}")
+
+
+class Appends:
+    """The appends of a run of requests, gathered by partition."""
+
+    __slots__ = ("_batches", "_now_ms", "_services")
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._now_ms = services.now_ms()
+        self._batches: dict[Partition, list[tuple[Outcome, tuple[memoryview, BatchHeader]]]] = {}
+
+    def add(self, request: Request, message: ProduceRequest) -> Production:
+        """Check all batches of a request; those that may be appended are written by `write`."""
+        production = Production(request, message)
+        for topic in message.topics:
+            name: str | None = topic.name
+            if request.version >= TOPIC_IDS_SINCE:
+                name = self._services.topic_name(topic.topic_id)
+            answers = [
+                self._add(production, message, name, index, records) for index, records in topic.partitions
+            ]
+            production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
+        return production
+
+    def _add(
+        self,
+        production: Production,
+        message: ProduceRequest,
+        topic: str | None,
+        index: int,
+        records: memoryview | None,
+    ) -> PartitionAnswer:
+        try:
+            partition = self._partition(message.acks, topic, index)
+        except KafkaError as error:
+            return PartitionAnswer(index, error.code, error_message=error.message or None)
+        outcome = Outcome(index, partition)
+        try:
+            is_transactional = message.transactional_id is not None
+            batch = self._checked(partition, records, production.request.version, is_transactional)
+        except KafkaError as error:
+            outcome.refuse(error)
+            return outcome
+        production.outcomes.append(outcome)
+        gathered = self._batches.get(partition)
+        if gathered is None:
+            self._batches[partition] = [(outcome, batch)]
+        else:
+            gathered.append((outcome, batch))
+        return outcome
+
+    def _partition(self, acks: int, topic: str | None, index: int) -> Partition:
+        if acks not in (0, 1, ALL):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = self._services.replicas.get(topic, index)
-        if self._acks == ALL:
+        if acks == ALL:
             partition.check_enough_replicas()
-        base_offset, last_offset, is_duplicate, timestamp = self._append_batch(partition, records)
-        keeps_append_time = partition.rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        if not keeps_append_time and not is_duplicate:
-            timestamp = NO_TIMESTAMP
-        answer = PartitionAnswer(index, 0, base_offset, timestamp, partition.log.log_start_offset)
-        if self._acks == ALL and last_offset >= partition.high_watermark:
-            self.uncommitted.append((partition, last_offset + 1, answer))
-        return answer
+        return partition
 
-    def _append_batch(self, partition: Partition, batch: memoryview | None) -> Appended:
+    def _checked(
+        self, partition: Partition, batch: memoryview | None, version: int, is_transactional: bool
+    ) -> tuple[memoryview, BatchHeader]:
         if not batch:
             raise NotOneBatch(ErrorCode.INVALID_RECORD, "a partition without records")
         if partition.closed_with:
             raise KafkaError(partition.closed_with)
-        rules, now_ms = partition.rules, self._services.now_ms()
-        header = check_batch(batch, rules.max_message_bytes, self._version)
-        if self._is_transactional or header.attributes & TRANSACTIONAL:
+        header = check_batch(batch, partition.rules.max_message_bytes, version)
+        if is_transactional or header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
-        prepared, header = prepare_batch(batch, header, rules, now_ms)
-        appended = partition.log.append_as_leader(prepared, header, partition.leader_epoch, now_ms)
-        self._services.appended(partition)
-        return appended
+        return prepare_batch(batch, header, partition.rules, self._now_ms)
+
+    def write(self) -> None:
+        for partition, gathered in self._batches.items():
+            batches = [batch for _, batch in gathered]
+            results = partition.log.append_all_as_leader(batches, partition.leader_epoch, self._now_ms)
+            for (outcome, _), result in zip(gathered, results, strict=True):
+                outcome.appended(result)
+            self._services.appended(partition)
 
 
 class Acknowledgement:
-    """An answer that waits until all its batches are committed, or for its time to run out."""
+    """Answers that wait until all their batches are committed, or for their time to run out."""
 
-    __slots__ = ("_answers", "_remaining", "_request", "_timer")
+    __slots__ = ("_productions", "_remaining", "_timer")
 
-    def __init__(self, request: Request, answers: list[TopicAnswer]) -> None:
-        self._request = request
-        self._answers = answers
-        self._remaining: dict[int, PartitionAnswer] = {}
+    def __init__(self, productions: list[Production]) -> None:
+        self._productions = productions
+        self._remaining: dict[Partition, int] = {}  # the offset that each one's high watermark has to reach
         self._timer: Timer | None = None
 
-    def wait(self, services: Services, uncommitted: list[Uncommitted], timeout_ms: int) -> None:
-        self._remaining = {position: answer for position, (_, _, answer) in enumerate(uncommitted)}
-        self._timer = services.deadlines.add(max(timeout_ms, 0), self._time_out)
-        for position, (partition, offset, _) in enumerate(uncommitted):
-            partition.when_committed(offset, partial(self._committed, position))
+    def wait(self, services: Services, timeout_ms: int) -> None:
+        remaining = self._remaining
+        for production in self._productions:
+            for outcome in production.outcomes:
+                if not outcome.is_committed:
+                    remaining[outcome.partition] = max(
+                        remaining.get(outcome.partition, 0), outcome.last_offset + 1
+                    )
+        self._timer = services.deadlines.add(timeout_ms, self._time_out)
+        for partition, offset in list(remaining.items()):
+            partition.when_committed(offset, partial(self._committed, partition))
 
-    def _committed(self, position: int, error: ErrorCode) -> None:
-        answer = self._remaining.pop(position, None)
-        if answer is None:
+    def _committed(self, partition: Partition, error: ErrorCode) -> None:
+        if self._remaining.pop(partition, None) is None:
             return
         if error:
-            self._fail(answer, error)
+            self._fail_uncommitted([partition], error)
         if not self._remaining:
             self._send()
 
     def _time_out(self) -> None:
-        for answer in self._remaining.values():
-            self._fail(answer, ErrorCode.REQUEST_TIMED_OUT)
+        self._fail_uncommitted(self._remaining, ErrorCode.REQUEST_TIMED_OUT)
         self._remaining = {}
         self._send()
 
-    @staticmethod
-    def _fail(answer: PartitionAnswer, error: ErrorCode) -> None:
-        answer.error_code = error
-        answer.base_offset = -1
+    def _fail_uncommitted(self, partitions: Container[Partition], error: ErrorCode) -> None:
+        for production in self._productions:
+            for outcome in production.outcomes:
+                if outcome.partition in partitions and not outcome.is_committed:
+                    outcome.fail(error)
 
     def _send(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
-        send(self._request, self._answers)
+        for production in self._productions:
+            production.send()

@@ -109,7 +109,7 @@ class Broker:
         self.services.get_groups = self._get_groups
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        self._server = Server(self._loop, Dispatcher(self.services).dispatch, _bounds(config))
+        self._server = Server(self._loop, Dispatcher(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 

@@ -2,7 +2,8 @@
 
 Reading. A readable socket is read into a buffer that all connections share; whole frames are handled where they
 lie, without a copy. Only a frame that did not arrive whole gets memory of its own, and the socket is then read
-straight into it.
+straight into it. Handlers keep no view on a frame; so its memory, once it was handled, is the next one's: fresh
+memory would have to be cleared first, and is in no cache.
 
 Order. Every request stands in `waiting` until its answer, and all before it, have been handed to the socket.
 A handler that must wait for something before its effect is done (a topic being created) is a coroutine, and the
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 1_000  # requests of one connection that are not answered yet
 MAX_WAITING_IN_ALL = 100_000  # of all connections; a connection that waits for nothing may always ask
 MAX_OUTPUT_BYTES = 8 << 20  # answers that wait for a client to read them, before its requests are left unread
+ALL_SENT = Sent.ALL
+MAX_SPARE_FRAME = 2 << 20
 SMALL_FRAME = 16 * 1024  # is let in whoever holds all the memory: the number of connections bounds these
 # A frame slower than this and the rate below is given up when others wait for its memory.
 FRAME_GRACE_SECONDS = 5.0
@@ -77,6 +80,11 @@ class Connection:
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do some of this connection's work; what goes wrong ends this connection and no other."""
         self._flush_is_due = True  # all answers of this turn leave together, below
+        self._attempt(work)
+        self._attempt(self._server.dispatcher.finish)
+        self.flush()
+
+    def _attempt(self, work: Callable[[], None]) -> None:
         try:
             work()
         except (BlockingIOError, InterruptedError):
@@ -88,7 +96,6 @@ class Connection:
         except Exception:
             log.exception("connection %s: a request could not be handled", self.address)
             self.close("internal error")
-        self.flush()
 
     def _read_frames(self) -> None:
         buffer = self._server.receive_buffer
@@ -126,10 +133,14 @@ class Connection:
             return
         self._start = b""
         beginning = received[SIZE.size :]
-        self._frame = memoryview(bytearray(size))
+        self._frame = self._frame_memory(size)
         self._frame[: len(beginning)] = beginning
         self._filled = len(beginning)
         self._frame_due = time.monotonic() + FRAME_GRACE_SECONDS + size / SLOWEST_BYTES_PER_SECOND
+
+    def _frame_memory(self, size: int) -> memoryview:
+        spare, self._server.spare_frame = self._server.spare_frame, bytearray(0)
+        return memoryview(spare if len(spare) >= size else bytearray(size))[:size]
 
     def _memory_is_free(self) -> None:
         if not self.closed:
@@ -147,6 +158,10 @@ class Connection:
         if self._filled == len(frame):
             self._drop_frame()
             self._receive(frame)
+            self._server.dispatcher.finish()
+            memory = frame.obj
+            assert isinstance(memory, bytearray)
+            self._server.spare_frame = memory if len(memory) <= MAX_SPARE_FRAME else bytearray(0)
 
     def _drop_frame(self) -> None:
         frame, self._frame = self._frame, None
@@ -176,7 +191,7 @@ class Connection:
         request = Request(header, self.address, self.listener, self._answered)
         self._waiting.append(request)
         self._server.waiting_in_all += 1
-        effect = self._server.dispatch(request, frame, header.body)
+        effect = self._server.dispatcher.dispatch(request, frame, header.body)
         if effect is not None:
             self._gate = self._loop.create_task(self._wait_for(request, effect))
 
@@ -226,11 +241,13 @@ class Connection:
         except OSError as error:
             self.close(f"connection lost: {error}", logging.DEBUG)
             return
+        self.last_active = time.monotonic()
+        if sent is ALL_SENT and self._reading and not self._writing:
+            return
         if sent is Sent.NEEDS_DISK:
             self._warming = True
             self._loop.create_task(self._warm())
         self._watch_writable(sent is Sent.SOCKET_FULL)
-        self.last_active = time.monotonic()
         if self._output.size > MAX_OUTPUT_BYTES:
             self._pause_reading()
         elif self._held and not self._must_hold:

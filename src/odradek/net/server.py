@@ -10,7 +10,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from odradek.api.request import Request
 from odradek.net.connection import Connection
@@ -23,7 +23,15 @@ ACCEPT_PAUSE_SECONDS = 0.2
 LATE_CHECK_SECONDS = 0.5
 BIND_ATTEMPTS = 20
 
-Dispatch = Callable[[Request, memoryview, int], Coroutine[Any, Any, None] | None]
+
+class Dispatcher(Protocol):
+    """Handles the requests of all connections."""
+
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> Coroutine[Any, Any, None] | None:
+        """A coroutine is what is left to be done before the connection's next request may be handled."""
+
+    def finish(self) -> None:
+        """Let go of all frames: their memory is about to be used again."""
 
 
 class Bounds(NamedTuple):
@@ -64,14 +72,15 @@ class RequestMemory:
 
 
 class Server:
-    """Accepts connections; `dispatch` handles each of their requests."""
+    """Accepts connections, and hands their requests to the dispatcher."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dispatch: Dispatch, bounds: Bounds) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher, bounds: Bounds) -> None:
         self.loop = loop
-        self.dispatch = dispatch
+        self.dispatcher = dispatcher
         self.memory = RequestMemory(bounds.max_request_memory)
         self.waiting_in_all = 0  # requests of all connections that are not answered yet
         self.max_frame_size = bounds.max_frame_size
+        self.spare_frame = bytearray(0)  # of a frame that was handled, for the next one
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._bounds = bounds
         self._listeners: list[socket.socket] = []

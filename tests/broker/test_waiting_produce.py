@@ -1,0 +1,125 @@
+"""Produce requests that wait for their batches to be committed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.broker.in_process import InProcess
+
+from odradek.api.dispatch import Dispatcher
+from odradek.api.request import Request
+from odradek.errors import ErrorCode
+from odradek.records.record import Record, build_batch
+from odradek.wire.codec import read_message
+from odradek.wire.frame import SIZE, encode_request, read_request_header
+from odradek.wire.messages.describe_producers import DescribeProducersRequest
+from odradek.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+
+class Stalled:
+    """A broker whose partitions commit nothing until they are told to."""
+
+    def __init__(self, broker: InProcess) -> None:
+        services = broker.broker.services
+        services.appended = lambda partition: None
+        self.partition = services.replicas.get("t", 0)
+        self.answers: list[Request] = []
+        self._dispatcher = Dispatcher(services)
+
+    def send(self, *timeouts_ms: int) -> list[bytearray]:
+        """One run of requests; what they came in."""
+        frames = [self.produce_frame(timeout_ms) for timeout_ms in timeouts_ms]
+        for frame in frames:
+            self.dispatch(frame)
+        self._dispatcher.finish()
+        return frames
+
+    def dispatch(self, frame: bytearray) -> None:
+        view = memoryview(frame)[SIZE.size :]
+        header = read_request_header(view)
+        request = Request(header, "127.0.0.1:1", "PLAINTEXT", self.answers.append)
+        self._dispatcher.dispatch(request, view, header.body)
+
+    @staticmethod
+    def produce_frame(timeout_ms: int) -> bytearray:
+        records = bytes(build_batch([Record(0, 0, None, b"value")]))
+        topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, records)])
+        return bytearray(encode_request(ProduceRequest(None, -1, timeout_ms, [topic]), 0, 8, 1, "test"))
+
+    def codes(self) -> list[int]:
+        messages = [
+            read_message(ProduceResponse, 8, b"".join(map(bytes, one.parts or ())), 8)[0]
+            for one in self.answers
+        ]
+        return [one.responses[0].partition_responses[0].error_code for one in messages]  # type: ignore[attr-defined]
+
+    def commit(self) -> None:
+        self.partition.log.sync()
+        self.partition.maybe_advance_high_watermark()
+
+
+async def stalled(broker: InProcess) -> Stalled:
+    await broker.create_topic("t")
+    return Stalled(broker)
+
+
+def test_what_waits_does_not_hold_the_frame_it_came_in(tmp_path: Path) -> None:
+    """A thousand requests may wait for one sync, and their frames are a megabyte each."""
+
+    async def test() -> None:
+        async with InProcess(str(tmp_path)) as broker:
+            waiting = await stalled(broker)
+            frames = waiting.send(20_000, 20_000)
+            assert waiting.answers == []
+            for frame in frames:
+                frame.append(0)  # raises BufferError while anybody has a view on it
+            waiting.commit()
+            assert waiting.codes() == [0, 0]
+
+    asyncio.run(test())
+
+
+def test_each_of_a_run_waits_for_its_own_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with InProcess(str(tmp_path)) as broker:
+            waiting = await stalled(broker)
+            waiting.send(20_000, 0, 20_000)
+            while not waiting.answers:
+                await asyncio.sleep(0.001)
+            assert waiting.codes() == [ErrorCode.REQUEST_TIMED_OUT]
+            waiting.commit()
+            assert waiting.codes() == [ErrorCode.REQUEST_TIMED_OUT, 0, 0]
+
+    asyncio.run(test())
+
+
+def test_a_request_of_another_kind_finds_what_came_before_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with InProcess(str(tmp_path)) as broker:
+            waiting = await stalled(broker)
+            waiting.dispatch(waiting.produce_frame(20_000))
+            waiting.dispatch(encode_request(DescribeProducersRequest([]), 61, 0, 1, "test"))
+            assert waiting.partition.log.end_offset == 1
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("committed", [0, 1, 2])
+def test_when_a_partition_is_closed_only_the_uncommitted_fail(tmp_path: Path, committed: int) -> None:
+    """The high watermark may come to lie within a run: a follower has fetched a part of it."""
+
+    async def test() -> None:
+        async with InProcess(str(tmp_path)) as broker:
+            waiting = await stalled(broker)
+            waiting.send(20_000, 20_000)
+            waiting.partition.high_watermark = committed
+            waiting.partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            failed = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert waiting.codes() == [0] * committed + [failed] * (2 - committed)
+
+    asyncio.run(test())
