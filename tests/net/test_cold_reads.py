@@ -52,6 +52,7 @@ def test_other_connections_are_served_meanwhile(tmp_path: Path, monkeypatch: pyt
         assert disk_is_ready.wait(30)
 
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
+    monkeypatch.setattr(output, "read_from_memory", lambda piece: None)
     monkeypatch.setattr(connection, "read_into_memory", slow_read)
 
     async def scenario() -> None:

@@ -87,6 +87,7 @@ def test_a_slice_that_is_on_disk_only_is_not_waited_for(
 ) -> None:
     ours, theirs = sockets
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
+    monkeypatch.setattr(output, "read_from_memory", lambda piece: None)
     queue = Output(ours)
     cold = slice_of(tmp_path, 0, length)
     queue.add([b"head", cold, b"tail"])
@@ -102,6 +103,7 @@ def test_each_cold_slice_is_warmed_by_itself(
     sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "is_in_memory", lambda piece: False)
+    monkeypatch.setattr(output, "read_from_memory", lambda piece: None)
     queue = Output(sockets[0])
     queue.add([slice_of(tmp_path, 0, LARGE), slice_of(tmp_path, 0, LARGE)])
     assert queue.send() is Sent.NEEDS_DISK

@@ -129,7 +129,8 @@ class Fetching:
         self, partition: Partition, wanted: Wanted, max_bytes: int, minimum_one: bool
     ) -> PartitionAnswer:
         offset, log = wanted.asked.fetch_offset, partition.log
-        end = partition.last_stable_offset if self._committed_only else partition.high_watermark
+        stable_offset = partition.last_stable_offset
+        end = stable_offset if self._committed_only else partition.high_watermark
         piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
         aborted = None
         if self._committed_only:
@@ -141,7 +142,7 @@ class Fetching:
             wanted.asked.partition,
             0,
             partition.high_watermark,
-            partition.last_stable_offset,
+            stable_offset,
             log.log_start_offset,
             aborted,
             piece,
@@ -192,10 +193,9 @@ class Fetching:
                 wanted.told(answer)
                 if answer.length:
                     session.move_to_end(wanted)
-            key = (wanted.topic_id, wanted.topic)
-            topic = topics.get(key)
+            topic = topics.get(wanted.topic_key)
             if topic is None:
-                topic = topics[key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
+                topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
             topic.partitions.append(answer)
         send(self._request, ErrorCode.NONE, session.id, list(topics.values()))
 

@@ -21,15 +21,24 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 MAX_EPOCH = 2**31 - 1
 
-PartitionKey = tuple[UUID, str, int]  # topic id (version 13 on) or topic name, and partition
+TopicKey = bytes | str  # its id (version 13 on) or its name
+PartitionKey = tuple[TopicKey, int]
 
 
 class Wanted:
     """One partition as the client wants it, and what it was last told of it."""
 
-    __slots__ = ("asked", "told_high_watermark", "told_log_start_offset", "topic", "topic_id")
+    __slots__ = (
+        "asked",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+        "topic_key",
+    )
 
-    def __init__(self, topic_id: UUID, topic: str, asked: FetchPartition) -> None:
+    def __init__(self, topic_key: TopicKey, topic_id: UUID, topic: str, asked: FetchPartition) -> None:
+        self.topic_key = topic_key
         self.topic_id = topic_id
         self.topic = topic
         self.asked = asked
@@ -63,19 +72,21 @@ class Session:
 
     def update(self, message: FetchRequest) -> None:
         for topic in message.topics:
+            topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
-                key = (topic.topic_id, topic.topic, asked.partition)
-                known = self.partitions.get(key)
+                known = self.partitions.get((topic_key, asked.partition))
                 if known is None:
-                    self.partitions[key] = Wanted(topic.topic_id, topic.topic, asked)
+                    wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
+                    self.partitions[topic_key, asked.partition] = wanted
                 else:
                     known.asked = asked
         for forgotten in message.forgotten_topics_data:
+            topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:
-                self.partitions.pop((forgotten.topic_id, forgotten.topic, partition), None)
+                self.partitions.pop((topic_key, partition), None)
 
     def move_to_end(self, wanted: Wanted) -> None:
-        self.partitions.move_to_end((wanted.topic_id, wanted.topic, wanted.asked.partition))
+        self.partitions.move_to_end((wanted.topic_key, wanted.asked.partition))
 
 
 class FetchSessions:

@@ -5,6 +5,7 @@ the middle of a sendfile, and with it every other connection. So it is probed fi
 missing, `send` stops and says so: the connection has a thread read the slice into the page cache and goes on.
 """
 
+import errno
 import os
 import socket
 from collections import deque
@@ -14,12 +15,13 @@ from enum import Enum, auto
 from odradek.api.request import Part
 from odradek.storage.log import Slice
 
-COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read and send with their neighbours
+COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read, and to send with their neighbours
 JOIN_BELOW = 1024
 MAX_GATHERED = 64
 PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
 MAX_SENDFILE = 1 << 20
 CAN_PROBE = hasattr(os, "RWF_NOWAIT")
+READ_AT_ONCE = getattr(os, "RWF_NOWAIT", 0)
 
 
 class Sent(Enum):
@@ -41,13 +43,20 @@ class Output:
     def add(self, parts: Sequence[Part]) -> None:
         for part in parts:
             if isinstance(part, Slice):
-                part.file.pin()
-                self.size += part.length
-                self._parts.append(part)
-                self._joined = None
+                self._add_slice(part)
             elif part:
                 self.size += len(part)
                 self._add_bytes(part)
+
+    def _add_slice(self, piece: Slice) -> None:
+        self.size += piece.length
+        data = read_from_memory(piece) if piece.length < COPY_BELOW else None
+        if data is not None:
+            self._add_bytes(data)
+            return
+        piece.file.pin()
+        self._parts.append(piece)
+        self._joined = None
 
     def _add_bytes(self, part: bytes | bytearray | memoryview) -> None:
         """Small ones go to the socket in one piece."""
@@ -84,9 +93,6 @@ class Output:
         flags = 0
         for part in self._parts:
             if isinstance(part, Slice):
-                if part.length < COPY_BELOW and len(gathered) < MAX_GATHERED and is_in_memory(part):
-                    gathered.append(read_whole(part))
-                    continue
                 flags = getattr(socket, "MSG_MORE", 0)
                 break
             gathered.append(part)
@@ -160,6 +166,20 @@ def read_whole(piece: Slice) -> bytes:
     if len(data) < piece.length:
         raise ConnectionAbortedError("the file is shorter than the slice that was promised")
     return data
+
+
+def read_from_memory(piece: Slice) -> bytearray | None:
+    """All of a small slice, if no byte of it has to be waited for."""
+    data = bytearray(piece.length)
+    try:
+        count = os.preadv(piece.file.fileno(), [data], piece.position, READ_AT_ONCE)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            return None  # it waits in the queue, and there it is found out what is wrong
+        count = os.preadv(piece.file.fileno(), [data], piece.position)  # tmpfs: always in memory
+    return data if count == piece.length else None
 
 
 def is_in_memory(piece: Slice) -> bool:

@@ -673,8 +673,11 @@ class Log:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that have data or a marker between two offsets, by first offset."""
-        slot = max(bisect_right(self.segments, start, key=by_base_offset) - 1, 0)
-        return find_aborted((segment.aborted for segment in self.segments[slot:]), start, end)
+        segments = self.segments
+        if len(segments) > 1:
+            segments = segments[max(bisect_right(segments, start, key=by_base_offset) - 1, 0) :]
+        indexes = [segment.aborted for segment in segments if segment.aborted.file is not None]
+        return find_aborted(indexes, start, end) if indexes else []
 
     # Failing
 

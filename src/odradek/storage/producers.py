@@ -195,6 +195,8 @@ class Producers:
         """Where the oldest transaction begins that is open, or whose marker is not yet committed."""
         if self._ended:
             self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
+        elif not self.open_transactions:
+            return None
         first_open = next(iter(self.open_transactions), None)
         first_ended = min(self._ended, default=None)
         if first_open is None or first_ended is None:

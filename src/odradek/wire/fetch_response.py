@@ -4,6 +4,7 @@ All other answers come from `codec`. This one carries the data: its frame is a l
 and, between them, slices of log files that nobody copies.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -18,7 +19,13 @@ INT16 = Struct(">h")
 FRAME_START = Struct(">ii")
 SESSION = Struct(">ihi")  # throttle time, error, session id
 NO_PREFERRED_REPLICA = INT32.pack(-1)
+SESSIONS_SINCE = 7
+PREFERRED_REPLICA_SINCE = 11
 FLEXIBLE = 12
+TOPIC_IDS_SINCE = 13
+NO_TAGS = bytes(3)  # of the partition, its topic, and the answer
+SMALL_COUNTS = [*(bytes((count + 1,)) for count in range(127)), b"\0"]  # the last is that of -1
+REMEMBERED_TOPICS = 1024
 DIVERGING_EPOCH_TAG = 0
 DIVERGING_EPOCH = Struct(">iq")
 
@@ -54,7 +61,62 @@ def encode_fetch_response(
     version: int, correlation_id: int, error_code: int, session_id: int, topics: list[TopicAnswer]
 ) -> list[object]:
     """A whole frame in parts."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
+        answer = topics[0].partitions[0]
+        if not answer.aborted and answer.divergence is None:
+            session = SESSION.pack(0, error_code, session_id)
+            return _encode_one_answer(version, correlation_id, session, topics[0], answer)
     return _Encoder(version).encode(correlation_id, error_code, session_id, topics)
+
+
+def _encode_one_answer(
+    version: int, correlation_id: int, session: bytes, topic: TopicAnswer, answer: PartitionAnswer
+) -> list[object]:
+    """What most consumers are answered, with one partition and nothing unusual to say of it."""
+    flexible = version >= FLEXIBLE
+    aborted = -1 if answer.aborted is None else 0
+    head = b"".join(
+        (
+            b"\0" if flexible else b"",  # the header's tagged fields
+            session,
+            _one_partition_of(version, topic.name, topic.topic_id),
+            PARTITION_V5.pack(*answer[:5]),
+            encoded_count(aborted, flexible),
+            NO_PREFERRED_REPLICA if version >= PREFERRED_REPLICA_SINCE else b"",
+            encoded_count(answer.length, flexible),
+        )
+    )
+    behind = NO_TAGS if flexible else b""
+    size = FRAME_START.size - INT32.size + len(head) + answer.length + len(behind)
+    start = FRAME_START.pack(size, correlation_id) + head
+    return [start, answer.records, behind] if answer.length else [start + behind]
+
+
+@lru_cache(REMEMBERED_TOPICS)
+def _one_partition_of(version: int, name: str, topic_id: UUID) -> bytes:
+    """One topic follows, which it is, and that one partition of it follows."""
+    flexible = version >= FLEXIBLE
+    return encoded_count(1, flexible) + topic_key(version, name, topic_id) + encoded_count(1, flexible)
+
+
+def topic_key(version: int, name: str, topic_id: UUID) -> bytes:
+    if version >= TOPIC_IDS_SINCE:
+        return topic_id.bytes
+    encoded = name.encode()
+    if version >= FLEXIBLE:
+        return encoded_count(len(encoded), True) + encoded
+    return INT16.pack(len(encoded)) + encoded
+
+
+def encoded_count(count: int, flexible: bool) -> bytes:
+    """Also of bytes; -1 is null."""
+    if not flexible:
+        return INT32.pack(count)
+    if count < 127:
+        return SMALL_COUNTS[count]
+    out = bytearray()
+    write_uvarint(out, count + 1)
+    return bytes(out)
 
 
 class _Encoder:
@@ -71,7 +133,7 @@ class _Encoder:
         first = self.out
         if self.flexible:
             self.out.append(0)  # the header's tagged fields
-        if self.version >= 7:
+        if self.version >= SESSIONS_SINCE:
             self.out += SESSION.pack(0, error_code, session_id)
         else:
             self.out += INT32.pack(0)
@@ -84,25 +146,14 @@ class _Encoder:
         return self.parts
 
     def write_count(self, count: int) -> None:
-        if self.flexible:
-            write_uvarint(self.out, count + 1)
-        else:
-            self.out += INT32.pack(count)
+        self.out += encoded_count(count, self.flexible)
 
     def write_no_tags(self) -> None:
         if self.flexible:
             self.out.append(0)
 
     def write_topic(self, topic: TopicAnswer) -> None:
-        if self.version >= 13:
-            self.out += topic.topic_id.bytes
-        else:
-            name = topic.name.encode()
-            if self.flexible:
-                write_uvarint(self.out, len(name) + 1)
-            else:
-                self.out += INT16.pack(len(name))
-            self.out += name
+        self.out += topic_key(self.version, topic.name, topic.topic_id)
         self.write_count(len(topic.partitions))
         for partition in topic.partitions:
             self.write_partition(partition)
@@ -114,7 +165,7 @@ class _Encoder:
         else:
             self.out += PARTITION_V4.pack(*answer[:4])
         self.write_aborted(answer.aborted)
-        if self.version >= 11:
+        if self.version >= PREFERRED_REPLICA_SINCE:
             self.out += NO_PREFERRED_REPLICA
         self.write_count(answer.length)  # a length is written like a count
         if answer.length:
