@@ -11,7 +11,7 @@ NODE_CLIENT := tests/clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-growth bench-peers bench-packages clean
+.PHONY: help up demo test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-growth bench-peers bench-cluster bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more pa
 bench-peers: PEER_PACKAGES := nats-server rabbitmq-server redis-server libhiredis-dev
 bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, NATS, RabbitMQ and Redis, where to be had
 	$(BIN)/python -m bench peers $(ARGS)
+
+bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three: Apache Kafka's, for now
+	$(BIN)/python -m bench cluster $(ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
 bench-packages:

@@ -14,12 +14,14 @@ from bench import plots, report
 from bench.other_systems import Nats, RabbitMq, Redis, SyncedRedis
 from bench.runner import RESULTS, Run, Runner, load_run
 from bench.systems import Kafka, KafkaCluster, Odradek, SyncedKafka, System, UnsyncedOdradek
-from bench.workloads import GROWTH, OWN, WORKLOADS, Workload
+from bench.workloads import CLUSTER, GROWTH, OWN, WORKLOADS, Workload
 
 QUICK_SCALE = 0.01
+ALL_WORKLOADS = [*WORKLOADS, *OWN, *CLUSTER, *GROWTH]
 SUITES: dict[str, tuple[list[Workload], list[type[System]], int]] = {
     "own": (OWN, [Odradek, UnsyncedOdradek], 3),
     "peers": (WORKLOADS, [Odradek, UnsyncedOdradek, Kafka, Nats, RabbitMq, Redis], 3),
+    "cluster": (CLUSTER, [KafkaCluster], 3),
     "growth": (GROWTH, [Odradek], 1),
 }
 SYSTEMS: list[type[System]] = [
@@ -51,7 +53,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
                         help="where servers keep their data; a disk, not memory")  # fmt: skip
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: bench/results")
     options = parser.parse_args(arguments)
-    unknown = set(options.only) - {*names_of(SYSTEMS), *names_of([*WORKLOADS, *OWN, *GROWTH])}
+    unknown = set(options.only) - {*names_of(SYSTEMS), *names_of(ALL_WORKLOADS)}
     if unknown:
         parser.error(f"neither a system nor a workload: {', '.join(sorted(unknown))}")
     if (options.suite == "show") != bool(options.stored):
@@ -64,7 +66,7 @@ def names_of(things: Sequence[Named]) -> list[str]:
 
 
 def workload_names() -> str:
-    return ", ".join(dict.fromkeys(names_of([*WORKLOADS, *OWN, *GROWTH])))
+    return ", ".join(dict.fromkeys(names_of(ALL_WORKLOADS)))
 
 
 def chosen(only: Sequence[str], default: list[Named], known: Sequence[Named]) -> list[Named]:

@@ -328,6 +328,8 @@ WORKLOADS = [
     Workload("idle-consumers", "1,000 idle consumers", idle_consumers, single_kafka),
     Workload("reopen-1000", "1,000 partitions", reopen, single_kafka, once=True),
     Workload("loaded-memory", "After all this", memory),
+]
+CLUSTER = [
     Workload("replicated", "1 KB, replication 3", partial(bulk, replication=3), any_cluster),
     Workload(
         "replicated-one", "One message, replication 3", partial(one_message, replication=3), any_cluster
