@@ -160,7 +160,8 @@ def run_kafka_python(options: dict[str, Any]) -> None:
         consumer.subscribe(options["topics"], listener=Listener())
     try:
         while True:
-            for partition, messages in consumer.poll(100).items():
+            # Long: when a poll ends between the SyncGroup and its answer, kafka-python 3.0 never takes the assignment.
+            for partition, messages in consumer.poll(10_000).items():
                 for message in messages:
                     place = {"topic": message.topic, "partition": message.partition}
                     report("record", **place, offset=message.offset, value=(message.value or b"").decode())
