@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,11 +102,16 @@ def descriptor_count(pids: Sequence[int]) -> int:
 def forget_cached(directory: Path) -> None:
     """Write everything to disk, then let the kernel drop what it keeps of these files in memory."""
     os.sync()
-    for path in directory.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
+    for parent, _, names in os.walk(directory):  # unlike rglob, it passes over what is deleted meanwhile
+        for name in names:
+            with suppress(FileNotFoundError):
+                _forget_file(Path(parent, name))
+
+
+def _forget_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
 
 
 def machine_limits(directory: Path, scale: float) -> dict[str, Numbers]:

@@ -111,6 +111,36 @@ def test_each_cold_slice_is_warmed_by_itself(
     assert queue.send() is Sent.NEEDS_DISK
 
 
+def test_a_long_slice_is_probed_and_sent_piece_by_piece(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory leaves at once, and is not probed again when the socket has room again."""
+    ours, theirs = sockets
+    piece_size = output.MAX_SENDFILE
+    content = os.urandom(3 * piece_size)
+    (tmp_path / "file").write_bytes(content)
+    probed: list[tuple[int, int]] = []
+
+    def only_the_first_two(piece: Slice) -> bool:
+        probed.append((piece.position, piece.length))
+        return piece.position < 2 * piece_size
+
+    monkeypatch.setattr(output, "is_in_memory", only_the_first_two)
+    queue = Output(ours)
+    queue.add([slice_of(tmp_path, 0, len(content))])
+    received = b""
+    while (sent := queue.send()) is Sent.SOCKET_FULL:
+        received += theirs.recv(1 << 20)
+    assert sent is Sent.NEEDS_DISK
+    assert probed == [(0, piece_size), (piece_size, piece_size), (2 * piece_size, piece_size)]
+    assert queue.slice_to_warm()[1:] == probed[-1]
+    queue.warmed()
+    while queue.send() is Sent.SOCKET_FULL:
+        received += theirs.recv(1 << 20)
+    assert received + receive(theirs, len(content) - len(received)) == content
+    assert len(probed) == 3
+
+
 def test_the_page_cache_is_asked(tmp_path: Path, data: bytes) -> None:
     piece = slice_of(tmp_path, 0, len(data))
     descriptor = piece.file.fileno()

@@ -165,15 +165,15 @@ def test_a_deleted_log_is_renamed_now_and_removed_later() -> None:
     log = create(store, config=LogConfig(file_delete_delay_ms=1000))
     append_values(log, b"x")
     part = log.read(0, 1000, 1)
-    store.delete(ONE, NOW_MS)
+    store.delete([ONE], NOW_MS)
     assert store.get(ONE) is None
     (renamed,) = [name for name in names(files) if name.endswith("-delete")]
     assert renamed.startswith("one-0.") and len(renamed) == len("one-0.") + 32 + len("-delete")
     create(store, ONE)  # the name is free
     assert part is not None and len(part.file.read_at(part.position, part.length)) == part.length
-    store.maintain(NOW_MS + 999, lambda _: 0)
+    assert not store.deletions.run_next(NOW_MS + 999)
     assert renamed in names(files)
-    store.maintain(NOW_MS + 1000, lambda _: 0)
+    assert store.deletions.run_next(NOW_MS + 1000)
     assert renamed not in names(files)
 
 
@@ -181,7 +181,7 @@ def test_a_deletion_survives_a_crash() -> None:
     files = disk()
     store = open_store(files)
     append_values(create(store), b"x")
-    store.delete(ONE, NOW_MS)
+    store.delete([ONE], NOW_MS)
     files.crash()
     assert open_store(files).logs == {}
     assert not any(name.endswith("-delete") for name in names(files))
@@ -192,7 +192,7 @@ def test_the_name_of_a_deleted_log_is_not_too_long() -> None:
     store = open_store(files)
     partition = TopicPartition("t" * 249, 12)
     create(store, partition)
-    store.delete(partition, NOW_MS)
+    store.delete([partition], NOW_MS)
     (renamed,) = [name for name in names(files) if name.endswith("-delete")]
     assert len(renamed) == 255
 
@@ -225,7 +225,7 @@ def test_a_new_log_can_be_synced_after_it_was_deleted() -> None:
     store = open_store(files)
     log = create(store)
     append_values(log, b"a")
-    store.delete(ONE, NOW_MS)
+    store.delete([ONE], NOW_MS)
     log.sync()
     assert log.synced_offset == 1
 
@@ -381,7 +381,7 @@ def test_a_store_on_a_disk_that_forgets(seed: int) -> None:
         elif choice < 0.8:
             store.checkpoint({})
         elif choice < 0.82:
-            store.delete(partition, NOW_MS)
+            store.delete([partition], NOW_MS)
             del written[partition]
         elif choice < 0.92:
             synced = {partition: log.synced_offset for partition, log in store.logs.items()}

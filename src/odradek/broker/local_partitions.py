@@ -48,7 +48,8 @@ class LocalPartitions:
 
     def _delete_strays(self, image: MetadataImage) -> None:
         """Logs of topics that were deleted, or deleted and created anew, while we were not looking."""
-        for topic_partition, found in list(self._store.logs.items()):
+        strays = []
+        for topic_partition, found in self._store.logs.items():
             topic = image.topics.get(topic_partition.topic)
             if (
                 topic is None
@@ -56,7 +57,9 @@ class LocalPartitions:
                 or topic_partition.partition not in topic.partitions
             ):
                 log.warning("%s is of no topic that exists, its log is deleted", topic_partition)
-                self._store.delete(topic_partition, wall_clock_ms())
+                strays.append(topic_partition)
+        if strays:
+            self._store.delete(strays, wall_clock_ms())
 
     # --- changes ---
 
@@ -131,6 +134,7 @@ class LocalPartitions:
             partition.sync_commit = self.config["log.sync.commit"] or settings.flush_messages == 1
 
     def _close_topic(self, topic: Topic) -> None:
+        closed = []
         for index in topic.partitions:
             partition = self._replicas.remove(TopicPartition(topic.name, index))
             if partition is None:
@@ -138,7 +142,8 @@ class LocalPartitions:
             partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             for told in self.on_removed:
                 told(partition)
-            self._store.delete(partition.topic_partition, wall_clock_ms())
+            closed.append(partition.topic_partition)
+        self._store.delete(closed, wall_clock_ms())
 
 
 def _is_of(found: Log, topic_id: UUID) -> bool:

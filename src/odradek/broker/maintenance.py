@@ -6,7 +6,7 @@ only after something was appended.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
@@ -38,14 +38,17 @@ class Maintenance:
         await asyncio.gather(
             self._repeat(self._retention_seconds, self.look_after_logs),
             self._repeat(self._checkpoint_seconds, self.checkpoint),
+            self._repeat(self._checkpoint_seconds, self._remove_deleted),
         )
 
     @staticmethod
-    async def _repeat(seconds: float, work: Callable[[], None]) -> None:
+    async def _repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
-                work()
+                unfinished = work()
+                if unfinished is not None:
+                    await unfinished
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
@@ -56,9 +59,12 @@ class Maintenance:
         partition = self._replicas.find(*topic_partition)
         return partition.high_watermark if partition else 0
 
+    async def _remove_deleted(self) -> None:
+        while self._store.deletions.run_next(wall_clock_ms()):
+            await asyncio.sleep(0)  # requests come first
+
     def checkpoint(self) -> None:
         self._complete()
-        self._store.deletions.run(wall_clock_ms())
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, {}
             for partition in unsaved.values():

@@ -1,8 +1,9 @@
 """What waits to leave a connection: bytes, and slices of files that go from page cache to socket uncopied.
 
 `send` writes as much as the socket takes. A slice whose pages are not in memory would block the event loop in
-the middle of a sendfile, and with it every other connection. So it is probed first, and where a page is
-missing, `send` stops and says so: the connection has a thread read the slice into the page cache and goes on.
+the middle of a sendfile, and with it every other connection. So it goes in pieces, each of which is probed first;
+where a page is missing, `send` stops and says so: the connection has a thread bring the piece into the page cache,
+and have the kernel begin to read what comes behind it, and goes on.
 """
 
 import errno
@@ -20,6 +21,9 @@ JOIN_BELOW = 1024
 MAX_GATHERED = 64
 PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
 MAX_SENDFILE = 1 << 20
+READ_AHEAD = 8 << 20  # a reader of old data asks for what comes next as soon as it has this
+ADVISED_AT_ONCE = 512 * 1024  # the kernel cuts longer advice short
+CAN_ADVISE = hasattr(os, "posix_fadvise")
 CAN_PROBE = hasattr(os, "RWF_NOWAIT")
 READ_AT_ONCE = getattr(os, "RWF_NOWAIT", 0)
 
@@ -38,7 +42,7 @@ class Output:
         self._parts: deque[Part] = deque()
         self.size = 0
         self._joined: bytearray | None = None  # the last part, while it may grow
-        self._warm = False  # the slice at the head has been read into memory
+        self._in_memory_until = 0  # position in the file of the slice at the head
 
     def add(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -75,7 +79,7 @@ class Output:
                 head = self._parts[0]
                 if not isinstance(head, Slice):
                     self._send_bytes()
-                elif not self._warm and not is_in_memory(head):
+                elif not self._may_send(head):
                     return Sent.NEEDS_DISK
                 elif head.length < COPY_BELOW:
                     self._copy_head(head)
@@ -84,6 +88,15 @@ class Output:
         except BlockingIOError:
             return Sent.SOCKET_FULL
         return Sent.ALL
+
+    def _may_send(self, head: Slice) -> bool:
+        """Whether something of it is in memory."""
+        if head.position >= self._in_memory_until:
+            piece = next_piece(head)
+            if not is_in_memory(piece):
+                return False
+            self._in_memory_until = piece.position + piece.length
+        return True
 
     def _send_bytes(self) -> None:
         if len(self._parts) == 1:
@@ -124,7 +137,7 @@ class Output:
             self._parts.popleft()
             if isinstance(part, Slice):
                 part.file.unpin()
-                self._warm = False
+                self._in_memory_until = 0
             sent -= length
 
     @staticmethod
@@ -137,7 +150,7 @@ class Output:
         self._advance(self._socket.send(read_whole(head)))
 
     def _send_slice(self, head: Slice) -> None:
-        count = min(head.length, MAX_SENDFILE)
+        count = min(head.length, self._in_memory_until - head.position)
         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, count)
         if sent == 0:
             raise ConnectionAbortedError("the file is shorter than the slice that was promised")
@@ -146,10 +159,11 @@ class Output:
     def slice_to_warm(self) -> Slice:
         head = self._parts[0]
         assert isinstance(head, Slice)
-        return head
+        return next_piece(head)
 
     def warmed(self) -> None:
-        self._warm = True
+        piece = self.slice_to_warm()
+        self._in_memory_until = piece.position + piece.length
 
     def clear(self) -> None:
         for part in self._parts:
@@ -158,6 +172,11 @@ class Output:
         self._parts.clear()
         self._joined = None
         self.size = 0
+
+
+def next_piece(head: Slice) -> Slice:
+    """What is probed and sent at once."""
+    return head if head.length <= MAX_SENDFILE else Slice(head.file, head.position, MAX_SENDFILE)
 
 
 def read_whole(piece: Slice) -> bytes:
@@ -200,11 +219,10 @@ def is_in_memory(piece: Slice) -> bool:
 
 
 def read_into_memory(descriptor: int, position: int, length: int) -> None:
-    """Runs in a thread: the read waits for the disk, and leaves the pages in the cache."""
-    buffer = bytearray(min(length, 1 << 20))
+    """Runs in a thread: the kernel is told to read all of it, and more, and waited for, but nothing is copied."""
     end = position + length
-    while position < end:
-        count = os.preadv(descriptor, [buffer], position)
-        if count == 0:
-            return
-        position += count
+    if CAN_ADVISE:
+        for start in range(position, end + READ_AHEAD, ADVISED_AT_ONCE):
+            os.posix_fadvise(descriptor, start, ADVISED_AT_ONCE, os.POSIX_FADV_WILLNEED)
+    for start in (*range(position, end, PROBE_INTERVAL), end - 1):
+        os.pread(descriptor, 1, start)

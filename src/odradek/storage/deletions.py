@@ -22,6 +22,10 @@ class Deletions:
     def schedule(self, due_ms: int, remove: Callable[[], None]) -> None:
         heapq.heappush(self._due, (due_ms, next(self._order), remove))
 
-    def run(self, now_ms: int) -> None:
-        while self._due and self._due[0][0] <= now_ms:
-            heapq.heappop(self._due)[2]()
+    def run_next(self, now_ms: int) -> bool:
+        """Remove what has been due longest; whether there was something. A topic may have a thousand partitions,
+        so whoever calls this does other work in between."""
+        if not self._due or self._due[0][0] > now_ms:
+            return False
+        heapq.heappop(self._due)[2]()
+        return True

@@ -18,6 +18,7 @@ import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from odradek.records.batch import Buffer
@@ -208,7 +209,7 @@ class DiskFiles:
         self.open_files[file] = None
         excess = len(self.open_files) - self.max_open
         if excess > 0:
-            for candidate in list(self.open_files)[: excess + 16]:
+            for candidate in list(islice(self.open_files, excess + 16)):
                 if excess > 0 and candidate is not file and not candidate.pinned:
                     candidate.close()
                     excess -= 1

@@ -16,7 +16,7 @@ import heapq
 import logging
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from odradek.errors import KafkaError
@@ -188,8 +188,13 @@ class LogStore:
         path = f"{log.directory}/{PARTITION_METADATA}"
         write_atomically(self._files, path, format_partition_metadata(topic_id))
 
-    def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Rename the log's directory, which is what makes it deleted, and remove it later."""
+    def delete(self, topic_partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Rename the logs' directories, which is what makes them deleted, and remove them later."""
+        for topic_partition in topic_partitions:
+            self._delete(topic_partition, now_ms)
+        self._files.sync_directory(self.directory)
+
+    def _delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         log = self.logs.pop(topic_partition)
         self.high_watermarks.pop(topic_partition, None)
         log.due_ms = None
@@ -197,7 +202,6 @@ class LogStore:
         suffix = f"-{topic_partition.partition}.{unique}{DELETE_SUFFIX}"
         directory = self.path(topic_partition.topic[: MAX_NAME_LENGTH - len(suffix)] + suffix)
         self._files.rename(log.directory, directory)
-        self._files.sync_directory(self.directory)
         log.move(directory)
 
         def remove() -> None:
@@ -209,7 +213,7 @@ class LogStore:
     # Looking after
 
     def maintain(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
-        """Do what is due: retention, rolling by time, forgetting producers, removing what was deleted."""
+        """Do what is due: retention, rolling by time, forgetting producers."""
         changed, self._changed[:] = list(self._changed), []
         for log in changed:
             log.changed = False
@@ -219,7 +223,6 @@ class LogStore:
             if log.due_ms == due_ms:
                 log.due_ms = None
                 self._maintain_log(log, now_ms, high_watermark)
-        self.deletions.run(now_ms)
 
     def _maintain_log(self, log: Log, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
         if self.logs.get(log.topic_partition) is not log:
