@@ -138,6 +138,12 @@ def test_one_like_the_last_that_is_cut_is_refused(version: int) -> None:
             reader.read(memoryview(whole[:end]), 0, version)
 
 
+def test_a_large_batch_is_neither_compared_nor_remembered() -> None:
+    reader = produce.ProduceReader()
+    reader.read(memoryview(bytes(encode(one_batch_request(9, b"r" * 1_000_000), 9))), 0, 9)
+    assert reader._beginning == b""
+
+
 def test_only_what_stands_before_the_batch_is_compared() -> None:
     """A request of another version, with the same bytes, is not like the last."""
     reader = produce.ProduceReader()

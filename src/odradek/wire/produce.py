@@ -17,6 +17,7 @@ from odradek.wire.frame import RESPONSE_START, SIZE, skip_tagged_fields
 LOG_START_SINCE = 5
 FLEXIBLE = 9
 REMEMBERED_TOPICS = 1024
+SMALL_BATCH = 4096
 TOPIC_IDS_SINCE = 13
 
 _INT16 = Struct(">h")
@@ -124,7 +125,7 @@ class ProduceReader:
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return
         ((index, batch),) = request.topics[0].partitions
-        if not batch:
+        if not batch or len(batch) > SMALL_BATCH:  # large ones are compared slowly below, and gain nothing
             return
         end = len(frame) - len(batch) - _sizes_around(len(batch), version)
         if _only_batch(frame, end, version) == batch:
