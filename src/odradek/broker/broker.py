@@ -84,12 +84,14 @@ class Broker:
         self.replicas = Replicas()
         self.metadata = BrokerMetadata(self._files, config, self._rng)
         config = self.config = self.metadata.effective_config(config)
-        self._partitions = LocalPartitions(self.node_id, self._store, self.replicas, config)
+        self._partitions = LocalPartitions(
+            self.node_id, self._store, self.replicas, config, self._loop.call_soon
+        )
         self._store.load(wall_clock_ms(), self._partitions.log_config_for(self.metadata.image))
         self._partitions.open_all(self.metadata.image)
         self.metadata.listen(self._metadata_changed)
         self._flusher = Flusher(self._loop, self._files)
-        self._maintenance = Maintenance(self._store, self.replicas, config, self._complete_partitions)
+        self._maintenance = Maintenance(self._store, self.replicas, config, self._partitions.retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)
         self.services = Services(
@@ -127,9 +129,6 @@ class Broker:
             partition.is_touched = True
             self._maintenance.appended(partition)
             self._compactor.appended(partition)
-
-    def _complete_partitions(self) -> None:
-        self._partitions.complete(self.metadata.image)
 
     def _metadata_changed(self, delta: MetadataDelta) -> None:
         self._partitions.apply(delta)
@@ -174,6 +173,7 @@ class Broker:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._server.flush_connections()
         self._server.close_connections()
+        self._partitions.stop_opening()
         self._store.close(self.replicas.high_watermarks())
         self.metadata.close()
         log.info("broker %d stopped", self.node_id)

@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 class Maintenance:
     def __init__(
-        self, store: LogStore, replicas: Replicas, config: BrokerConfig, complete: Callable[[], None]
+        self, store: LogStore, replicas: Replicas, config: BrokerConfig, retry_failed: Callable[[], None]
     ) -> None:
-        """`complete` opens the logs that could not be opened when they should have been."""
+        """`retry_failed` opens the logs that could not be opened when they should have been."""
         self._store = store
-        self._complete = complete
+        self._retry_failed = retry_failed
         self._replicas = replicas
         self._retention_seconds = config["log.retention.check.interval.ms"] / 1000
         self._checkpoint_seconds = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
@@ -64,7 +64,7 @@ class Maintenance:
             await asyncio.sleep(0)  # requests come first
 
     def checkpoint(self) -> None:
-        self._complete()
+        self._retry_failed()
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, {}
             for partition in unsaved.values():

@@ -1,6 +1,6 @@
-"""The partitions that this broker holds, by name."""
+"""The partitions that this broker holds, by name. One that is named before its log is there is opened for that."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
@@ -10,6 +10,7 @@ from odradek.replication.partition import Partition
 class Replicas:
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.open_missing: Callable[[str, int], Partition | None] = lambda topic, partition: None
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -18,10 +19,14 @@ class Replicas:
         return iter(self._partitions.values())
 
     def find(self, topic: str, partition: int) -> Partition | None:
+        return self._partitions.get((topic, partition)) or self.open_missing(topic, partition)
+
+    def opened(self, topic: str, partition: int) -> Partition | None:
+        """If it is open already."""
         return self._partitions.get((topic, partition))
 
     def get(self, topic: str, partition: int) -> Partition:
-        found = self._partitions.get((topic, partition))
+        found = self._partitions.get((topic, partition)) or self.open_missing(topic, partition)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
