@@ -183,7 +183,10 @@ def test_a_deletion_survives_a_crash() -> None:
     append_values(create(store), b"x")
     store.delete([ONE], NOW_MS)
     files.crash()
-    assert open_store(files).logs == {}
+    reopened = open_store(files)
+    assert reopened.logs == {}
+    assert any(name.endswith("-delete") for name in names(files)), "a start does not wait for that"
+    assert reopened.deletions.run_next(NOW_MS)
     assert not any(name.endswith("-delete") for name in names(files))
 
 

@@ -84,8 +84,9 @@ class LocalPartitions:
         self._delete_strays(image)
         for topic in image.topics.values():
             self._plan_topic(image, topic)
-        while self._unopened:
-            self._open(next(iter(self._unopened)))
+        for name in [name for name in self._unopened if name in self._store.logs]:
+            self._open(name)
+        self._open_soon()
 
     def _delete_strays(self, image: MetadataImage) -> None:
         """Logs of topics that were deleted, or deleted and created anew, while we were not looking."""

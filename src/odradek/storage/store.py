@@ -17,6 +17,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
 
 from odradek.errors import KafkaError
@@ -130,7 +131,7 @@ class LogStore:
                 continue
             topic_partition = parse_directory_name(entry.name)
             if entry.name.endswith(DELETE_SUFFIX):
-                self._files.remove_tree(self.path(entry.name))
+                self.deletions.schedule(now_ms, partial(self._files.remove_tree, self.path(entry.name)))
             elif topic_partition is None:
                 logger.warning("%s is no partition's directory and is left alone", self.path(entry.name))
             elif topic_partition.topic != METADATA_TOPIC:
