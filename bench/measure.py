@@ -8,6 +8,7 @@ A ratio is the quotient of two medians; its spread is that of the quotients roun
 import os
 import platform
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 MB = 1_000_000
 GB = 1_000_000_000
+REST_INTERVAL_S = 0.5
+REST_SHARE = 0.2  # of a core: a JVM is never quite at rest
+REST_TIMEOUT_S = 120
 
 Numbers = dict[str, float]
 
@@ -88,6 +92,15 @@ def metered(pids: Sequence[int]) -> Iterator[Cpu]:
     yield used
     after = cpu_of(pids)
     used.user_s, used.kernel_s = after.user_s - before.user_s, after.kernel_s - before.kernel_s
+
+
+def await_rest(pids: Sequence[int]) -> None:
+    """Until the processes have next to nothing to do: some of what was answered may still be going on."""
+    for _ in range(int(REST_TIMEOUT_S / REST_INTERVAL_S)):
+        with metered(pids) as cpu:
+            time.sleep(REST_INTERVAL_S)
+        if cpu.user_s + cpu.kernel_s < REST_SHARE * REST_INTERVAL_S:
+            return
 
 
 def memory_mb(pids: Sequence[int]) -> float:

@@ -19,6 +19,7 @@ from bench import kafka_requests, native
 from bench.measure import (
     Cpu,
     Numbers,
+    await_rest,
     descriptor_count,
     forget_cached,
     memory_mb,
@@ -205,6 +206,7 @@ def idle(system: KafkaProtocolSystem, scale: float, partitions: int = 0) -> Numb
     """CPU of a server on which clients wait for a message that does not come, for all its partitions."""
     if partitions:
         add_partitions(system, scaled(partitions, scale, 1))
+        await_rest(system.pids())
     seconds = scaled(IDLE_SECONDS, scale, 1)
     with connected(system, CONNECTED_CLIENTS, PARKED_MS, seconds), metered(system.pids()) as cpu:
         time.sleep(seconds)
@@ -291,6 +293,7 @@ def partitions(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers
     count = scaled(count, scale, 1)
     topic, used = add_partitions(system, count), min(count, TOPIC_PARTITIONS)
     messages = scaled(BULK_BYTES / 4 / 1024, scale)
+    await_rest(system.pids())
     os.sync()
     numbers = produce(system, topic, messages, 1024) | consume(system, topic, messages, used)
     numbers |= one_message(system, scale)

@@ -7,7 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.measure import Spread, cpu_of, metered, process_tree, rate_numbers, ratio_of, spread_of
+from bench.measure import (
+    Cpu,
+    Spread,
+    await_rest,
+    cpu_of,
+    metered,
+    process_tree,
+    rate_numbers,
+    ratio_of,
+    spread_of,
+)
 from bench.report import markdown, number_text, print_report, ratio_rows, rows
 from bench.runner import LIMIT, Run, load_run
 from rich.console import Console
@@ -66,6 +76,14 @@ def test_the_cpu_of_a_process_is_metered() -> None:
     assert cpu.user_s + cpu.kernel_s >= 0.05
     assert os.getpid() in process_tree([os.getpid()])
     assert cpu_of([2**22 + 1]).user_s == 0.0
+
+
+def test_a_server_is_awaited_until_it_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter([0.0, 0.4, 0.4, 0.45, 0.9, 0.91])  # before and after each look
+    monkeypatch.setattr("bench.measure.cpu_of", lambda pids: Cpu(kernel_s=next(used)))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    await_rest([1])
+    assert list(used) == [0.9, 0.91]
 
 
 def test_a_table_shows_medians_spread_and_cpu() -> None:

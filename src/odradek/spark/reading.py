@@ -14,6 +14,7 @@ from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions
 from odradek.spark.planning import report_loss
+from odradek.spark.worker import spare_what_stays
 
 
 @dataclass
@@ -49,6 +50,7 @@ def read_rows(
                         yield from decoder.decode(chunk, start, wanted.end)
             except OffsetsGone as gone:
                 start = reader.position = _after_loss(gone, wanted.end, options)
+    spare_what_stays()
 
 
 def _after_loss(gone: OffsetsGone, end: int, options: SourceOptions) -> int:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.producing import Producer
 from odradek.spark.options import SinkOptions
+from odradek.spark.worker import spare_what_stays
 
 ROUND_BYTES = 8 * 1024 * 1024  # of rows that are encoded together, while the last such round is on the way
 
@@ -59,6 +60,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
         for table in _rounds(batches):
             send(table)
             rows += table.num_rows
+    spare_what_stays()
     return Written(task, rows)
 
 
