@@ -1,6 +1,7 @@
 """What a Python worker does once for all its tasks."""
 
 import gc
+from collections.abc import Callable
 
 import pytest
 
@@ -27,9 +28,8 @@ def write_nothing() -> None:
 
 @pytest.mark.parametrize("task", [read_nothing, write_nothing])
 def test_what_the_first_task_brought_in_is_not_searched_for_garbage(
-    task: object, monkeypatch: pytest.MonkeyPatch
+    task: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert callable(task)
     frozen: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     spare_what_stays.cache_clear()

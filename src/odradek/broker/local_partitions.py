@@ -100,8 +100,7 @@ class LocalPartitions:
             ):
                 log.warning("%s is of no topic that exists, its log is deleted", topic_partition)
                 strays.append(topic_partition)
-        if strays:
-            self._store.delete(strays, wall_clock_ms())
+        self._store.delete(strays, wall_clock_ms())
 
     # --- changes ---
 

@@ -16,7 +16,7 @@ import heapq
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
 
@@ -189,8 +189,10 @@ class LogStore:
         path = f"{log.directory}/{PARTITION_METADATA}"
         write_atomically(self._files, path, format_partition_metadata(topic_id))
 
-    def delete(self, topic_partitions: Iterable[TopicPartition], now_ms: int) -> None:
+    def delete(self, topic_partitions: Collection[TopicPartition], now_ms: int) -> None:
         """Rename the logs' directories, which is what makes them deleted, and remove them later."""
+        if not topic_partitions:
+            return
         for topic_partition in topic_partitions:
             self._delete(topic_partition, now_ms)
         self._files.sync_directory(self.directory)
