@@ -266,9 +266,8 @@ class _Loader:
         self.recovered.clear()
         if not segments:
             return segments
-        first = max(
-            (slot for slot, segment in enumerate(segments) if segment.base_offset <= point), default=0
-        )
+        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= point]
+        first = below[-1] if below and not self.opening.strict else 0
         producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
