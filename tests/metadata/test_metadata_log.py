@@ -1,6 +1,7 @@
 """The metadata log on a disk that forgets what was not synced."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -190,7 +191,7 @@ def test_a_flipped_bit_in_any_batch_but_the_last_stops_the_start():
         log.commit([feature(level)], 1000)
     data = files.read(LOG)
     starts = batch_starts(data)
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         for position in range(start, end):
             damaged = bytearray(data)
             damaged[position] ^= 16

@@ -152,11 +152,53 @@ def test_other_directories_are_left_alone() -> None:
         "topic-0.abc-future",
         "lost+found",
         "no-partition",
+        "backup-2026",  # named like a log, but not one
+        "backup-007",
+        "not a topic-0",
+        "old-delete",
+        "topic-0.abc-delete",
     ):
         files.make_directory(f"{D}/{name}")
+        files.create(f"{D}/{name}/notes.log")
     before = names(files)
-    assert open_store(files).logs == {}
+    store = open_store(files)
+    assert store.logs == {}
+    assert not store.deletions.run_next(NOW_MS)
     assert before <= names(files)
+    assert names(files, f"{D}/backup-2026") == {"notes.log"}, "nothing is made in there"
+
+
+def test_files_in_a_log_that_are_not_its_own_are_left_alone() -> None:
+    files = disk()
+    append_values(create(open_store(files)), b"x")
+    for name in ("notes.log", "1.log", f"{0:020d}.log.bak"):
+        files.create(f"{D}/one-0/{name}")
+    log = open_store(files.twin()).logs[ONE]
+    assert values_of(log) == [(0, b"x")]
+
+
+def test_a_log_that_is_not_expected_is_kept_under_another_name(caplog: pytest.LogCaptureFixture) -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store, ONE), b"one")
+    append_values(create(store, TWO), b"two")
+    store.close({})
+    damaged = f"{D}/one-0/{0:020d}.log"
+    files.file(damaged).truncate(70)
+    store = LogStore(files, D)
+    store.load(NOW_MS, is_expected=lambda partition, topic_id: partition == TWO and topic_id == TOPIC_ID)
+    assert list(store.logs) == [TWO]
+    (stray,) = [name for name in names(files) if name.endswith("-stray")]
+    assert stray.startswith("one-0.") and len(stray) == len("one-0.") + 32 + len("-stray")
+    assert len(files.read(f"{D}/{stray}/{0:020d}.log")) == 70, "it is not touched"
+    assert f"{D}/{stray}" in caplog.text
+    create(store, ONE)
+    store.close({})
+    files.crash()
+    store = open_store(files)
+    assert (store.logs[ONE].end_offset, store.logs[TWO].end_offset) == (0, 1)
+    assert stray in names(files)
+    assert len(store.deletions) == 0
 
 
 def test_a_deleted_log_is_renamed_now_and_removed_later() -> None:
@@ -235,18 +277,34 @@ def test_a_new_log_can_be_synced_after_it_was_deleted() -> None:
 
 def test_a_log_that_does_not_know_whose_it_is_is_told() -> None:
     files = disk()
-    files.make_directory(f"{D}/one-0")
-    store = open_store(files)
+    create(open_store(files))
+    files.remove(f"{D}/one-0/partition.metadata")
+    store = open_store(files.twin())
+    assert store.logs[ONE].topic_id == NO_TOPIC_ID
+    files = store._files
     store.set_topic_id(store.logs[ONE], TOPIC_ID)
     store.close({})
     assert open_store(files).logs[ONE].topic_id == TOPIC_ID
 
 
 def test_a_log_whose_making_was_interrupted() -> None:
+    """Its directory may have come to disk without what was in it: then it is made again."""
     files = disk()
     files.make_directory(f"{D}/one-0")
-    log = open_store(files).logs[ONE]
-    assert (log.topic_id, log.end_offset) == (NO_TOPIC_ID, 0)
+    store = open_store(files)
+    assert store.logs == {}
+    append_values(create(store), b"x")
+    store.close({})
+    assert values_of(open_store(files).logs[ONE]) == [(0, b"x")]
+
+
+@pytest.mark.parametrize("missing", ["partition.metadata", f"{0:020d}.log"])
+def test_a_log_that_lacks_a_file_is_a_log(missing: str) -> None:
+    files = disk()
+    create(open_store(files))
+    files.remove(f"{D}/one-0/{missing}")
+    log = open_store(files.twin()).logs[ONE]
+    assert (log.topic_id, log.end_offset) == (TOPIC_ID if missing != "partition.metadata" else NO_TOPIC_ID, 0)
 
 
 def test_a_log_start_is_kept_over_restarts() -> None:

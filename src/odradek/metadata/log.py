@@ -201,9 +201,7 @@ def _read_recovery_point(files: Files, directory: str) -> int:
     return offsets.get(METADATA_PARTITION, 0)
 
 
-def _open_or_create(
-    files: Files, directory: str, config: LogConfig, recovery_point: int, now_ms: int
-) -> Log:
+def _open_or_create(files: Files, directory: str, config: LogConfig, recovery_point: int, now_ms: int) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
     rng, deletions = random.Random(0), Deletions()  # neither jitter nor deletion ever happens here
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):

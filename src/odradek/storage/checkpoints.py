@@ -60,9 +60,7 @@ def parse_entries(path: str, data: bytes) -> list[list[str]]:
         lines = data.decode("ascii").splitlines()
         version, count = int(lines[0]), int(lines[1])
     except (ValueError, IndexError) as error:
-        raise MalformedCheckpoint(
-            path, "does not begin with a version and a number of entries"
-        ) from error
+        raise MalformedCheckpoint(path, "does not begin with a version and a number of entries") from error
     if version != VERSION:
         raise MalformedCheckpoint(path, f"has version {version}, which is not {VERSION}")
     if count != len(lines) - 2:
@@ -90,6 +88,33 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
     write_atomically(files, path, format_entries(lines))
+
+
+class OffsetCheckpoint:
+    """One checkpoint file of a data directory, and what is known of its content.
+
+    Entries go by name, and a name may be used again: `may_name` tells whether one has to be dropped first.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._on_disk: Mapping[TopicPartition, int] | None = {}  # None: a write failed, so nobody knows
+
+    def read(self) -> dict[TopicPartition, int]:
+        offsets = read_offsets(self._files, self._path)
+        self._on_disk = dict(offsets)
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Unless the file says so already."""
+        if offsets != self._on_disk:
+            self._on_disk = None
+            write_offsets(self._files, self._path, offsets)
+            self._on_disk = offsets
+
+    def may_name(self, topic_partition: TopicPartition) -> bool:
+        return self._on_disk is None or topic_partition in self._on_disk
 
 
 def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:

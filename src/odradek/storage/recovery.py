@@ -37,7 +37,7 @@ from odradek.storage.deletions import Deletions
 from odradek.storage.epochs import NO_EPOCH, LeaderEpochs
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import MAX_RELATIVE_OFFSET
-from odradek.storage.leftovers import offset_of, tidy
+from odradek.storage.leftovers import is_log_file, offset_of, tidy
 from odradek.storage.log import Log
 from odradek.storage.producers import Producers
 from odradek.storage.replay import rebuild_producers, replay_batch
@@ -54,6 +54,8 @@ from odradek.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.snapshots import Snapshots
 
 logger = logging.getLogger(__name__)
+
+STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA)  # besides segments and snapshots
 
 
 class Opening(NamedTuple):
@@ -110,6 +112,15 @@ def _names(files: Files, directory: str) -> list[File]:
     return [files.to_sync(directory), files.to_sync(os.path.dirname(directory))]
 
 
+def list_log_files(files: Files, directory: str) -> dict[str, int]:
+    """The sizes of the files that make up the log in this directory: none if it holds no log."""
+    return {
+        entry.name: entry.size
+        for entry in files.list(directory)
+        if not entry.is_directory and (is_log_file(entry.name) or entry.name in STATE_FILES)
+    }
+
+
 def open_log(
     files: Files,
     directory: str,
@@ -120,10 +131,11 @@ def open_log(
     now_ms: int,
     rng: random.Random,
     deletions: Deletions,
+    sizes: dict[str, int] | None = None,
 ) -> Log:
-    """Open the log in a directory; recover it unless it was shut down cleanly."""
-    sizes = {entry.name: entry.size for entry in files.list(directory) if not entry.is_directory}
-    sizes = tidy(files, directory, sizes, config)
+    """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
+    if the caller has listed them."""
+    sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
     epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
     if LEADER_EPOCHS in sizes:
         epochs.load()
