@@ -130,7 +130,7 @@ class LocalPartitions:
                 continue
             partition = self._replicas.opened(topic.name, index)
             if partition is not None:
-                partition.leader_epoch = registration.leader_epoch
+                partition.become_leader(registration.leader_epoch)
             else:
                 name = TopicPartition(topic.name, index)
                 self._failed.pop(name, None)
