@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.errors import DamagedData
 from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.files import DataDirectoryLocked, DiskFiles, Files
@@ -138,10 +139,38 @@ def test_a_directory_belongs_to_one_store(tmp_path: Path) -> None:
 def test_a_store_that_does_not_open_lets_go_of_its_directory() -> None:
     files = disk()
     files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, b"damaged")
-    with pytest.raises(Exception, match="recovery-point-offset-checkpoint"):
+    with pytest.raises(DamagedData, match="recovery-point-offset-checkpoint"):
         open_store(files)
     files.remove(f"{D}/recovery-point-offset-checkpoint")
     open_store(files)
+
+
+def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop() -> None:
+    files = disk()
+    store = open_store(files)
+    create(store)
+    store.close({})
+    data = files.read(f"{D}/recovery-point-offset-checkpoint")
+    files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, b"damaged")
+    with pytest.raises(DamagedData):
+        open_store(files)
+    assert MARKER in names(files)
+    files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, data)
+    assert open_store(files).was_clean
+
+
+def test_a_full_disk_at_the_end_is_an_unclean_stop(caplog: pytest.LogCaptureFixture) -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store)
+    append_values(log, b"a")
+    log.persist_state()
+    files.free_bytes = 0
+    store.close({ONE: 1})
+    files.free_bytes = None
+    assert "no space" in caplog.text
+    assert MARKER not in names(files)
+    assert values_of(open_store(files).logs[ONE]) == [(0, b"a")]
 
 
 def test_other_directories_are_left_alone() -> None:
@@ -175,6 +204,19 @@ def test_files_in_a_log_that_are_not_its_own_are_left_alone() -> None:
         files.create(f"{D}/one-0/{name}")
     log = open_store(files.twin()).logs[ONE]
     assert values_of(log) == [(0, b"x")]
+
+
+def test_many_logs_are_set_aside_with_one_sync() -> None:
+    files = disk()
+    store = open_store(files)
+    for number in range(20):
+        create(store, TopicPartition("gone", number))
+    store.close({})
+    syncs = files.syncs
+    store = LogStore(files, D)
+    store.load(NOW_MS, is_expected=lambda partition, topic_id: False)
+    assert files.syncs - syncs == 2, "for the marker, and for the names"
+    assert sum(name.endswith("-stray") for name in names(files)) == 20
 
 
 def test_a_log_that_is_not_expected_is_kept_under_another_name(caplog: pytest.LogCaptureFixture) -> None:

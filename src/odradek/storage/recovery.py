@@ -162,7 +162,7 @@ def open_log(
     )
     if loader.producers is not None:
         log.producers = loader.producers
-        log.mark_unsynced([*loader.recovered, *_names(files, directory)], opening.recovery_point)
+        log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
     else:
         rebuild_producers(log.producers, snapshots, segments, log_start_offset, end_offset)
     return log
@@ -188,6 +188,7 @@ class _Loader:
         self.epochs = epochs
         self.snapshots = snapshots
         self.now_ms = now_ms
+        self.recovery_point = opening.recovery_point
         self.recovered: list[File] = []  # files that recovery went through
         self.producers: Producers | None = None  # as recovery left them
         self._epochs_on_record = bool(epochs.entries)
@@ -244,10 +245,10 @@ class _Loader:
         return segment
 
     def _recover_all(self, segments: list[Segment]) -> list[Segment]:
-        point = self.opening.recovery_point
+        point = self.recovery_point
         if self.opening.strict:
             self._check_continuity(segments)
-        recovered = self._recover(segments, point)
+        recovered = self._recover(segments)
         end_offset = recovered[-1].next_offset() if recovered else 0
         if end_offset >= point:
             return recovered
@@ -261,7 +262,8 @@ class _Loader:
             end_offset,
             point,
         )
-        return self._recover(recovered, 0)
+        self.recovery_point = 0
+        return self._recover(recovered)
 
     def _check_continuity(self, segments: list[Segment]) -> None:
         expected = self.opening.log_start_offset
@@ -273,12 +275,12 @@ class _Loader:
                 )
             expected = segment.next_offset()
 
-    def _recover(self, segments: list[Segment], point: int) -> list[Segment]:
+    def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Read again what may not have been synced, cut at the first batch that is not whole."""
         self.recovered.clear()
         if not segments:
             return segments
-        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= point]
+        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= self.recovery_point]
         first = below[-1] if below and not self.opening.strict else 0
         producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
@@ -289,7 +291,7 @@ class _Loader:
             limit = (
                 segment.base_offset + MAX_RELATIVE_OFFSET if is_last else segments[slot + 1].base_offset - 1
             )
-            is_whole = self._recover_segment(segment, producers, point, limit, is_last)
+            is_whole = self._recover_segment(segment, producers, limit, is_last)
             self.recovered.extend(segment.files)
             if snapshot is not None:
                 self.recovered.append(snapshot)
@@ -298,16 +300,14 @@ class _Loader:
                 return segments[: slot + 1]
         return segments
 
-    def _recover_segment(
-        self, segment: Segment, producers: Producers, point: int, limit: int, is_last: bool
-    ) -> bool:
+    def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
         """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
         size, end_offset = segment.size, segment.base_offset
         segment.size = 0
         segment.reset_indexes()
         segment.aborted.truncate_to(0)
         scan = SegmentScan(segment.log, size)
-        for position, header in self._sound_batches(scan, segment.base_offset, point, limit):
+        for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
                 aborted = replay_batch(producers, segment, position, header)
             except KafkaError:
@@ -320,7 +320,7 @@ class _Loader:
                 segment.aborted.append(aborted)
         if segment.size < size:
             if self.opening.strict:
-                self._check_torn_tail(segment, scan, is_last and end_offset >= point)
+                self._check_torn_tail(segment, scan, is_last and end_offset >= self.recovery_point)
             logger.warning("%s is damaged: cut from %d to %d bytes", segment.log.path, size, segment.size)
             segment.log.truncate(segment.size)
         segment.finish()
@@ -340,7 +340,7 @@ class _Loader:
         raise DamagedData(f"{what}, which had been synced")
 
     def _sound_batches(
-        self, scan: SegmentScan, expected_offset: int, point: int, limit: int
+        self, scan: SegmentScan, expected_offset: int, limit: int
     ) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from the start of a segment on, as far as they can be believed."""
         epoch, position = NO_EPOCH, 0
@@ -352,7 +352,7 @@ class _Loader:
                 or (header.base_offset > expected_offset and not self._may_jump(scan, position, header))
             ):
                 return
-            if (self.opening.strict or header.base_offset >= point) and not (
+            if (self.opening.strict or header.base_offset >= self.recovery_point) and not (
                 scan.is_intact(position, header) and self._has_its_epoch(header)
             ):
                 return

@@ -10,8 +10,9 @@ entries under its name are removed from the files, and only then does its direct
 moment does a log lie beside the entry of an earlier one. Deleting needs no room on the disk: it renames the
 directory, and the entries go with the next checkpoint or the next log of that name.
 
-A log start is on disk before anybody sees it, so deleted records do not come back. The records below it are
-synced before that, so a log never ends before it starts.
+A log start that a client asked for is on disk before the client hears of it, so deleted records do not come
+back; one that retention moved is written right after. The records below it are synced before that, so a log
+never ends before it starts.
 
 At start only the logs that the metadata expects are opened. A log of a topic that is gone, or has another
 id by now, is renamed and kept: should the metadata be wrong, its records are not lost.
@@ -74,9 +75,8 @@ LOGS_OF_A_SYNC = 256
 FIRST_MAINTENANCE_MS = 300_000
 MIN_MAINTENANCE_MS = 30_000
 
-Expected = Callable[
-    [TopicPartition, uuid.UUID], bool
-]  # whether the metadata knows this partition of this topic
+# Whether the metadata knows this partition of the topic with this id.
+Expected = Callable[[TopicPartition, uuid.UUID], bool]
 
 
 class LogStore:
@@ -144,22 +144,19 @@ class LogStore:
         """Open every log that is expected, and set the others aside; `config_for` where it was not known when the
         directory was taken hold of."""
         self._config_for = config_for or self._config_for
+        recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
+        high_watermarks = self._high_watermarks.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
         if self.was_clean:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
-        recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
-        high_watermarks = self._high_watermarks.read()
-        for topic_partition in self._find_logs(
-            [entry.name for entry in entries if entry.is_directory], now_ms
-        ):
-            opening = Opening(
-                self.was_clean,
-                recovery_points.get(topic_partition, 0),
-                start_offsets.get(topic_partition, 0),
-            )
-            self._open_log(topic_partition, opening, is_expected, now_ms)
+        is_complete = True
+        for name in self._find_logs([entry.name for entry in entries if entry.is_directory], now_ms):
+            opening = Opening(self.was_clean, recovery_points.get(name, 0), start_offsets.get(name, 0))
+            is_complete &= self._open_log(name, opening, is_expected, now_ms)
+        if not is_complete:
+            self._files.sync_directory(self.directory)
         self.high_watermarks = {
             name: min(high_watermarks[name], log.end_offset)
             for name, log in self.logs.items()
@@ -184,18 +181,19 @@ class LogStore:
 
     def _open_log(
         self, topic_partition: TopicPartition, opening: Opening, is_expected: Expected, now_ms: int
-    ) -> None:
+    ) -> bool:
+        """Open the log in a directory, if it holds one. False if the directory got another name."""
         directory = self.path(str(topic_partition))
         sizes = list_log_files(self._files, directory)
         if not sizes:
             # If the topic exists, a crash came while the log was made, and it is made again.
             if not is_expected(topic_partition, NO_TOPIC_ID):
                 logger.warning("leaving %s alone: it does not hold a log", directory)
-            return
+            return True
         topic_id = parse_partition_metadata(read_if_present(self._files, f"{directory}/{PARTITION_METADATA}"))
         if not is_expected(topic_partition, topic_id):
             self._set_aside(topic_partition)
-            return
+            return False
         log = open_log(
             self._files,
             directory,
@@ -209,11 +207,11 @@ class LogStore:
             sizes,
         )
         self._add(log)
+        return True
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
         directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
         self._files.rename(self.path(str(topic_partition)), directory)
-        self._files.sync_directory(self.directory)
         logger.warning(
             "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
             "It is kept until you remove it",
