@@ -114,6 +114,37 @@ def test_a_log_that_cannot_be_renamed_stays_and_keeps_no_other() -> None:
     assert str(OTHER) not in {entry.name for entry in files.list(D)}
 
 
+def test_entries_of_another_log_are_replaced_before_it_grows_to_fit_them() -> None:
+    """A broker of an earlier version may have left them: ignored once, they must not count at the next crash."""
+    files = disk()
+    store = open_store(files)
+    log = store.create(NAME, SECOND, LogConfig(), NOW_MS)
+    append_values(log, *NEW)
+    log.sync()
+    for name in CHECKPOINTS:
+        write_offsets(files, f"{D}/{name}-offset-checkpoint", {NAME: 400})
+    files.crash()
+    store = open_store(files, SECOND)
+    log = store.logs[NAME]
+    append_values(log, *OLD)
+    log.sync()
+    files.crash()
+    log = open_store(files, SECOND).logs[NAME]
+    assert values_of(log) == list(enumerate([*NEW, *OLD]))
+
+
+def test_a_start_on_a_full_disk_goes_on_without_a_checkpoint() -> None:
+    files = disk()
+    with_an_old_log(files).close({})
+    files.free_bytes = 0
+    store = open_store(files, SECOND)
+    assert list(store.logs) == [OTHER]
+    assert store.needs_checkpoint
+    files.free_bytes = None
+    store.checkpoint({})
+    assert entries(files) == dict.fromkeys(CHECKPOINTS)
+
+
 def test_the_cleaners_checkpoint_forgets_logs_that_are_gone() -> None:
     files = disk()
     with_an_old_log(files)

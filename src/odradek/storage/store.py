@@ -164,6 +164,7 @@ class LogStore:
         }
         self._drop_clean_offsets()
         self._sync(list(self.logs.values()))
+        self._try_to_checkpoint()
         self._schedule_first(now_ms)
 
     def _find_logs(self, names: list[str], now_ms: int) -> list[TopicPartition]:
@@ -227,6 +228,14 @@ class LogStore:
         except MalformedCheckpoint:
             return  # the cleaner begins anew
         checkpoint.write({name: offset for name, offset in offsets.items() if name in self.logs})
+
+    def _try_to_checkpoint(self) -> None:
+        """Replace what the files say of logs that are gone, and what was found to be wrong. After a clean stop
+        nothing is written."""
+        try:
+            self.checkpoint({})
+        except OSError as error:
+            logger.warning("checkpoints could not be written, trying again: %s", error)
 
     def _add(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
