@@ -8,22 +8,20 @@ import pytest
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import NO_TOPIC_ID, TopicPartition
 from odradek.replication.partition import Partition
+from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.log import Log
+from odradek.storage.simulated import SimulatedFiles
 
 
-@dataclass
-class FakeEpochs:
-    latest: int = 0
-
-    def end_offset_for(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        return (epoch, 3) if epoch < self.latest else (epoch, end_offset)
+def no_epochs() -> LeaderEpochs:
+    return LeaderEpochs(SimulatedFiles(), "/leader-epoch-checkpoint")
 
 
 @dataclass
 class FakeLog:
     end_offset: int = 0
     synced_offset: int = 0
-    leader_epochs: FakeEpochs = field(default_factory=FakeEpochs)
+    leader_epochs: LeaderEpochs = field(default_factory=no_epochs)
 
 
 @pytest.fixture
@@ -126,8 +124,13 @@ def test_too_few_replicas_refuse_before_anything_is_written(partition: Partition
 
 
 def test_the_leaders_epoch_begins_before_its_first_batch(partition: Partition, log: FakeLog) -> None:
-    log.end_offset, log.leader_epochs.latest = 7, 2
+    assert partition.end_offset_for_epoch(4) == (4, 0)
+    assert partition.end_offset_for_epoch(3) == (3, 0)
+    assert partition.end_offset_for_epoch(5) == (-1, -1)
+    log.end_offset = 7
+    partition.become_leader(6)
+    assert partition.end_offset_for_epoch(6) == (6, 7)
+    assert partition.end_offset_for_epoch(5) == (4, 7)
     assert partition.end_offset_for_epoch(4) == (4, 7)
-    assert partition.end_offset_for_epoch(3) == (2, 7)
-    assert partition.end_offset_for_epoch(2) == (2, 7)
-    assert partition.end_offset_for_epoch(1) == (1, 3)
+    assert partition.end_offset_for_epoch(1) == (1, 0)
+    assert partition.end_offset_for_epoch(7) == (-1, -1)

@@ -56,6 +56,7 @@ def reopen(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    strict: bool = False,
 ) -> Log:
     return open_log(
         files,
@@ -63,7 +64,7 @@ def reopen(
         PARTITION,
         TOPIC_ID,
         config or LogConfig(),
-        Opening(clean, recovery_point, log_start_offset),
+        Opening(clean, recovery_point, log_start_offset, strict),
         NOW_MS,
         random.Random(0),
         Deletions(),

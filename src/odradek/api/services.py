@@ -1,7 +1,7 @@
 """What the handlers of requests work with: the parts of a broker, put together by `broker`."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -11,8 +11,10 @@ from uuid import UUID
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.request import Request
 from odradek.config.broker import BrokerConfig
+from odradek.errors import KafkaError
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import MetadataRecord
+from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 
@@ -73,6 +75,8 @@ class Services:
     replicas: Replicas
     fetch_sessions: FetchSessions
     appended: Callable[[Partition], None]  # to be told of every append
+    # Let logs start at these offsets, on disk when it returns; what went wrong, by partition.
+    delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int

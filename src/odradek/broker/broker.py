@@ -87,11 +87,17 @@ class Broker:
         self._partitions = LocalPartitions(
             self.node_id, self._store, self.replicas, config, self._loop.call_soon
         )
-        self._store.load(wall_clock_ms(), self._partitions.log_config_for(self.metadata.image))
+        self._store.load(
+            wall_clock_ms(),
+            self._partitions.log_config_for(self.metadata.image),
+            self._partitions.expected_in(self.metadata.image),
+        )
         self._partitions.open_all(self.metadata.image)
         self.metadata.listen(self._metadata_changed)
         self._flusher = Flusher(self._loop, self._files)
-        self._maintenance = Maintenance(self._store, self.replicas, config, self._partitions.retry_failed)
+        self._maintenance = Maintenance(
+            self._store, self.metadata, self.replicas, config, self._partitions.retry_failed
+        )
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)
         self.services = Services(
@@ -103,6 +109,7 @@ class Broker:
             replicas=self.replicas,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
             appended=self._appended,
+            delete_records=self._store.delete_records,
             deadlines=Deadlines(self._loop),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],

@@ -80,27 +80,26 @@ class LocalPartitions:
         """What the store opens the logs of a topic with."""
         return lambda topic: log_config(topic_values(image.topic_overrides(topic), self.config))
 
+    def expected_in(self, image: MetadataImage) -> Callable[[TopicPartition, UUID], bool]:
+        """Which logs the store opens. One without an id is taken for the topic's: a crash came before its first sync.
+        All others are of topics that were deleted, and perhaps created again, just before a crash."""
+
+        def is_expected(topic_partition: TopicPartition, topic_id: UUID) -> bool:
+            topic = image.topics.get(topic_partition.topic)
+            return (
+                topic is not None
+                and topic_id in (topic.id, NO_TOPIC_ID)
+                and topic_partition.partition in topic.partitions
+            )
+
+        return is_expected
+
     def open_all(self, image: MetadataImage) -> None:
-        self._delete_strays(image)
         for topic in image.topics.values():
             self._plan_topic(image, topic)
         for name in [name for name in self._unopened if name in self._store.logs]:
             self._open(name)
         self._open_soon()
-
-    def _delete_strays(self, image: MetadataImage) -> None:
-        """Logs of topics that were deleted, or deleted and created anew, while we were not looking."""
-        strays = []
-        for topic_partition, found in self._store.logs.items():
-            topic = image.topics.get(topic_partition.topic)
-            if (
-                topic is None
-                or not _is_of(found, topic.id)
-                or topic_partition.partition not in topic.partitions
-            ):
-                log.warning("%s is of no topic that exists, its log is deleted", topic_partition)
-                strays.append(topic_partition)
-        self._store.delete(strays, wall_clock_ms())
 
     # --- changes ---
 
@@ -131,7 +130,7 @@ class LocalPartitions:
                 continue
             partition = self._replicas.opened(topic.name, index)
             if partition is not None:
-                partition.leader_epoch = registration.leader_epoch
+                partition.become_leader(registration.leader_epoch)
             else:
                 name = TopicPartition(topic.name, index)
                 self._failed.pop(name, None)
@@ -216,7 +215,3 @@ class LocalPartitions:
                 told(partition)
             closed.append(partition.topic_partition)
         self._store.delete(closed, wall_clock_ms())
-
-
-def _is_of(found: Log, topic_id: UUID) -> bool:
-    return found.topic_id in (topic_id, NO_TOPIC_ID)

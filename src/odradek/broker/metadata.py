@@ -80,5 +80,9 @@ class BrokerMetadata:
             return config
         return config.with_dynamic(dynamic, defaults)
 
+    def checkpoint(self) -> None:
+        """Write down how far the log is synced."""
+        self._log.checkpoint()
+
     def close(self) -> None:
         self._log.close()

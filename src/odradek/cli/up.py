@@ -2,7 +2,7 @@
 
 Only the standard library and the broker itself are imported here; `main` says why. A broker that cannot
 start because of something its user can change (a port in use, a data directory that another broker
-holds, a bad setting) says so in one line; anything else is a bug and shows its traceback.
+holds, a damaged file, a bad setting) says so in one line; anything else is a bug and shows its traceback.
 """
 
 import argparse
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     configure_logging(options.log_level)
     from odradek.broker.main import run
     from odradek.config.definition import ConfigError
+    from odradek.errors import DamagedData
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.files import DataDirectoryLocked
 
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
         pass  # before the broker took over the signal
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
-    except (DataDirectoryLocked, WrongDirectory) as error:
+    except (DataDirectoryLocked, DamagedData, WrongDirectory) as error:
         return fail(str(error), FAILED)
     except OSError as error:
         return fail(reason_of(error, config), FAILED)

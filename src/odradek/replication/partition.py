@@ -25,7 +25,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.become_leader(leader_epoch)
         # The topic's settings, replaced when they change.
         self.rules: TopicRules = DEFAULT_RULES
         self.sync_commit = True
@@ -37,6 +37,11 @@ class Partition:
         self.high_watermark = log.end_offset
         self._commit_waiters: deque[tuple[int, Waiter]] = deque()  # offsets never fall
         self._data_waiters: dict[Waiter, None] = {}
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """The epoch begins now, before anything is appended in it."""
+        self.leader_epoch = leader_epoch
+        self.log.leader_epochs.begin(leader_epoch, self.log.end_offset)
 
     # --- what is committed ---
 
@@ -65,16 +70,8 @@ class Partition:
         return self.log.last_stable_offset(self.high_watermark)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The newest epoch of our log that is not newer than this one, and the offset where it ended.
-
-        The leader's own epoch begins with its leadership, before anything is appended in it.
-        """
-        epochs, end_offset = self.log.leader_epochs, self.log.end_offset
-        if leader_epoch == self.leader_epoch:
-            return leader_epoch, end_offset
-        if 0 <= epochs.latest <= leader_epoch < self.leader_epoch:
-            return epochs.latest, end_offset
-        return epochs.end_offset_for(leader_epoch, end_offset)
+        """The newest epoch of our log that is not newer than this one, and the offset where it ended."""
+        return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.end_offset)
 
     # --- waiting ---
 

@@ -8,6 +8,7 @@ Files change places by changing names, in an order that tells at any moment what
 `.swap`     a compaction that finished: takes the place of the segments that it was made from.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from odradek.storage.config import LogConfig
@@ -20,6 +21,13 @@ from odradek.storage.segment import (
     SWAP_SUFFIX,
     Segment,
 )
+
+LOG_FILE = re.compile(r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)(\.(deleted|cleaned|swap))?")
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a file in a log's directory holds, or held, a part of the log."""
+    return LOG_FILE.fullmatch(name) is not None
 
 
 def swap_in(files: Files, directory: str, new: Sequence[Segment], retire_old: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ loses what it should have written, and the one after it succeeds, as Linux has i
 fooled.
 """
 
+import copy
 import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -185,6 +186,12 @@ class SimulatedFiles:
         """Lose what is not durable; every handle and lock from before is void."""
         self._root.crash(rng)
         self._locks.clear()
+
+    def twin(self) -> "SimulatedFiles":
+        """Another disk in the same state, as a killed process leaves it: every write is seen, no lock is held."""
+        other = SimulatedFiles()
+        other._root = copy.deepcopy(self._root)
+        return other
 
     def take_space(self, wanted: int) -> int:
         """How many more bytes fit."""
