@@ -1,7 +1,7 @@
 """A broker in the test's own event loop, asked without sockets: what it answers, when, and what is on its disk."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from odradek.api.dispatch import Dispatcher
@@ -27,6 +27,9 @@ class InProcess:
         config = {"listeners": "PLAINTEXT://localhost:0", "log.dirs": data_dir, **(settings or {})}
         self.broker = Broker(BrokerConfig(config), asyncio.get_running_loop(), files=files)
         self._dispatcher = Dispatcher(self.broker.services)
+        self.on_request: Callable[[Request], object] = lambda request: (
+            None
+        )  # told of each before it is handled
 
     async def __aenter__(self) -> "InProcess":
         await self.broker.start()
@@ -43,6 +46,7 @@ class InProcess:
         request = Request(
             header, "127.0.0.1:1", "PLAINTEXT", lambda request: answered.set_result(request.parts)
         )
+        self.on_request(request)
         effect = self._dispatcher.dispatch(request, frame, header.body)
         self._dispatcher.finish()
         if effect is not None:

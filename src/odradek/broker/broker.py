@@ -89,7 +89,9 @@ class Broker:
         )
         self._store.load(wall_clock_ms(), self._partitions.log_config_for(self.metadata.image))
         self._partitions.open_all(self.metadata.image)
-        self.metadata.listen(self._metadata_changed)
+        self.metadata.listen(self._partitions.apply)
+        self.metadata.listen(self._tell_groups)
+        self.metadata.listen(self._maybe_reconfigure)
         self._flusher = Flusher(self._loop, self._files)
         self._maintenance = Maintenance(self._store, self.replicas, config, self._partitions.retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
@@ -130,14 +132,15 @@ class Broker:
             self._maintenance.appended(partition)
             self._compactor.appended(partition)
 
-    def _metadata_changed(self, delta: MetadataDelta) -> None:
-        self._partitions.apply(delta)
+    def _tell_groups(self, delta: MetadataDelta) -> None:
         if self._groups is not None:
             self._groups.metadata_changed(delta)
+
+    def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
             self.config = self.services.config = config
-            self._partitions.reconfigure(delta.after, config)
+            self._partitions.reconfigure(config)
 
     # --- life ---
 

@@ -5,6 +5,7 @@ metadata log and synced, the next image is published, and everybody who listens 
 decision's answer is given.
 """
 
+import logging
 import uuid
 from collections.abc import Callable
 from random import Random
@@ -21,6 +22,8 @@ from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import BrokerEndpoint, MetadataRecord
 from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.files import Files
+
+log = logging.getLogger(__name__)
 
 # The log is the only copy of the metadata: it is never rolled by time, and nothing of it is deleted.
 METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_bytes=-1, delete=False)
@@ -52,9 +55,16 @@ class BrokerMetadata:
         return answer
 
     def _commit(self, records: list[MetadataRecord]) -> None:
-        for delta in self._log.commit(records, wall_clock_ms()):
+        self._publish(self._log.commit(records, wall_clock_ms()))
+
+    def _publish(self, committed: list[MetadataDelta]) -> None:
+        """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
+        for delta in committed:
             for listener in self._listeners:
-                listener(delta)
+                try:
+                    listener(delta)
+                except Exception:
+                    log.exception("a part of the broker cannot follow metadata offset %d", delta.after.offset)
 
     def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
         """Say where this broker can be reached. After a crash its leaderships begin a new epoch each: what was not

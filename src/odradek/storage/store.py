@@ -190,21 +190,31 @@ class LogStore:
         write_atomically(self._files, path, format_partition_metadata(topic_id))
 
     def delete(self, topic_partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Rename the logs' directories, which is what makes them deleted, and remove them later."""
+        """Rename the logs' directories, which is what makes them deleted, and remove them later.
+
+        Where that fails for some, the others are deleted, those stay in `logs`, and the first error is raised.
+        """
         if not topic_partitions:
             return
+        failure: OSError | None = None
         for topic_partition in topic_partitions:
-            self._delete(topic_partition, now_ms)
+            try:
+                self._delete(topic_partition, now_ms)
+            except OSError as error:
+                failure = failure or error
         self._files.sync_directory(self.directory)
+        if failure is not None:
+            raise failure
 
     def _delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        log = self.logs.pop(topic_partition)
-        self.high_watermarks.pop(topic_partition, None)
-        log.due_ms = None
+        log = self.logs[topic_partition]
         unique = uuid.UUID(int=self._rng.getrandbits(128)).hex
         suffix = f"-{topic_partition.partition}.{unique}{DELETE_SUFFIX}"
         directory = self.path(topic_partition.topic[: MAX_NAME_LENGTH - len(suffix)] + suffix)
         self._files.rename(log.directory, directory)
+        del self.logs[topic_partition]
+        self.high_watermarks.pop(topic_partition, None)
+        log.due_ms = None
         log.move(directory)
 
         def remove() -> None:
