@@ -14,7 +14,7 @@ from tests.broker.in_process import InProcess
 from tests.protocol.raw import Raw, batch, fetch_request, produce_request
 from tests.support import running_broker
 
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import ErrorCode
 from odradek.records.batch import Buffer
 from odradek.storage.files import DiskFile, DiskFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -128,20 +128,6 @@ def test_a_full_disk_refuses_the_append_and_nothing_else(tmp_path: Path) -> None
         again = await broker.produce(TOPIC, [(None, b"after")])
         assert (again.error_code, again.base_offset) == (0, 1)
         assert [record.value for record in broker.records(TOPIC)] == [b"before", b"after"]
-
-    run(tmp_path, scenario)
-
-
-def test_a_full_disk_while_a_topic_is_created(tmp_path: Path) -> None:
-    """Refused, and not half there: the same name works once there is room."""
-
-    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
-        files.is_full = True
-        with pytest.raises(KafkaError, match="No space left"):  # which closes the connection
-            await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 7)
-        files.is_full = False
-        await broker.create_topic(TOPIC)
-        assert (await broker.produce(TOPIC, [(None, b"x")])).base_offset == 0
 
     run(tmp_path, scenario)
 

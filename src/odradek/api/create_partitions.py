@@ -9,4 +9,6 @@ from odradek.wire.messages.create_partitions import CreatePartitionsRequest, Cre
 async def handle(
     services: Services, request: Request, message: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    return await services.decide(lambda image: create_partitions(image, message, services.rng))
+    return await services.decide(
+        lambda image: create_partitions(image, message, services.rng), lambda answer: answer.results
+    )

@@ -1,7 +1,7 @@
 """What the handlers of requests work with: the parts of a broker, put together by `broker`."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ from uuid import UUID
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.request import Request
 from odradek.config.broker import BrokerConfig
+from odradek.errors import KafkaError
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import MetadataRecord
 from odradek.replication.partition import Partition
@@ -18,6 +19,13 @@ from odradek.replication.replicas import Replicas
 
 Answer = TypeVar("Answer")
 Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
+
+
+class Item(Protocol):
+    """The part of an answer that is about one topic or one resource."""
+
+    error_code: int
+    error_message: str | None
 
 
 Amend = Callable[[Any], Any]
@@ -44,14 +52,16 @@ class Metadata(Protocol):
     def image(self) -> MetadataImage: ...
 
     async def decide(self, decision: Decision[Answer]) -> Answer:
-        """Have the controller decide on its newest image; answers once what it wrote is committed and applied."""
+        """Have the controller decide on its newest image; answers once what it wrote is committed and applied.
+        Raises KafkaError where it cannot be written."""
 
 
 class Groups(Protocol):
     """The group coordinators of this broker. They answer the request themselves."""
 
     async def find(self, group_id: str) -> int:
-        """The broker that coordinates a group; the internal topic is created if it is not there yet."""
+        """The broker that coordinates a group; the internal topic is created if it is not there yet.
+        Raises KafkaError where there is none now; who asks again later may find one."""
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group; `amend` has the last word on its answer."""
@@ -95,8 +105,25 @@ class Services:
         topic = self.metadata.image.topics_by_id.get(topic_id)
         return topic.name if topic else None
 
-    async def decide(self, decision: Decision[Answer]) -> Answer:
-        return await self.metadata.decide(decision)
+    async def decide(self, decision: Decision[Answer], items: Callable[[Answer], Sequence[Item]]) -> Answer:
+        """Change the metadata. If that cannot be written (a full disk), all that the answer would have called done
+        carries the reason instead; `items` says which parts of an answer have a place for it."""
+        answer: Answer | None = None
+
+        def noted(image: MetadataImage) -> tuple[list[MetadataRecord], Answer]:
+            nonlocal answer
+            records, answer = decision(image)
+            return records, answer
+
+        try:
+            return await self.metadata.decide(noted)
+        except KafkaError as error:
+            if answer is None:
+                raise
+            for item in items(answer):
+                if not item.error_code:
+                    item.error_code, item.error_message = error.code, error.message
+            return answer
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

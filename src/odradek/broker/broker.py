@@ -7,6 +7,8 @@ nothing more, answer everybody who waits, bring everything to disk, let go of th
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -26,7 +28,7 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.net.deadlines import Deadlines
@@ -44,6 +46,10 @@ log = logging.getLogger(__name__)
 DEFAULT_REQUEST_MEMORY = 512 << 20
 
 
+class BrokerFailed(Exception):
+    """Why a broker stopped by itself."""
+
+
 class Broker:
     def __init__(
         self,
@@ -51,9 +57,14 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         rng: Random | None = None,
         files: Files | None = None,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """Everything but the network. Raises what keeps it from starting, with nothing left behind."""
+        """Everything but the network. Raises what keeps it from starting, with nothing left behind.
+
+        `on_failure` is called when the broker cannot go on: then `failure` says why, and it must be stopped."""
         check_supported(config)
+        self.failure: BrokerFailed | None = None
+        self._on_failure = on_failure
         self.config = config
         self.node_id = config.node_id
         self.data_dir = config.log_dirs[0]
@@ -82,7 +93,7 @@ class Broker:
     def _build(self) -> None:
         config = self.config
         self.replicas = Replicas()
-        self.metadata = BrokerMetadata(self._files, config, self._rng)
+        self.metadata = BrokerMetadata(self._files, config, self._rng, self._failed)
         config = self.config = self.metadata.effective_config(config)
         self._partitions = LocalPartitions(
             self.node_id, self._store, self.replicas, config, self._loop.call_soon
@@ -93,9 +104,10 @@ class Broker:
         self.metadata.listen(self._tell_groups)
         self.metadata.listen(self._maybe_reconfigure)
         self._flusher = Flusher(self._loop, self._files)
-        self._maintenance = Maintenance(self._store, self.replicas, config, self._partitions.retry_failed)
+        self._maintenance = Maintenance(self._store, self.replicas, config, self._retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)
+        self._partitions.on_opened.append(self._opened)
         self.services = Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
@@ -131,6 +143,21 @@ class Broker:
             partition.is_touched = True
             self._maintenance.appended(partition)
             self._compactor.appended(partition)
+
+    def _opened(self, partition: Partition) -> None:
+        if self._groups is not None:
+            self._groups.opened(partition)
+
+    def _failed(self, reason: str) -> None:
+        if self.failure is None:
+            self.failure = BrokerFailed(reason)
+            self._on_failure()
+
+    def _retry_failed(self) -> None:
+        """Do what could not be done when it should have been."""
+        self._partitions.retry_failed()
+        with suppress(KafkaError):  # which is logged
+            self.metadata.settle()
 
     def _tell_groups(self, delta: MetadataDelta) -> None:
         if self._groups is not None:
@@ -177,7 +204,11 @@ class Broker:
         self._server.flush_connections()
         self._server.close_connections()
         self._partitions.stop_opening()
-        self._store.close(self.replicas.high_watermarks())
+        try:
+            self._store.close(self.replicas.high_watermarks())
+        except OSError as error:
+            log.error("the stop is not clean, logs are recovered at the next start: %s", error)
+            self._store.release()
         self.metadata.close()
         log.info("broker %d stopped", self.node_id)
 

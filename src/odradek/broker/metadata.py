@@ -3,6 +3,13 @@
 One node is controller and broker in one: a decision is taken on the newest image, its records are appended to the
 metadata log and synced, the next image is published, and everybody who listens acts on the difference. Then the
 decision's answer is given.
+
+Three things can keep that from happening, and none leaves the log and the image in doubt:
+
+- The records cannot be appended, as on a full disk. Nothing has changed; the request is refused, the next one may work.
+- They are appended, and the sync cannot begin, for want of a descriptor. It is tried again before anything else is
+  decided, and every few seconds (`settle`).
+- The sync fails, or half an append cannot be undone. Nobody knows what a restart would find: the broker must stop.
 """
 
 import logging
@@ -15,6 +22,7 @@ from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.controller.brokers import bootstrap_records, register_broker, renew_leaderships
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
@@ -30,7 +38,11 @@ METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_byt
 
 
 class BrokerMetadata:
-    def __init__(self, files: Files, config: BrokerConfig, rng: Random) -> None:
+    def __init__(
+        self, files: Files, config: BrokerConfig, rng: Random, on_failure: Callable[[str], None]
+    ) -> None:
+        """`on_failure` is called with the reason why the broker must stop."""
+        self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
         self._listeners: list[Callable[[MetadataDelta], None]] = []
@@ -51,11 +63,33 @@ class BrokerMetadata:
     async def decide(self, decision: Decision[Answer]) -> Answer:
         records, answer = decision(self._log.newest)
         if records:
+            self.settle()
             self._commit(records)
         return answer
 
+    def settle(self) -> None:
+        """Commit what is appended and could not be synced then."""
+        if self._log.failed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
+        if self._log.newest is not self._log.image:
+            self._publish(self._write(self._log.settle))
+
     def _commit(self, records: list[MetadataRecord]) -> None:
-        self._publish(self._log.commit(records, wall_clock_ms()))
+        self._publish(self._write(lambda: self._log.commit(records, wall_clock_ms())))
+
+    def _write(self, work: Callable[[], list[MetadataDelta]]) -> list[MetadataDelta]:
+        try:
+            return work()
+        except (KafkaError, OSError) as error:
+            reason = error.message if isinstance(error, KafkaError) else str(error)
+            if self._log.failed:
+                log.critical("the metadata log has failed, this broker stops: %s", reason)
+                self._on_failure(reason)
+            elif self._log.newest is not self._log.image:
+                log.error("a change of the metadata is not committed yet, trying again: %s", reason)
+            else:
+                log.error("a change of the metadata is refused, and may be tried again: %s", reason)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
     def _publish(self, committed: list[MetadataDelta]) -> None:
         """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
@@ -91,4 +125,7 @@ class BrokerMetadata:
         return config.with_dynamic(dynamic, defaults)
 
     def close(self) -> None:
-        self._log.close()
+        try:
+            self._log.close()
+        except (KafkaError, OSError) as error:
+            log.error("the metadata log cannot be closed, and is recovered at the next start: %s", error)

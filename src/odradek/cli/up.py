@@ -59,8 +59,10 @@ Stop with Ctrl-C.
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     configure_logging(options.log_level)
+    from odradek.broker.broker import BrokerFailed
     from odradek.broker.main import run
     from odradek.config.definition import ConfigError
+    from odradek.errors import KafkaError
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.files import DataDirectoryLocked
 
@@ -76,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         pass  # before the broker took over the signal
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
-    except (DataDirectoryLocked, WrongDirectory) as error:
+    except (DataDirectoryLocked, WrongDirectory, BrokerFailed, KafkaError) as error:
         return fail(str(error), FAILED)
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
