@@ -24,19 +24,40 @@ COMMAND_TIMEOUT_S = 60
 class RunningBroker:
     """A broker process on a port of the system's choice, which it keeps over restarts."""
 
+    known: "list[RunningBroker]" = []  # whose logs are looked through after every test, see conftest.py
+
     def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
         self.data_dir = data_dir
         self.settings = settings
         self.bootstrap = ""
         self.process: subprocess.Popen[str]
         self._log = data_dir.with_name(f"{data_dir.name}.log")
+        self._searched = 0  # bytes of the log, for tracebacks
+        self.known.append(self)
 
     @property
     def log(self) -> str:
         """All the broker has written to its log, over all its lives."""
         return self._log.read_text()
 
+    def new_tracebacks(self) -> str:
+        """What was logged since the last call, if there is a traceback in it: the broker did not expect something."""
+        try:
+            with self._log.open(errors="replace") as log:
+                log.seek(self._searched)
+                written = log.read()
+                self._searched = log.tell()
+        except FileNotFoundError:
+            return ""
+        return written if "Traceback (most recent call last)" in written else ""
+
     def start(self) -> None:
+        """Start it, and wait until its port is open."""
+        self.launch()
+        self.bootstrap = json.loads(self._first_line())["bootstrap"]
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         port = self.bootstrap.rpartition(":")[2] or "0"
         command = [sys.executable, "-m", "odradek", "up", "--json", "--port", port]
         command += ["--data-dir", str(self.data_dir)]
@@ -44,7 +65,6 @@ class RunningBroker:
             command += ["--set", f"{name}={value}"]
         with self._log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.bootstrap = json.loads(self._first_line())["bootstrap"]
 
     def _first_line(self) -> str:
         assert self.process.stdout is not None
