@@ -120,6 +120,7 @@ def advance(partition: Partition, log: FakeLog) -> None:
     partition.maybe_advance_high_watermark()
 
 
+@pytest.mark.plants_traceback
 def test_a_waiter_that_raises_keeps_no_other_from_being_told(
     partition: Partition, log: FakeLog, caplog: pytest.LogCaptureFixture
 ) -> None:

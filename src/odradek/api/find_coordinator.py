@@ -51,6 +51,9 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
             return answer
+        except OSError as error:  # the coordinators' code cannot be read, for want of a descriptor
+            answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+            return answer
     broker = services.image.brokers.get(node_id)
     endpoint = broker.endpoint(request.listener) if broker else None
     if endpoint is None:

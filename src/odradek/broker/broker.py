@@ -26,6 +26,7 @@ from odradek.broker.maintenance import Maintenance
 from odradek.broker.metadata import BrokerMetadata
 from odradek.broker.producer_ids import ProducerIds
 from odradek.config.broker import BrokerConfig
+from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode, KafkaError
@@ -95,6 +96,7 @@ class Broker:
         self.replicas = Replicas()
         self.metadata = BrokerMetadata(self._files, config, self._rng, self._failed)
         config = self.config = self.metadata.effective_config(config)
+        self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(
             self.node_id, self._store, self.replicas, config, self._loop.call_soon
         )
@@ -167,7 +169,16 @@ class Broker:
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
             self.config = self.services.config = config
-            self._partitions.reconfigure(config)
+            for reconfigure in (
+                self._partitions.reconfigure,
+                lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
+                self._compactor.reconfigure,
+                lambda config: self._server.reconfigure(_bounds(config)),
+            ):
+                try:
+                    reconfigure(config)
+                except Exception:
+                    log.exception("a part of the broker cannot follow a change of its settings")
 
     # --- life ---
 
@@ -187,7 +198,7 @@ class Broker:
         self._tasks.append(self._loop.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._loop.create_task(self._compactor.run()))
-        self._loop.run_in_executor(None, import_module, "odradek.broker.groups")
+        self._loop.run_in_executor(None, _import_ahead, "odradek.broker.groups")
         log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
 
     async def stop(self) -> None:
@@ -213,6 +224,14 @@ class Broker:
         log.info("broker %d stopped", self.node_id)
 
 
+def _import_ahead(module: str) -> None:
+    """So that the first who needs it does not wait. Without a descriptor to spare it is left to them."""
+    try:
+        import_module(module)
+    except OSError as error:
+        log.info("%s is imported when it is needed: %s", module, error)
+
+
 def check_supported(config: BrokerConfig) -> None:
     """Refuse what is configured and not built: a listener that should be safe must not be open instead."""
     for listener in config.broker_listeners:
@@ -230,6 +249,8 @@ def _bounds(config: BrokerConfig) -> Bounds:
         max_request_memory=memory if memory > 0 else DEFAULT_REQUEST_MEMORY,
         max_connections=config["max.connections"],
         max_connections_per_address=config["max.connections.per.ip"],
+        max_connections_of_address=parse_per_address(config["max.connections.per.ip.overrides"]),
+        max_new_connections_per_second=config["max.connection.creation.rate"],
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,
         socket_receive_buffer=-1,

@@ -46,6 +46,7 @@ class BrokerMetadata:
         self._node_id = config.node_id
         self._rng = rng
         self._listeners: list[Callable[[MetadataDelta], None]] = []
+        self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
         self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, wall_clock_ms())
@@ -117,12 +118,16 @@ class BrokerMetadata:
         self._commit(records)
 
     def effective_config(self, config: BrokerConfig) -> BrokerConfig:
-        """The configuration with what is set dynamically; the same object where that changes nothing."""
-        dynamic = dict(self.image.broker_overrides(self._node_id))
-        defaults = dict(self.image.default_broker_overrides)
-        if dynamic == config.dynamic and defaults == config.dynamic_default:
+        """The configuration with what is set dynamically; the same object where that has not changed."""
+        layers = dict(self.image.broker_overrides(self._node_id)), dict(self.image.default_broker_overrides)
+        if layers == self._config_layers:
             return config
-        return config.with_dynamic(dynamic, defaults)
+        self._config_layers = layers
+        changed = config.with_dynamic(*layers)
+        for warning in changed.warnings:
+            if warning not in config.warnings:
+                log.warning("dynamic configuration: %s", warning)
+        return changed
 
     def close(self) -> None:
         try:

@@ -251,6 +251,14 @@ class LogStore:
         if due_ms is not None:
             self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))
 
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """A new `producer.id.expiration.ms`, for every log when it is next looked after, which is soon."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self.logs.values():
+            if log.producers.by_id:
+                log.producers.next_expiry_ms = None
+                self._schedule(log, 0)
+
     def _schedule(self, log: Log, due_ms: int) -> None:
         """One entry for each log is enough: one that comes too early finds out when to come back."""
         if log.due_ms is None or due_ms < log.due_ms:
