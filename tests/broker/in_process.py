@@ -6,11 +6,12 @@ from typing import Any
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.registry import response_type
-from odradek.api.request import Request
+from odradek.api.request import Part, Request
 from odradek.broker.broker import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.files import Files
+from odradek.storage.log import Slice
 from odradek.storage.reading import read_batches, whole_batches
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
@@ -52,7 +53,7 @@ class InProcess:
         if effect is not None:
             await effect
         parts = await answered
-        return self._read(b"".join(bytes(part) for part in parts), api_key, version)
+        return self._read(b"".join(map(content, parts)), api_key, version)
 
     @staticmethod
     def _read(frame: bytes, api_key: int, version: int) -> Message:
@@ -75,6 +76,10 @@ class InProcess:
 
     def records(self, topic: str) -> list[Record]:
         return stored_records(self.broker, topic)
+
+
+def content(part: Part) -> bytes:
+    return part.file.read_at(part.position, part.length) if isinstance(part, Slice) else bytes(part)
 
 
 def stored_records(broker: Broker, topic: str) -> list[Record]:

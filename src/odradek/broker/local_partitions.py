@@ -62,6 +62,7 @@ class Unopened(NamedTuple):
 
     topic_id: UUID
     leader_epoch: int
+    has_failed: bool = False  # which is logged once, though it is tried again every few seconds
 
 
 class LocalPartitions:
@@ -268,11 +269,14 @@ class LocalPartitions:
             partition = Partition(name, plan.topic_id, opened, plan.leader_epoch)
             settings.apply(partition)
         except Exception as error:
-            self._failed[name] = plan
+            self._failed[name] = plan._replace(has_failed=True)
             self._next_attempt = time.monotonic() + REQUEST_RETRY_SECONDS
-            is_expected = isinstance(error, (OSError, KafkaError))
-            log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
+            if not plan.has_failed:
+                is_expected = isinstance(error, (OSError, KafkaError))
+                log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
             return None
+        if plan.has_failed:
+            log.info("%s could not be opened before, and is open now", name)
         self._replicas.add(partition)
         _tell(self.on_opened, partition)
         return partition

@@ -12,11 +12,13 @@ however many there are.
 The metadata log lives in the same directory and is opened by those who own it.
 """
 
+import errno
 import heapq
 import logging
 import random
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -175,13 +177,29 @@ class LogStore:
     def create(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> Log:
+        """Raises OSError where it cannot be made, and leaves nothing of it behind."""
         assert topic_partition not in self.logs
         directory = self.path(str(topic_partition))
-        log = create_log(
-            self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
-        )
+        self._check_free(directory)
+        try:
+            log = create_log(
+                self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
+            )
+        except OSError:
+            with suppress(OSError):
+                self._files.remove_tree(directory)
+            raise
         self._add(log)
         return log
+
+    def _check_free(self, directory: str) -> None:
+        """What is left of an attempt to make a log is overwritten; records never are, whosever they may be."""
+        try:
+            entries = self._files.list(directory)
+        except FileNotFoundError:
+            return
+        if any(entry.name.endswith(".log") and entry.size > 0 for entry in entries):
+            raise OSError(errno.EEXIST, "there are records of another log", directory)
 
     def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
         """For a log that does not know whose it is: a crash came before its first sync."""
