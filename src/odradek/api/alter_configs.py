@@ -7,6 +7,4 @@ from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfig
 
 
 async def handle(services: Services, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
-    return await services.decide(
-        lambda image: alter_configs(image, message, services.config), lambda answer: answer.responses
-    )
+    return await services.decide(lambda image: alter_configs(image, message, services.config))

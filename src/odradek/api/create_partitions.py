@@ -9,6 +9,4 @@ from odradek.wire.messages.create_partitions import CreatePartitionsRequest, Cre
 async def handle(
     services: Services, request: Request, message: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    return await services.decide(
-        lambda image: create_partitions(image, message, services.rng), lambda answer: answer.results
-    )
+    return await services.decide(lambda image: create_partitions(image, message, services.rng))

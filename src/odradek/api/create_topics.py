@@ -7,11 +7,11 @@ topic is refused with KAFKA_STORAGE_ERROR; so it is with every API that changes 
 Left out: `timeout_ms`: creation does not outlast it on one broker.
 """
 
-from odradek.api.creation import create
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.controller.topics import create_topics
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 
 async def handle(services: Services, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
-    return await create(services, message)
+    return await services.decide(lambda image: create_topics(image, message, services.config, services.rng))

@@ -1,4 +1,4 @@
-"""Creating topics: because a client says so, because it asked for one (auto-creation), because we need it."""
+"""Topics that come into being because somebody asked for them: auto-creation and internal topics."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,7 @@ from odradek.api.services import Services
 from odradek.controller.topics import create_topics
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
-from odradek.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1
 
@@ -40,24 +34,9 @@ async def create_internal_topic(
         raise refused[name]
 
 
-async def create(services: Services, message: CreateTopicsRequest) -> CreateTopicsResponse:
-    answer = await services.decide(
-        lambda image: create_topics(image, message, services.config, services.rng),
-        lambda answer: answer.topics,
-    )
-    answer.topics = [_without_topic(result) if result.error_code else result for result in answer.topics]
-    return answer
-
-
-def _without_topic(result: CreatableTopicResult) -> CreatableTopicResult:
-    """A topic that could not be written has no id and no settings, though it was given some."""
-    return CreatableTopicResult(
-        name=result.name, error_code=result.error_code, error_message=result.error_message
-    )
-
-
 async def _create(services: Services, topics: list[CreatableTopic]) -> dict[str, KafkaError]:
-    answer = await create(services, CreateTopicsRequest(topics=topics))
+    message = CreateTopicsRequest(topics=topics)
+    answer = await services.decide(lambda image: create_topics(image, message, services.config, services.rng))
     return {
         topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
         for topic in answer.topics

@@ -8,6 +8,5 @@ from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 
 async def handle(services: Services, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse:
     return await services.decide(
-        lambda image: delete_topics(image, message, services.config, request.version),
-        lambda answer: answer.responses,
+        lambda image: delete_topics(image, message, services.config, request.version)
     )

@@ -18,7 +18,4 @@ from odradek.wire.messages.incremental_alter_configs import (
 async def handle(
     services: Services, request: Request, message: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    return await services.decide(
-        lambda image: incremental_alter_configs(image, message, services.config),
-        lambda answer: answer.responses,
-    )
+    return await services.decide(lambda image: incremental_alter_configs(image, message, services.config))

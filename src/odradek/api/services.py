@@ -1,7 +1,7 @@
 """What the handlers of requests work with: the parts of a broker, put together by `broker`."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -19,13 +19,6 @@ from odradek.replication.replicas import Replicas
 
 Answer = TypeVar("Answer")
 Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
-
-
-class Item(Protocol):
-    """The part of an answer that is about one topic or one resource."""
-
-    error_code: int
-    error_message: str | None
 
 
 Amend = Callable[[Any], Any]
@@ -105,9 +98,8 @@ class Services:
         topic = self.metadata.image.topics_by_id.get(topic_id)
         return topic.name if topic else None
 
-    async def decide(self, decision: Decision[Answer], items: Callable[[Answer], Sequence[Item]]) -> Answer:
-        """Change the metadata. If that cannot be written (a full disk), all that the answer would have called done
-        carries the reason instead; `items` says which parts of an answer have a place for it."""
+    async def decide(self, decision: Decision[Answer]) -> Answer:
+        """Change the metadata. If that cannot be written, the answer says so for each of its topics or resources."""
         answer: Answer | None = None
 
         def noted(image: MetadataImage) -> tuple[list[MetadataRecord], Answer]:
@@ -120,9 +112,9 @@ class Services:
         except KafkaError as error:
             if answer is None:
                 raise
-            for item in items(answer):
-                if not item.error_code:
-                    item.error_code, item.error_message = error.code, error.message
+            from odradek.api.refusal import refuse_all
+
+            refuse_all(answer, error)
             return answer
 
     def now_ms(self) -> int:
