@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFiles, answer_of
+from tests.broker.test_disk_faults import FaultyFiles, answer_of, run_on
 from tests.protocol.raw import Raw, batch, produce_request
 from tests.support import running_broker
 
@@ -27,7 +27,6 @@ from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestP
 
 TOPICS = ("a", "b", "c")
 PARTITIONS = 3
-TIMEOUT_S = 30
 LATEST_FETCH, FETCH_BY_NAME = 17, 12
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -39,6 +38,10 @@ class UnrenamedFiles(FaultyFiles):
         super().__init__()
         self.unrenamed: set[str] = set()
 
+    def heal(self) -> None:
+        super().heal()
+        self.unrenamed = set()
+
     def rename(self, old: str, new: str) -> None:
         if os.path.basename(old) in self.unrenamed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), old)
@@ -46,20 +49,7 @@ class UnrenamedFiles(FaultyFiles):
 
 
 def run(data_dir: Path, scenario: Callable[[InProcess, UnrenamedFiles], Awaitable[None]]) -> None:
-    unhandled: list[object] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-        files = UnrenamedFiles()
-        async with InProcess(str(data_dir), files) as broker:
-            try:
-                await scenario(broker, files)
-            finally:
-                files.unrenamed.clear()
-                files.may_sync.set()
-
-    asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
-    assert not unhandled
+    run_on(UnrenamedFiles(), data_dir, scenario)
 
 
 async def create_all(broker: InProcess) -> None:

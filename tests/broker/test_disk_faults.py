@@ -5,9 +5,9 @@ import errno
 import os
 import subprocess
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.broker.in_process import InProcess
@@ -52,6 +52,12 @@ class FaultyFiles(DiskFiles):
         self.may_sync = threading.Event()
         self.may_sync.set()
 
+    def heal(self) -> None:
+        self.is_full = False
+        self.room_for_directories = 1000
+        self.unopened = ""
+        self.may_sync.set()
+
     def file(self, path: str) -> DiskFile:
         return FaultyFile(self, path)
 
@@ -71,19 +77,36 @@ class FaultyFiles(DiskFiles):
         super().sync_many(files)
 
 
-def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[None]]) -> None:
+FailingFiles = TypeVar("FailingFiles", bound=FaultyFiles)
+
+
+def run_on(
+    files: FailingFiles,
+    data_dir: Path,
+    scenario: Callable[[InProcess, FailingFiles], Awaitable[None]],
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """A broker on a disk that fails as the scenario says, and is well again before the broker stops."""
+    unhandled: list[object] = []
+
     async def main() -> None:
-        files = FaultyFiles()
-        async with InProcess(str(data_dir), files) as broker:
-            broker.broker._flusher._average_seconds = 1.0  # a slow disk: it is synced in a thread
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        async with InProcess(str(data_dir), files, settings) as broker:
             try:
                 await scenario(broker, files)
             finally:
-                files.is_full = False
-                files.unopened = ""
-                files.may_sync.set()
+                files.heal()
 
     asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
+    assert not unhandled
+
+
+def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[None]]) -> None:
+    async def on_a_slow_disk(broker: InProcess, files: FaultyFiles) -> None:
+        broker.broker._flusher._average_seconds = 1.0  # it is synced in a thread
+        await scenario(broker, files)
+
+    run_on(FaultyFiles(), data_dir, on_a_slow_disk)
 
 
 def answer_of(response: Any) -> Any:

@@ -3,13 +3,13 @@
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFile, FaultyFiles
+from tests.broker.test_disk_faults import FaultyFile, FaultyFiles, run_on
 
 from odradek.broker import groups, local_partitions
 from odradek.coordinators.routing import partition_of
@@ -26,7 +26,6 @@ from odradek.wire.messages.offset_commit import (
 )
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
-TIMEOUT_S = 30
 NAMES = [f"group-{number}" for number in range(200)]  # some for each of the partitions
 SETTINGS = {"offsets.topic.num.partitions": "10"}
 
@@ -46,6 +45,10 @@ class PartlyFullFiles(FaultyFiles):
 
     full_for = ""
 
+    def heal(self) -> None:
+        super().heal()
+        self.full_for = ""
+
     def file(self, path: str) -> DiskFile:
         return PartlyFullFile(self, path)
 
@@ -54,24 +57,8 @@ class PartlyFullFiles(FaultyFiles):
         return PartlyFullFile(self, path)
 
 
-def run(
-    data_dir: Path,
-    scenario: Callable[[InProcess, PartlyFullFiles], Awaitable[None]],
-    settings: Mapping[str, str] = SETTINGS,
-) -> None:
-    unhandled: list[object] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-        files = PartlyFullFiles()
-        async with InProcess(str(data_dir), files, settings) as broker:
-            try:
-                await scenario(broker, files)
-            finally:
-                files.is_full, files.full_for = False, ""
-
-    asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
-    assert not unhandled
+def run(data_dir: Path, scenario: Callable[[InProcess, PartlyFullFiles], Awaitable[None]]) -> None:
+    run_on(PartlyFullFiles(), data_dir, scenario, SETTINGS)
 
 
 async def find(broker: InProcess, group: str) -> int:

@@ -12,6 +12,7 @@ import pytest
 from tests.broker import test_deleted_topics
 from tests.broker.in_process import InProcess
 from tests.broker.test_deleted_topics import UnrenamedFiles, fetch_request_of
+from tests.broker.test_disk_faults import run_on
 from tests.protocol.raw import batch, produce_request
 
 from odradek.broker import local_partitions
@@ -21,7 +22,6 @@ from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 
 NAMES = ("a", "b", "c", "d")
 STEPS = 150
-TIMEOUT_S = 60
 LATEST_FETCH = 17
 Ledger = dict[tuple[str, int], list[bytes]]
 
@@ -103,9 +103,7 @@ class World:
             self.files.unrenamed = {f"{name}-{index}" for name in self.any_names() for index in range(4)}
 
     async def heal(self) -> None:
-        self.files.is_full = False
-        self.files.room_for_directories = 1000
-        self.files.unrenamed = set()
+        self.files.heal()
 
     async def settle(self) -> None:
         await self.heal()
@@ -136,21 +134,19 @@ def test_logs_follow_the_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(test_deleted_topics, "PARTITIONS", 4)
     ledgers: list[Ledger] = []
 
-    async def main() -> None:
-        files = UnrenamedFiles()
-        files.room_for_directories = 1000
-        async with InProcess(str(tmp_path), files) as broker:
-            world = World(broker, files, seed)
-            for _ in range(STEPS):
-                await world.step()
-            await world.settle()
-            world.check(tmp_path)
-            ledgers.append(world.ledger)
+    async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
+        files.heal()
+        world = World(broker, files, seed)
+        for _ in range(STEPS):
+            await world.step()
+        await world.settle()
+        world.check(tmp_path)
+        ledgers.append(world.ledger)
 
     async def again() -> None:
         async with InProcess(str(tmp_path)) as broker:
             for (name, index), values in ledgers[0].items():
                 assert broker.broker.replicas.get(name, index).log.end_offset == len(values)
 
-    asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
-    asyncio.run(asyncio.wait_for(again(), TIMEOUT_S))
+    run_on(UnrenamedFiles(), tmp_path, scenario)
+    asyncio.run(again())

@@ -1,15 +1,17 @@
 """Requests that change metadata while the metadata log cannot be written: error codes, no lost connection, no doubt."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFiles, small_disk  # noqa: F401
+from tests.broker.test_disk_faults import FaultyFiles, run_on, small_disk  # noqa: F401
 from tests.protocol.raw import Raw, batch
-from tests.support import running_broker
+from tests.support import RunningBroker, running_broker
 
 from odradek.broker.broker import BrokerFailed
 from odradek.broker.main import _serve
@@ -29,19 +31,7 @@ TOPIC = "there"
 
 
 def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[None]]) -> None:
-    unhandled: list[object] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-        files = FaultyFiles()
-        async with InProcess(str(data_dir), files) as broker:
-            try:
-                await scenario(broker, files)
-            finally:
-                files.is_full = False
-
-    asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
-    assert not unhandled
+    run_on(FaultyFiles(), data_dir, scenario)
 
 
 def outcome_of_topics(answer: Any) -> list[int]:
@@ -262,3 +252,26 @@ def test_a_disk_that_really_is_full(small_disk: Path) -> None:  # noqa: F811
             ErrorCode.NONE,
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         )
+
+
+def test_a_start_on_a_full_disk_says_what_to_do(small_disk: Path, tmp_path: Path) -> None:  # noqa: F811
+    """And the stop before it, which cannot bring everything to disk, is a stop all the same."""
+    broker = RunningBroker(small_disk / "data", {})
+    broker._log = tmp_path / "log"
+    broker.start()
+    with Raw(broker.bootstrap) as raw:
+        raw.create("t")
+        while raw.produce("t", batch(bytes(200_000))).error_code == 0:
+            pass
+    filler = os.open(small_disk / "filler", os.O_CREAT | os.O_WRONLY)
+    with suppress(OSError):
+        while True:
+            os.write(filler, bytes(512))
+    os.close(filler)
+    assert broker.stop() == 0
+    broker.launch()
+    assert broker.process.wait(TIMEOUT_S) == 1
+    assert "no space is left on the disk of" in broker.log
+    (small_disk / "filler").unlink()
+    broker.start()
+    assert broker.stop() == 0

@@ -178,6 +178,8 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
     if error.errno == errno.EADDRINUSE:
         port = config.broker_listeners[0].port
         return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
+    if error.errno == errno.ENOSPC:
+        return f"no space is left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 
