@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,10 @@ from tests.support import running_broker
 
 from odradek.api.request import Request
 from odradek.broker import local_partitions
+from odradek.controller.topics import create_topics
 from odradek.errors import ErrorCode
+from odradek.metadata.delta import apply_records
+from odradek.metadata.records import RemoveTopicRecord
 from odradek.replication.partition import Partition
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -309,6 +313,28 @@ def test_a_topic_deleted_before_its_logs_are_there(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         assert len(broker.broker.replicas) == 0
         assert logs_of_topics(tmp_path) == set()
+
+    run(tmp_path, scenario)
+
+
+def test_a_topic_deleted_and_created_in_one_change(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
+        await create_all(broker)
+        await produce_to_all(broker, b"old")
+        parked = fetch_all(broker, 1, LATEST_FETCH)
+        await asyncio.sleep(0)
+        metadata = broker.broker.metadata
+        old_id = metadata.image.topics["a"].id
+        removal = RemoveTopicRecord(old_id)
+        between, _ = apply_records(metadata.image, [removal], metadata.image.offset + 1, metadata.image.epoch)
+        wanted = CreateTopicsRequest([CreatableTopic("a", PARTITIONS, 1)])
+        creation, _ = create_topics(between, wanted, broker.broker.config, Random(1))
+        metadata._commit([removal, *creation])
+        assert metadata.image.topics["a"].id != old_id
+        await parked
+        assert end_offsets(broker) == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+        await produce_to_all(broker, b"new")
+        assert [record.value for record in broker.records("a")] == [b"new"]
 
     run(tmp_path, scenario)
 
