@@ -148,7 +148,8 @@ def test_what_was_set_before_a_restart_is_in_effect_after_it(tmp_path: Path) -> 
         ("num.partitions", "3", "Only a restart"),
         ("connections.max.idle.ms", "1000", "Only a restart"),
         ("offsets.topic.segment.bytes", "2000000", "Only a restart"),
-        ("listener.name.plaintext.max.connections", "5", "Only a restart"),
+        ("listener.name.plaintext.max.connections.per.ip", "5", "Only a restart"),
+        ("listener.name.plaintext.max.connections", "-5", "must be at least 0"),
         ("log.segment.bytes", "1000", "must be at least 1048576"),
         ("log.retention.ms", "0", "must be -1 (no limit) or at least 1"),
         ("log.cleaner.max.compaction.lag.ms", "5", "is more than max.compaction.lag.ms"),
@@ -243,6 +244,19 @@ def test_max_connections(tmp_path: Path) -> None:
         with Raw(broker.bootstrap) as next_one:
             assert is_served(next_one)
         admin.socket.close()
+
+
+def test_max_connections_of_one_listener(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker, Raw(broker.bootstrap) as admin:
+        ask_to_alter(admin, "listener.name.plaintext.max.connections", "1")
+        with Raw(broker.bootstrap) as waiting:
+            waiting.send(ApiVersionsRequest(), 0)
+            waiting.socket.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                waiting.socket.recv(1)
+            ask_to_alter(admin, "listener.name.plaintext.max.connections", "2")
+            waiting.socket.settimeout(TIMEOUT_S)
+            assert waiting.receive().error_code == 0
 
 
 def test_max_connections_per_ip_and_its_overrides(tmp_path: Path) -> None:

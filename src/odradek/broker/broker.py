@@ -33,7 +33,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.net.deadlines import Deadlines
-from odradek.net.server import Bounds, Server
+from odradek.net.server import Bounds, ListenerBounds, Server
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.storage.files import DiskFiles, Files
@@ -251,6 +251,13 @@ def _bounds(config: BrokerConfig) -> Bounds:
         max_connections_per_address=config["max.connections.per.ip"],
         max_connections_of_address=parse_per_address(config["max.connections.per.ip.overrides"]),
         max_new_connections_per_second=config["max.connection.creation.rate"],
+        of_listener={
+            listener.name: ListenerBounds(
+                config.for_listener(listener.name, "max.connections"),
+                config.for_listener(listener.name, "max.connection.creation.rate"),
+            )
+            for listener in config.broker_listeners
+        },
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,
         socket_receive_buffer=-1,

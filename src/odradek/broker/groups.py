@@ -190,17 +190,24 @@ class Groups:
     def opened(self, partition: Partition) -> None:
         """A partition is there, maybe long after its topic was created."""
         topic, index = partition.topic_partition
-        if topic == OFFSETS_TOPIC and index not in self._shards:
-            shard = RunningShard(partition, self._new_coordinator, self._services, self._loop, self._clock)
-            self._shards[index] = shard
-            shard.begin_loading()
+        present = self._shards.get(index)
+        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
+            return
+        if present is not None:
+            present.resign()
+        shard = RunningShard(partition, self._new_coordinator, self._services, self._loop, self._clock)
+        self._shards[index] = shard
+        shard.begin_loading()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)
         self._open_shards()
         deleted = {topic.name for topic in delta.deleted_topics}
         for shard in list(self._shards.values()) if deleted else ():
-            shard.topics_deleted(deleted)
+            try:
+                shard.topics_deleted(deleted)
+            except Exception:
+                log.exception("%s: offsets of deleted topics stay", shard.partition.topic_partition)
 
     def close(self) -> None:
         for shard in self._shards.values():

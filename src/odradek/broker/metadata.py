@@ -82,7 +82,8 @@ class BrokerMetadata:
         try:
             return work()
         except (KafkaError, OSError) as error:
-            reason = error.message if isinstance(error, KafkaError) else str(error)
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            reason = str(error)
             if self._log.failed:
                 log.critical("the metadata log has failed, this broker stops: %s", reason)
                 self._on_failure(reason)
@@ -90,7 +91,7 @@ class BrokerMetadata:
                 log.error("a change of the metadata is not committed yet, trying again: %s", reason)
             else:
                 log.error("a change of the metadata is refused, and may be tried again: %s", reason)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
+            raise KafkaError(code, reason) from error
 
     def _publish(self, committed: list[MetadataDelta]) -> None:
         """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""

@@ -208,13 +208,18 @@ def _check_broker_key(name: str, is_default: bool) -> Definition:
     definition = definition_of(name)
     if definition is None:
         reason = "There is no such configuration"
-    elif definition.scope is Scope.READ_ONLY or name != definition.name:  # of one listener
+    elif definition.scope is Scope.READ_ONLY or not (name == definition.name or _is_listener_limit(name)):
         reason = "Only a restart of the broker can change this configuration"
     elif definition.scope is Scope.PER_BROKER and is_default:
         reason = "Only a single broker can have this configuration"
     else:
         return definition
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: {name}.")
+
+
+def _is_listener_limit(name: str) -> bool:
+    """Of what may be set for one listener, only the limits of its connections may change while it is open."""
+    return name.endswith((".max.connections", ".max.connection.creation.rate"))
 
 
 def _differences(resource: ConfigResource, before: Settings, after: Settings) -> Records:

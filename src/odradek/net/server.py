@@ -35,6 +35,13 @@ class Dispatcher(Protocol):
         """Let go of all frames: their memory is about to be used again."""
 
 
+class ListenerBounds(NamedTuple):
+    """What one listener may have of what all have together."""
+
+    max_connections: int
+    max_new_connections_per_second: float
+
+
 class Bounds(NamedTuple):
     max_frame_size: int  # socket.request.max.bytes
     max_request_memory: int  # queued.max.request.bytes
@@ -45,6 +52,7 @@ class Bounds(NamedTuple):
     socket_receive_buffer: int
     max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
     max_new_connections_per_second: float = math.inf
+    of_listener: Mapping[str, ListenerBounds] = {}
 
 
 class RequestMemory:
@@ -111,6 +119,10 @@ class Server:
         self._idle_check: asyncio.TimerHandle | None = None
         self._late_check: asyncio.TimerHandle | None = None
         self._new_connections = Rate(bounds.max_new_connections_per_second)
+        self._per_listener: Counter[str] = Counter()
+        self._new_of_listener = {
+            name: Rate(own.max_new_connections_per_second) for name, own in bounds.of_listener.items()
+        }
         self._full: dict[
             socket.socket, str
         ] = {}  # listeners, and their names, that wait for a connection to close
@@ -120,6 +132,8 @@ class Server:
         closed, idle ones first."""
         self._bounds = bounds
         self._new_connections.per_second = bounds.max_new_connections_per_second
+        for name, own in bounds.of_listener.items():
+            self._new_of_listener[name].per_second = own.max_new_connections_per_second
         excess = len(self._connections) - bounds.max_connections
         if excess > 0:
             for connection in sorted(self._connections, key=lambda c: (c.is_busy, c.last_active))[:excess]:
@@ -157,25 +171,28 @@ class Server:
 
     def _must_wait(self, listener: socket.socket, name: str) -> bool:
         """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
-        if len(self._connections) >= self._bounds.max_connections:
-            log.warning(
-                "listener %s: max.connections (%d) reached, further clients wait until one leaves",
-                name,
-                self._bounds.max_connections,
-            )
+        if self._is_full(name):
+            log.warning("listener %s: max.connections reached, further clients wait until one leaves", name)
             self.loop.remove_reader(listener.fileno())
             self._full[listener] = name
             return True
-        seconds = self._new_connections.wait_seconds()
+        own = self._new_of_listener.get(name)
+        seconds = (own.wait_seconds() if own else 0.0) or self._new_connections.wait_seconds()
         if seconds:
             self.loop.remove_reader(listener.fileno())
             self.loop.call_later(seconds, self._resume_accepting, listener, name)
         return seconds > 0
 
+    def _is_full(self, name: str) -> bool:
+        own = self._bounds.of_listener.get(name)
+        return len(self._connections) >= self._bounds.max_connections or (
+            own is not None and self._per_listener[name] >= own.max_connections
+        )
+
     def _maybe_accept_again(self) -> None:
-        if self._full and len(self._connections) < self._bounds.max_connections:
-            full, self._full = self._full, {}
-            for listener, name in full.items():
+        for listener, name in list(self._full.items()):
+            if not self._is_full(name):
+                del self._full[listener]
                 self._resume_accepting(listener, name)
 
     def _pause_accepting(self, listener: socket.socket, name: str, error: OSError) -> None:
@@ -199,6 +216,7 @@ class Server:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._set_buffers(sock)
         self._per_address[host] += 1
+        self._per_listener[listener] += 1
         self._connections.add(Connection(self, sock, f"{host}:{port}", listener))
 
     def _refusal(self, host: str) -> str:
@@ -215,6 +233,7 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._per_listener[connection.listener] -= 1
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:
