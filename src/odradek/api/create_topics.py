@@ -1,7 +1,8 @@
 """CreateTopics (19): new topics, each with its own outcome.
 
 The checks and what is written are the controller's (`controller.topics`). The answer leaves once the topics are
-committed and this broker leads its partitions of them.
+committed and this broker leads its partitions of them. If the metadata log cannot be written, as on a full disk, each
+topic is refused with KAFKA_STORAGE_ERROR; so it is with every API that changes metadata.
 
 Left out: `timeout_ms`: creation does not outlast it on one broker.
 """

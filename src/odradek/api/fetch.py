@@ -13,6 +13,7 @@ Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), p
 import logging
 from typing import NamedTuple
 
+from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
 from odradek.api.request import Part, Request
 from odradek.api.services import Services, Timer
@@ -62,6 +63,7 @@ class Fetching:
         self._committed_only = message.isolation_level == READ_COMMITTED
         self._is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
         self._timer: Timer | None = None
+        self._watched: list[Partition] = []  # those that will call us; none once the wait is over
 
     @property
     def is_empty(self) -> bool:
@@ -152,34 +154,40 @@ class Fetching:
     # --- waiting ---
 
     def park(self) -> None:
+        """Wait for data, an error or the deadline, whichever comes first; it alone is answered.
+
+        What is watched are the partitions themselves, not their names: when a topic is deleted the names are gone
+        before its partitions are closed, and those of other topics deleted with it are closed later still.
+        """
         self._timer = self._services.deadlines.add(self._max_wait_ms, self._finish)
         self._request.on_abandoned = self._end_waiting
+        self._watched = [self._find(wanted) for wanted in self._wanted]
         self._watch()
 
     def _watch(self) -> None:
-        for wanted in self._wanted:
-            self._find(wanted).when_data_arrives(self._data_arrived)
+        for partition in self._watched:
+            partition.when_data_arrives(self._data_arrived)
 
     def _data_arrived(self, error: ErrorCode) -> None:
         outcome = self.read()
         if error or outcome.has_error or outcome.size >= self._min_bytes:
-            self._end_waiting()
-            self.answer(outcome)
+            self._finish(outcome)
         else:
             self._watch()
 
-    def _finish(self) -> None:
+    def _finish(self, outcome: Outcome | None = None) -> None:
         self._end_waiting()
-        self.answer(self.read())
+        try:
+            self.answer(outcome or self.read())
+        except Exception as error:
+            answer_error(self._request, error)
 
     def _end_waiting(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
-        for wanted in self._wanted:
-            try:
-                self._find(wanted).forget_data_waiter(self._data_arrived)
-            except KafkaError:
-                continue  # the topic is gone, and its waiters with it
+        watched, self._watched = self._watched, []
+        for partition in watched:
+            partition.forget_data_waiter(self._data_arrived)
 
     # --- answering ---
 

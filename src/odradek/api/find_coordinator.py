@@ -8,7 +8,7 @@ is the one refused: clients retry FindCoordinator for as long as they are let.
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -46,7 +46,14 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         return answer
     node_id = services.node_id
     if key_type == GROUP:
-        node_id = await services.groups.find(key)
+        try:
+            node_id = await services.groups.find(key)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+            return answer
+        except OSError as error:  # the coordinators' code cannot be read, for want of a descriptor
+            answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+            return answer
     broker = services.image.brokers.get(node_id)
     endpoint = broker.endpoint(request.listener) if broker else None
     if endpoint is None:

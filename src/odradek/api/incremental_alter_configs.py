@@ -1,6 +1,9 @@
-"""IncrementalAlterConfigs (44): set, delete, append to or subtract from single settings of a topic or broker.
+"""IncrementalAlterConfigs (44): set, delete, append to or subtract from single settings of a topic, broker or group.
 
-Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
+What is accepted takes effect at once; what only a restart could change is refused, as is what no topic could be created
+with.
+
+Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
 from odradek.api.request import Request

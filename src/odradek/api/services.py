@@ -46,14 +46,16 @@ class Metadata(Protocol):
     def image(self) -> MetadataImage: ...
 
     async def decide(self, decision: Decision[Answer]) -> Answer:
-        """Have the controller decide on its newest image; answers once what it wrote is committed and applied."""
+        """Have the controller decide on its newest image; answers once what it wrote is committed and applied.
+        Raises KafkaError where it cannot be written."""
 
 
 class Groups(Protocol):
     """The group coordinators of this broker. They answer the request themselves."""
 
     async def find(self, group_id: str) -> int:
-        """The broker that coordinates a group; the internal topic is created if it is not there yet."""
+        """The broker that coordinates a group; the internal topic is created if it is not there yet.
+        Raises KafkaError where there is none now; who asks again later may find one."""
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group; `amend` has the last word on its answer."""
@@ -100,7 +102,23 @@ class Services:
         return topic.name if topic else None
 
     async def decide(self, decision: Decision[Answer]) -> Answer:
-        return await self.metadata.decide(decision)
+        """Change the metadata. If that cannot be written, the answer says so for each of its topics or resources."""
+        answer: Answer | None = None
+
+        def noted(image: MetadataImage) -> tuple[list[MetadataRecord], Answer]:
+            nonlocal answer
+            records, answer = decision(image)
+            return records, answer
+
+        try:
+            return await self.metadata.decide(noted)
+        except KafkaError as error:
+            if answer is None:
+                raise
+            from odradek.api.refusal import refuse_all
+
+            refuse_all(answer, error)
+            return answer
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

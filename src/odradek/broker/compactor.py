@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
@@ -18,6 +19,7 @@ class Compactor:
     def __init__(self, files: Files, replicas: Replicas, config: BrokerConfig, data_directory: str) -> None:
         self._replicas = replicas
         self._config = config
+        self._reconfigured = asyncio.Event()  # ends a rest, which may be shorter now
         self._clean_offsets = CleanOffsets(files, data_directory)
         self._cleaner = Cleaner(
             files,
@@ -32,6 +34,13 @@ class Compactor:
         if partition.log.config.compact:
             self._candidates.add(partition.topic_partition)
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """A log that is being cleaned is finished as it was begun."""
+        self._config = config
+        self._cleaner.bytes_per_second = config["log.cleaner.io.max.bytes.per.second"]
+        self._cleaner.map_bytes = config["log.cleaner.dedupe.buffer.size"]
+        self._reconfigured.set()
+
     def removed(self, partition: Partition) -> None:
         """The partition is deleted: stop work on it before its directory is renamed."""
         name = partition.topic_partition
@@ -42,14 +51,18 @@ class Compactor:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause = self._config["log.cleaner.backoff.ms"] / 1000
         try:
             while True:
                 if not await self.clean_one():
                     await self._cleaner.stop()
-                    await asyncio.sleep(pause)
+                    await self._rest()
         finally:
             await self._cleaner.stop()
+
+    async def _rest(self) -> None:
+        self._reconfigured.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reconfigured.wait(), self._config["log.cleaner.backoff.ms"] / 1000)
 
     async def clean_one(self) -> bool:
         """Clean the log that needs it most; whether there was one, and it went well."""

@@ -20,7 +20,8 @@ SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait fo
 
 
 def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted."""
+    """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed where
+    the broker had to stop by itself."""
     claim_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
@@ -38,7 +39,7 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(config, loop)
+    broker = Broker(config, loop, on_failure=stopping.set)
     try:
         await broker.start()
         gc.collect()
@@ -48,3 +49,5 @@ async def _serve(
         await stopping.wait()
     finally:
         await broker.stop()
+    if broker.failure is not None:
+        raise broker.failure

@@ -59,9 +59,10 @@ Stop with Ctrl-C.
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     configure_logging(options.log_level)
+    from odradek.broker.broker import BrokerFailed
     from odradek.broker.main import run
     from odradek.config.definition import ConfigError
-    from odradek.errors import DamagedData
+    from odradek.errors import DamagedData, KafkaError
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.files import DataDirectoryLocked
 
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         pass  # before the broker took over the signal
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
-    except (DataDirectoryLocked, DamagedData, WrongDirectory) as error:
+    except (DataDirectoryLocked, DamagedData, WrongDirectory, BrokerFailed, KafkaError) as error:
         return fail(str(error), FAILED)
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
@@ -177,6 +178,8 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
     if error.errno == errno.EADDRINUSE:
         port = config.broker_listeners[0].port
         return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
+    if error.errno == errno.ENOSPC:
+        return f"no space is left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from odradek.config.broker import BrokerConfig
 from odradek.config.describe import describe_topic
 from odradek.config.topic import check_topic_overrides
+from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
 from odradek.controller.placement import check_assignment, new_partition, place_replicas
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage, ResourceType, Topic, metric_name
@@ -43,8 +44,6 @@ from odradek.wire.messages.delete_topics import (
 )
 
 Records = list[MetadataRecord]
-
-MAX_PARTITIONS_PER_REQUEST = 10_000
 
 # Ids that mean something else than a topic: none, and the metadata log's own.
 RESERVED_TOPIC_IDS = frozenset({NO_TOPIC_ID, METADATA_TOPIC_ID})

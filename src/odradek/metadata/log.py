@@ -147,8 +147,12 @@ class MetadataLog:
         return self._publish()
 
     def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
-        """Append and sync here and now."""
+        """Append and sync here and now. If that raises, `newest` tells whether the records are appended."""
         self.append(records, now_ms)
+        return self.settle()
+
+    def settle(self) -> list[MetadataDelta]:
+        """Sync what is appended, and commit it."""
         self._log.sync()
         return self._publish()
 
@@ -159,10 +163,16 @@ class MetadataLog:
             write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: point})
             self._recovery_point = point
 
+    @property
+    def failed(self) -> bool:
+        """Nobody knows what a restart would find: nothing more can be appended or committed."""
+        return self._log.failed
+
     def close(self) -> None:
-        self._log.persist_state()
-        self._log.sync()
-        self.checkpoint()
+        if not self.failed:
+            self._log.persist_state()
+            self._log.sync()
+            self.checkpoint()
         self._log.close()
 
     def _publish(self) -> list[MetadataDelta]:

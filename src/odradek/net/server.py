@@ -6,10 +6,11 @@
 import asyncio
 import errno
 import logging
+import math
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek.api.request import Request
@@ -34,6 +35,13 @@ class Dispatcher(Protocol):
         """Let go of all frames: their memory is about to be used again."""
 
 
+class ListenerBounds(NamedTuple):
+    """What one listener may have of what all have together."""
+
+    max_connections: int
+    max_new_connections_per_second: float
+
+
 class Bounds(NamedTuple):
     max_frame_size: int  # socket.request.max.bytes
     max_request_memory: int  # queued.max.request.bytes
@@ -42,6 +50,9 @@ class Bounds(NamedTuple):
     max_idle_seconds: float  # connections.max.idle.ms
     socket_send_buffer: int  # -1: the system's own
     socket_receive_buffer: int
+    max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
+    max_new_connections_per_second: float = math.inf
+    of_listener: Mapping[str, ListenerBounds] = {}
 
 
 class RequestMemory:
@@ -71,6 +82,25 @@ class RequestMemory:
             when_free()
 
 
+class Rate:
+    """Lets through so many in a second; what was not used up is not saved for longer than that."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second = per_second
+        self._left = per_second
+        self._at = time.monotonic()
+
+    def wait_seconds(self) -> float:
+        """How long until the next may come; 0 lets it through."""
+        now = time.monotonic()
+        self._left = min(self._left + (now - self._at) * self.per_second, max(self.per_second, 1.0))
+        self._at = now
+        if self._left >= 1.0:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / self.per_second if self.per_second else 1.0
+
+
 class Server:
     """Accepts connections, and hands their requests to the dispatcher."""
 
@@ -88,6 +118,27 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._idle_check: asyncio.TimerHandle | None = None
         self._late_check: asyncio.TimerHandle | None = None
+        self._new_connections = Rate(bounds.max_new_connections_per_second)
+        self._per_listener: Counter[str] = Counter()
+        self._new_of_listener = {
+            name: Rate(own.max_new_connections_per_second) for name, own in bounds.of_listener.items()
+        }
+        self._full: dict[
+            socket.socket, str
+        ] = {}  # listeners, and their names, that wait for a connection to close
+
+    def reconfigure(self, bounds: Bounds) -> None:
+        """How many connections there may be; the other bounds are read at start. Those over the new limit are
+        closed, idle ones first."""
+        self._bounds = bounds
+        self._new_connections.per_second = bounds.max_new_connections_per_second
+        for name, own in bounds.of_listener.items():
+            self._new_of_listener[name].per_second = own.max_new_connections_per_second
+        excess = len(self._connections) - bounds.max_connections
+        if excess > 0:
+            for connection in sorted(self._connections, key=lambda c: (c.is_busy, c.last_active))[:excess]:
+                connection.close(f"max.connections is {bounds.max_connections} now")
+        self._maybe_accept_again()
 
     @property
     def connection_count(self) -> int:
@@ -107,6 +158,8 @@ class Server:
 
     def _accept(self, listener: socket.socket, name: str) -> None:
         for _ in range(BACKLOG):
+            if self._must_wait(listener, name):
+                return
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -115,6 +168,32 @@ class Server:
                 self._pause_accepting(listener, name, error)
                 return
             self._welcome(sock, address, name)
+
+    def _must_wait(self, listener: socket.socket, name: str) -> bool:
+        """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
+        if self._is_full(name):
+            log.warning("listener %s: max.connections reached, further clients wait until one leaves", name)
+            self.loop.remove_reader(listener.fileno())
+            self._full[listener] = name
+            return True
+        own = self._new_of_listener.get(name)
+        seconds = (own.wait_seconds() if own else 0.0) or self._new_connections.wait_seconds()
+        if seconds:
+            self.loop.remove_reader(listener.fileno())
+            self.loop.call_later(seconds, self._resume_accepting, listener, name)
+        return seconds > 0
+
+    def _is_full(self, name: str) -> bool:
+        own = self._bounds.of_listener.get(name)
+        return len(self._connections) >= self._bounds.max_connections or (
+            own is not None and self._per_listener[name] >= own.max_connections
+        )
+
+    def _maybe_accept_again(self) -> None:
+        for listener, name in list(self._full.items()):
+            if not self._is_full(name):
+                del self._full[listener]
+                self._resume_accepting(listener, name)
 
     def _pause_accepting(self, listener: socket.socket, name: str, error: OSError) -> None:
         """Out of descriptors, most likely: the waiting client stays in the backlog until some are free."""
@@ -137,13 +216,13 @@ class Server:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._set_buffers(sock)
         self._per_address[host] += 1
+        self._per_listener[listener] += 1
         self._connections.add(Connection(self, sock, f"{host}:{port}", listener))
 
     def _refusal(self, host: str) -> str:
-        if len(self._connections) >= self._bounds.max_connections:
-            return f"max.connections ({self._bounds.max_connections}) reached"
-        if self._per_address[host] >= self._bounds.max_connections_per_address:
-            return f"max.connections.per.ip ({self._bounds.max_connections_per_address}) reached"
+        most = self._bounds.max_connections_of_address.get(host, self._bounds.max_connections_per_address)
+        if self._per_address[host] >= most:
+            return f"max.connections.per.ip ({most}) reached"
         return ""
 
     def _set_buffers(self, sock: socket.socket) -> None:
@@ -154,10 +233,12 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._per_listener[connection.listener] -= 1
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]
+        self._maybe_accept_again()
 
     # --- idle connections ---
 

@@ -24,11 +24,13 @@ however many there are.
 The metadata log lives in the same directory and is opened by those who own it.
 """
 
+import errno
 import heapq
 import logging
 import random
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -252,12 +254,20 @@ class LogStore:
     def create(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> Log:
+        """Raises OSError where it cannot be made, and removes what was made of it."""
         assert topic_partition not in self.logs
         self._forget_earlier(topic_partition)
         directory = self.path(str(topic_partition))
-        log = create_log(
-            self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
-        )
+        is_new = self._check_free(directory)
+        try:
+            log = create_log(
+                self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
+            )
+        except OSError:
+            if is_new:
+                with suppress(OSError):
+                    self._files.remove_tree(directory)
+            raise
         self._add(log)
         return log
 
@@ -268,6 +278,17 @@ class LogStore:
         if any(checkpoint.may_name(topic_partition) for checkpoint in checkpoints):
             self.checkpoint({})
 
+    def _check_free(self, directory: str) -> bool:
+        """What is left of an attempt to make a log is overwritten; records never are, whosever they may be. True if
+        there is no such directory."""
+        try:
+            entries = self._files.list(directory)
+        except FileNotFoundError:
+            return True
+        if any(entry.name.endswith(".log") and entry.size > 0 for entry in entries):
+            raise OSError(errno.EEXIST, "there are records of another log", directory)
+        return False
+
     def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
         """For a log that does not know whose it is: a crash came before its first sync."""
         log.topic_id = topic_id
@@ -277,7 +298,7 @@ class LogStore:
     def delete(self, topic_partitions: Collection[TopicPartition], now_ms: int) -> None:
         """Rename the logs' directories, which is what makes them deleted, and remove them later.
 
-        A log that cannot be renamed stays, and keeps no other from being deleted; the first error is raised.
+        Where that fails for some, the others are deleted, those stay in `logs`, and the first error is raised.
         """
         if not topic_partitions:
             return
@@ -380,6 +401,14 @@ class LogStore:
         self._starts_moved |= log.log_start_offset > start_offset
         if due_ms is not None:
             self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))
+
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """A new `producer.id.expiration.ms`, for every log when it is next looked after, which is soon."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self.logs.values():
+            if log.producers.by_id:
+                log.producers.next_expiry_ms = None
+                self._schedule(log, 0)
 
     def _schedule(self, log: Log, due_ms: int) -> None:
         """One entry for each log is enough: one that comes too early finds out when to come back."""
