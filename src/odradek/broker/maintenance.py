@@ -49,6 +49,8 @@ class Maintenance:
                 unfinished = work()
                 if unfinished is not None:
                     await unfinished
+            except OSError as error:
+                log.error("maintenance could not be finished, trying again in %g s: %s", seconds, error)
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
@@ -69,4 +71,8 @@ class Maintenance:
             unsaved, self._unsaved = self._unsaved, {}
             for partition in unsaved.values():
                 partition.is_touched = False
-            self._store.checkpoint({name: partition.high_watermark for name, partition in unsaved.items()})
+            try:
+                self._store.checkpoint({name: part.high_watermark for name, part in unsaved.items()})
+            except OSError:
+                self._unsaved = unsaved | self._unsaved
+                raise

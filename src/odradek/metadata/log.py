@@ -130,8 +130,9 @@ class MetadataLog:
 
     def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
         """Append and sync here and now."""
-        self.append(records, now_ms)
-        self._log.sync()
+        with self._log.held_open():
+            self.append(records, now_ms)
+            self._log.sync()
         return self._publish()
 
     def close(self) -> None:

@@ -61,6 +61,9 @@ class File(Protocol):
 
     def size(self) -> int: ...
     def fileno(self) -> int: ...
+    def ensure_open(self) -> None:
+        """Open it now, where it can still be said that there is no descriptor."""
+
     def read_at(self, position: int, length: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
 
@@ -138,6 +141,10 @@ class DiskFile:
         else:
             self._files.open_files.move_to_end(self)
         return self._descriptor
+
+    def ensure_open(self) -> None:
+        if self._descriptor < 0:
+            self.fileno()
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size

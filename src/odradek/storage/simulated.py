@@ -117,6 +117,9 @@ class SimulatedFile:
     def fileno(self) -> int:
         raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
 
+    def ensure_open(self) -> None:
+        self._open()
+
     def read_at(self, position: int, length: int) -> bytes:
         return bytes(self._open().seen[position : position + length])
 
