@@ -127,6 +127,8 @@ class Flusher:
             self._mark(next(iter(self._dirty)))
         for (partition, ticket), error in zip(tickets, errors, strict=True):
             partition.log.complete_sync(ticket, error)
+            if ticket.is_partial and error is None:
+                self._mark(partition)
         for (partition, _), error in zip(tickets, errors, strict=True):
             self._tell(partition, error)
 

@@ -22,6 +22,7 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ from odradek.storage.tail import Tail
 from odradek.storage.validate import checked_batches
 
 logger = logging.getLogger(__name__)
+
+MAX_FILES_OF_A_TICKET = 64
 
 by_base_offset = attrgetter("base_offset")
 
@@ -571,15 +574,21 @@ class Log:
             return None
         files: list[File] = []
         try:
-            for file in self._dirty:
+            for file in islice(self._dirty, MAX_FILES_OF_A_TICKET):
                 file.pin()
                 files.append(file)
         except OSError as error:
+            if not files or not isinstance(error, CannotOpen):
+                for file in files:
+                    file.unpin()
+                raise self._storage_error("open what must be synced", error) from error
+        if len(files) == len(self._dirty):
+            self._dirty.clear()
+            self._ticket = SyncTicket(files, self.end_offset)
+        else:
             for file in files:
-                file.unpin()
-            raise self._storage_error("open what must be synced", error) from error
-        self._dirty.clear()
-        self._ticket = SyncTicket(files, self.end_offset)
+                del self._dirty[file]
+            self._ticket = SyncTicket(files, self.synced_offset, is_partial=True)
         return self._ticket
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
@@ -596,8 +605,7 @@ class Log:
     def sync(self) -> None:
         """Sync here and now. No ticket may be out."""
         assert self._ticket is None
-        ticket = self.begin_sync()
-        if ticket is not None:
+        while (ticket := self.begin_sync()) is not None:
             (error,) = sync_tickets(self._files, [ticket])
             self.complete_sync(ticket, error)
             if error is not None:
