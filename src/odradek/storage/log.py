@@ -482,9 +482,9 @@ class Log:
                 segment = Segment.create(self._files, self.directory, base_offset, self._config, now_ms)
             except OSError:
                 self._remove_unfinished(base_offset)
-                self._dirty[names] = None
                 raise
-            self._sync_now(names)
+            finally:
+                self._sync_now(names)
         return segment
 
     def _remove_unfinished(self, base_offset: int) -> None:
