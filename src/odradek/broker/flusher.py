@@ -79,13 +79,15 @@ class Flusher:
         """What is dirty, as far as it may be open at a time, and how many files that is."""
         tickets: Round = []
         count = 0
-        while self._dirty and count < self._max_files:
-            partition = next(iter(self._dirty))
-            del self._dirty[partition]
+        dirty, self._dirty = iter(self._dirty), {}
+        for partition in dirty:
             ticket = self._ticket(partition)
             if ticket is not None:
                 tickets.append((partition, ticket))
                 count += len(ticket.files)
+                if count >= self._max_files:
+                    break
+        self._dirty.update(dict.fromkeys(dirty))
         return tickets, count
 
     def _ticket(self, partition: Partition) -> SyncTicket | None:

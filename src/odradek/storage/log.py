@@ -426,10 +426,12 @@ class Log:
         self.active.aborted.truncate_to(self.end_offset)
 
     def _rebuild_producers(self) -> None:
-        rebuild_producers(
-            self.producers, self.snapshots, self.segments, self.log_start_offset, self.end_offset
-        )
-        self._forget_removed_snapshots()
+        try:
+            rebuild_producers(
+                self.producers, self.snapshots, self.segments, self.log_start_offset, self.end_offset
+            )
+        finally:
+            self._forget_removed_snapshots()
 
     def _mend_later(self, *steps: Callable[[], None]) -> None:
         self._unmended += [step for step in steps if step not in self._unmended]
@@ -801,8 +803,10 @@ class Log:
         self._remove_snapshots(lambda offset: offset <= self.active.base_offset and offset not in kept)
 
     def _remove_snapshots(self, condition: Callable[[int], bool]) -> None:
-        self.snapshots.remove(condition)
-        self._forget_removed_snapshots()
+        try:
+            self.snapshots.remove(condition)
+        finally:
+            self._forget_removed_snapshots()
 
     def _forget_removed_snapshots(self) -> None:
         """What is not there any more cannot be synced, and need not be."""
