@@ -8,12 +8,13 @@ Nothing here reaches into the broker: it is started as a user starts it, and ask
 
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_TIMEOUT_S = 30
@@ -26,9 +27,10 @@ class RunningBroker:
 
     known: "list[RunningBroker]" = []  # whose logs are looked through after every test, see conftest.py
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, data_dir: Path, settings: Mapping[str, str], prefix: Sequence[str] = ()) -> None:
         self.data_dir = data_dir
         self.settings = settings
+        self._prefix = prefix  # a command that runs the rest of its arguments as one
         self.bootstrap = ""
         self.process: subprocess.Popen[str]
         self._log = data_dir.with_name(f"{data_dir.name}.log")
@@ -59,7 +61,7 @@ class RunningBroker:
     def launch(self) -> None:
         """Start it, and do not wait."""
         port = self.bootstrap.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "odradek", "up", "--json", "--port", port]
+        command = [*self._prefix, sys.executable, "-m", "odradek", "up", "--json", "--port", port]
         command += ["--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
@@ -103,15 +105,27 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(tmp_path: Path, **settings: str) -> Iterator[RunningBroker]:
+def running_broker(tmp_path: Path, *, prefix: Sequence[str] = (), **settings: str) -> Iterator[RunningBroker]:
     """A broker for the length of a block. `settings` are Kafka's names, with '_' for '.'."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    broker = RunningBroker(tmp_path / "data", named)
+    broker = RunningBroker(tmp_path / "data", named, prefix)
     broker.start()
     try:
         yield broker
     finally:
         broker.kill()
+
+
+@contextmanager
+def no_descriptors_at_all(pid: int = 0) -> Iterator[None]:
+    """A process, this one unless told, can open nothing, whatever it closes; what is open stays so."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 def odradek_command(*arguments: str) -> list[str]:

@@ -14,6 +14,7 @@ from tests.broker.in_process import InProcess
 from tests.protocol.raw import Raw, batch, fetch_request, produce_request
 from tests.support import running_broker
 
+from odradek.broker import flusher
 from odradek.errors import ErrorCode
 from odradek.records.batch import Buffer
 from odradek.storage.files import DiskFile, DiskFiles
@@ -191,6 +192,66 @@ def test_a_file_that_cannot_be_opened_keeps_no_other_from_being_synced(tmp_path:
         assert not waiting.done()
         files.unopened = ""
         assert ((await waiting).error_code, (await waiting).base_offset) == (0, 1)
+
+    run(tmp_path, scenario)
+
+
+def test_files_that_cannot_be_opened_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "RETRY_SECONDS", 0.001)
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        await broker.produce(TOPIC, [(None, b"before")])
+        log = broker.broker.replicas.get(TOPIC, 0).log
+        attempts = 0
+        begin_sync = type(log).begin_sync
+
+        def counted(self: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            return begin_sync(self)
+
+        monkeypatch.setattr(type(log), "begin_sync", counted)
+        waiting = asyncio.ensure_future(broker.produce(TOPIC, [(None, b"waits")]))
+        await asyncio.sleep(0)
+        files.unopened = log.active.log.path
+        log.active.log.close()
+        while attempts < 5:
+            await asyncio.sleep(0)
+        files.unopened = ""
+        assert (await waiting).error_code == 0
+
+    with caplog.at_level("INFO", "odradek.broker.flusher"):
+        run(tmp_path, scenario)
+    assert [record.levelname for record in caplog.records if record.name == "odradek.broker.flusher"] == [
+        "ERROR",
+        "INFO",
+    ]
+
+
+def test_a_round_takes_no_more_files_than_may_be_open(tmp_path: Path) -> None:
+    """The rest goes with the next ones, and everybody is answered."""
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        rounds: list[int] = []
+        sync_many = files.sync_many
+
+        def counted(some: Any) -> None:
+            rounds.append(len(some))
+            sync_many(some)
+
+        files.sync_many = counted  # type: ignore[method-assign]
+        topics = [f"topic-{number}" for number in range(12)]
+        for topic in topics:
+            await broker.create_topic(topic)
+            await broker.produce(topic, [(None, b"x")])
+        rounds.clear()
+        broker.broker._flusher._max_files = 5
+        answers = await asyncio.gather(*(broker.produce(topic, [(None, b"y")]) for topic in topics))
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 1)] * 12
+        assert rounds and max(rounds) <= 5
 
     run(tmp_path, scenario)
 

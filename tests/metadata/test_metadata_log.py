@@ -298,3 +298,27 @@ def test_crashes_at_random_syncs(seed):
         files.on_sync = None
         files.crash(rng)
     assert epochs == sorted(epochs)
+
+
+@pytest.mark.parametrize("opens", range(6))
+def test_a_moment_without_descriptors_refuses_a_change_and_no_more(opens):
+    """Nothing is left between the newest image and the committed one, and the next change is taken."""
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 2000)
+    end_offset = log.end_offset
+    files.run_out_of_descriptors(opens)
+    try:
+        log.commit([feature(2)], 2000)
+    except KafkaError as error:
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.end_offset == end_offset
+        assert log.newest is log.image
+        assert log.image.features == {"f": 1}
+    else:
+        assert log.image.features == {"f": 2}
+    files.free_descriptors()
+    log.commit([feature(3)], 2000)
+    assert log.image.features == log.newest.features == {"f": 3}
+    files.crash()
+    assert open_log(files).image.features == {"f": 3}

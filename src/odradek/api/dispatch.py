@@ -78,8 +78,14 @@ class Dispatcher:
 
     def _add_route(self, api_key: int, version: int) -> Route:
         """Imports what serves the API, the first time it is asked for."""
-        message_type = registry.request_type(api_key)
-        handle = registry.handler(api_key)
+        try:
+            message_type = registry.request_type(api_key)
+            handle = registry.handler(api_key)
+        except (
+            OSError
+        ) as error:  # out of descriptors: the connection is closed, and the next request tries again
+            log.error("the code for request %s v%d cannot be read: %s", api_key, version, error)
+            raise
         route = Route(lambda frame, body: read_message(message_type, version, frame, body)[0], handle)
         self._routes[api_key, version] = route
         return route

@@ -19,6 +19,7 @@ from odradek.api.request import Part, Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
+from odradek.storage.shortage import CannotOpen
 from odradek.wire.fetch_response import Divergence, PartitionAnswer, TopicAnswer, encode_fetch_response
 from odradek.wire.messages.fetch import FetchRequest
 
@@ -93,6 +94,8 @@ class Fetching:
         except KafkaError as error:
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return PartitionAnswer(asked.partition, error.code, aborted=aborted)
+        except CannotOpen:  # which is logged where files are opened, once and not for each request
+            return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except OSError as error:
             log.error("%s-%d cannot be read: %s", wanted.topic or wanted.topic_id, asked.partition, error)
             return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -134,6 +137,8 @@ class Fetching:
         stable_offset = partition.last_stable_offset
         end = stable_offset if self._committed_only else partition.high_watermark
         piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
+        if piece is not None:
+            piece.file.ensure_open()
         aborted = None
         if self._committed_only:
             aborted = [

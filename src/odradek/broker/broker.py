@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
+from odradek.broker import descriptors
 from odradek.broker.clock import wall_clock_ms
 from odradek.broker.compactor import Compactor
-from odradek.broker.descriptors import max_open_files
 from odradek.broker.flusher import Flusher
 from odradek.broker.local_partitions import LocalPartitions
 from odradek.broker.maintenance import Maintenance
@@ -71,7 +71,7 @@ class Broker:
         self.data_dir = config.log_dirs[0]
         self._loop = loop
         self._rng = rng or Random()
-        self._files: Files = files or DiskFiles(max_open_files())
+        self._files: Files = files or DiskFiles(descriptors.max_open_files(), descriptors.reserve())
         self._make_data_directory(self.data_dir)
         self._store = LogStore(
             self._files,
@@ -109,7 +109,7 @@ class Broker:
         self.metadata.listen(self._partitions.apply)
         self.metadata.listen(self._tell_groups)
         self.metadata.listen(self._maybe_reconfigure)
-        self._flusher = Flusher(self._loop, self._files)
+        self._flusher = Flusher(self._loop, self._files, max(1, descriptors.max_open_files() // 2))
         self._maintenance = Maintenance(self._store, self.metadata, self.replicas, config, self._retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)
@@ -266,4 +266,5 @@ def _bounds(config: BrokerConfig) -> Bounds:
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,
         socket_receive_buffer=-1,
+        max_descriptors=descriptors.max_connections(),
     )

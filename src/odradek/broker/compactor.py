@@ -11,6 +11,7 @@ from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.storage.cleaner import Cleaner, CleaningFailed, CleaningTarget, CleanOffsets, choose, facts_of
 from odradek.storage.files import Files
+from odradek.storage.shortage import CannotOpen
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Compactor:
         """Until cancelled."""
         try:
             while True:
-                if not await self.clean_one():
+                if not await self._try_to_clean_one():
                     await self._cleaner.stop()
                     await self._rest()
         finally:
@@ -64,6 +65,16 @@ class Compactor:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._reconfigured.wait(), self._config["log.cleaner.backoff.ms"] / 1000)
 
+    async def _try_to_clean_one(self) -> bool:
+        """Whatever goes wrong, the next round is tried: nothing else would ever compact again."""
+        try:
+            return await self.clean_one()
+        except OSError as error:
+            log.error("compaction could not go on, trying again: %s", error)
+        except Exception:
+            log.exception("compaction failed, trying again")
+        return False
+
     async def clean_one(self) -> bool:
         """Clean the log that needs it most; whether there was one, and it went well."""
         now_ms = wall_clock_ms()
@@ -73,6 +84,9 @@ class Compactor:
             return False
         try:
             stats = await self._cleaner.clean(partition.log, target, now_ms)
+        except CannotOpen as error:
+            log.warning("%s could not be compacted, trying again: %s", target.partition, error)
+            return False
         except (CleaningFailed, OSError) as error:
             self._candidates.discard(target.partition)
             log.warning("%s could not be compacted: %s", target.partition, error)

@@ -57,6 +57,8 @@ class Maintenance:
                 unfinished = work()
                 if unfinished is not None:
                     await unfinished
+            except OSError as error:
+                log.error("maintenance could not be finished, trying again in %g s: %s", seconds, error)
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
@@ -77,10 +79,14 @@ class Maintenance:
             unsaved, self._unsaved = self._unsaved, {}
             for partition in unsaved.values():
                 partition.is_touched = False
-            self._store.checkpoint(
-                {
-                    name: partition.high_watermark
-                    for name, partition in unsaved.items()
-                    if self._replicas.opened(*name) is partition  # and not deleted meanwhile
-                }
-            )
+            try:
+                self._store.checkpoint(
+                    {
+                        name: partition.high_watermark
+                        for name, partition in unsaved.items()
+                        if self._replicas.opened(*name) is partition  # and not deleted meanwhile
+                    }
+                )
+            except OSError:
+                self._unsaved = unsaved | self._unsaved
+                raise

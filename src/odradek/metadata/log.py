@@ -148,8 +148,9 @@ class MetadataLog:
 
     def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
         """Append and sync here and now. If that raises, `newest` tells whether the records are appended."""
-        self.append(records, now_ms)
-        return self.settle()
+        with self._log.held_open():
+            self.append(records, now_ms)
+            return self.settle()
 
     def settle(self) -> list[MetadataDelta]:
         """Sync what is appended, and commit it."""

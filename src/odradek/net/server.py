@@ -8,6 +8,7 @@ import errno
 import logging
 import math
 import socket
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,6 +24,7 @@ BACKLOG = 1024
 ACCEPT_PAUSE_SECONDS = 0.2
 LATE_CHECK_SECONDS = 0.5
 BIND_ATTEMPTS = 20
+REFUSALS_PER_LINE_SECONDS = 10.0
 
 
 class Dispatcher(Protocol):
@@ -53,6 +55,7 @@ class Bounds(NamedTuple):
     max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
     max_new_connections_per_second: float = math.inf
     of_listener: Mapping[str, ListenerBounds] = {}
+    max_descriptors: int = sys.maxsize  # what the limit of descriptors leaves for connections
 
 
 class RequestMemory:
@@ -123,9 +126,11 @@ class Server:
         self._new_of_listener = {
             name: Rate(own.max_new_connections_per_second) for name, own in bounds.of_listener.items()
         }
-        self._full: dict[
-            socket.socket, str
-        ] = {}  # listeners, and their names, that wait for a connection to close
+        # Listeners, and their names, that wait for a connection to close.
+        self._full: dict[socket.socket, str] = {}
+        self._paused: set[socket.socket] = set()  # listeners that could not accept when they last tried
+        self._refusals = 0  # since the last log line about them
+        self._refusal_logged = -REFUSALS_PER_LINE_SECONDS
 
     def reconfigure(self, bounds: Bounds) -> None:
         """How many connections there may be; the other bounds are read at start. Those over the new limit are
@@ -167,6 +172,9 @@ class Server:
             except OSError as error:
                 self._pause_accepting(listener, name, error)
                 return
+            if listener in self._paused:
+                self._paused.remove(listener)
+                log.info("listener %s accepts connections again", name)
             self._welcome(sock, address, name)
 
     def _must_wait(self, listener: socket.socket, name: str) -> bool:
@@ -197,7 +205,14 @@ class Server:
 
     def _pause_accepting(self, listener: socket.socket, name: str, error: OSError) -> None:
         """Out of descriptors, most likely: the waiting client stays in the backlog until some are free."""
-        log.error("cannot accept a connection, trying again in %s s: %s", ACCEPT_PAUSE_SECONDS, error)
+        if listener not in self._paused:
+            self._paused.add(listener)
+            log.error(
+                "listener %s cannot accept a connection, trying again every %g s: %s",
+                name,
+                ACCEPT_PAUSE_SECONDS,
+                error,
+            )
         self.loop.remove_reader(listener.fileno())
         self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listener, name)
 
@@ -208,18 +223,42 @@ class Server:
     def _welcome(self, sock: socket.socket, address: Any, listener: str) -> None:
         host, port = address[0], address[1]
         if refusal := self._refusal(host):
-            log.warning("connection from %s:%d refused: %s", host, port, refusal)
+            self._log_refusal(f"{host}:{port}", refusal)
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._set_buffers(sock)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._set_buffers(sock)
+            connection = Connection(self, sock, f"{host}:{port}", listener)
+        except OSError as error:
+            log.warning("connection from %s:%d lost before it was set up: %s", host, port, error)
+            sock.close()
+            return
         self._per_address[host] += 1
         self._per_listener[listener] += 1
-        self._connections.add(Connection(self, sock, f"{host}:{port}", listener))
+        self._connections.add(connection)
+
+    def _log_refusal(self, address: str, reason: str) -> None:
+        """A crowd that is refused comes again at once: one line tells of many."""
+        self._refusals += 1
+        now = time.monotonic()
+        if now - self._refusal_logged >= REFUSALS_PER_LINE_SECONDS:
+            log.warning(
+                "connection from %s refused: %s (%d refused since the last such line)",
+                address,
+                reason,
+                self._refusals,
+            )
+            self._refusals, self._refusal_logged = 0, now
 
     def _refusal(self, host: str) -> str:
+        if len(self._connections) >= self._bounds.max_descriptors:
+            return (
+                f"the limit of descriptors leaves room for {self._bounds.max_descriptors} connections, "
+                "raise it (ulimit -n)"
+            )
         most = self._bounds.max_connections_of_address.get(host, self._bounds.max_connections_per_address)
         if self._per_address[host] >= most:
             return f"max.connections.per.ip ({most}) reached"
@@ -274,6 +313,7 @@ class Server:
             self.loop.remove_reader(listener.fileno())
             listener.close()
         self._listeners.clear()
+        self._paused.clear()
         if self._idle_check is not None:
             self._idle_check.cancel()
         for connection in self._connections:

@@ -29,6 +29,7 @@ import heapq
 import logging
 import random
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -66,7 +67,7 @@ from odradek.storage.log import Log
 from odradek.storage.producers import DEFAULT_EXPIRATION_MS
 from odradek.storage.recovery import Opening, create_log, list_log_files, open_log
 from odradek.storage.retention import delete_old_segments, next_due_ms
-from odradek.storage.sync import sync_tickets
+from odradek.storage.sync import SyncTicket, sync_tickets
 
 logger = logging.getLogger(__name__)
 
@@ -430,12 +431,30 @@ class LogStore:
 
     def _sync(self, logs: list[Log]) -> None:
         """Sync these logs together, as many at a time as may have their files open."""
-        for start in range(0, len(logs), LOGS_OF_A_SYNC):
-            some = logs[start : start + LOGS_OF_A_SYNC]
-            tickets = [(log, ticket) for log in some if (ticket := log.begin_sync()) is not None]
+        unsynced = deque(logs)
+        while unsynced:
+            tickets = self._take_tickets(unsynced)
             errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
             for (log, ticket), error in zip(tickets, errors, strict=True):
                 log.complete_sync(ticket, error)
+                if ticket.is_partial and error is None:
+                    unsynced.append(log)
+
+    @staticmethod
+    def _take_tickets(unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
+        """Of the next logs, as far as there are descriptors: those taken are free again after the sync."""
+        tickets: list[tuple[Log, SyncTicket]] = []
+        while unsynced and len(tickets) < LOGS_OF_A_SYNC:
+            try:
+                ticket = unsynced[0].begin_sync()
+            except KafkaError:
+                if not tickets:
+                    raise
+                break
+            log = unsynced.popleft()
+            if ticket is not None:
+                tickets.append((log, ticket))
+        return tickets
 
     # Closing
 
