@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from odradek.errors import KafkaError
 from odradek.model import NO_TOPIC_ID
-from odradek.wire.messages.create_topics import CreatableTopicResult
 
 
 class Item(Protocol):
@@ -20,10 +19,11 @@ class Item(Protocol):
 
 
 def refuse_all(answer: Any, error: KafkaError) -> None:
+    item: Any
     for item in _items(answer):
         if not item.error_code:
             item.error_code, item.error_message = error.code, error.message
-            if isinstance(item, CreatableTopicResult):
+            if hasattr(item, "num_partitions"):  # of a topic that was not created after all
                 item.topic_id, item.num_partitions, item.replication_factor = NO_TOPIC_ID, -1, -1
                 item.configs = []
 

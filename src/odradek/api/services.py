@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.api.fetch_sessions import FetchSessions
+from odradek.api.refusal import refuse_all
 from odradek.api.request import Request
 from odradek.config.broker import BrokerConfig
 from odradek.errors import KafkaError
@@ -115,8 +116,6 @@ class Services:
         except KafkaError as error:
             if answer is None:
                 raise
-            from odradek.api.refusal import refuse_all
-
             refuse_all(answer, error)
             return answer
 

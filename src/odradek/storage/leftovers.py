@@ -22,7 +22,9 @@ from odradek.storage.segment import (
     Segment,
 )
 
-LOG_FILE = re.compile(r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)(\.(deleted|cleaned|swap))?")
+LOG_FILE = re.compile(
+    r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)(\.([0-9]+\.)?deleted|\.cleaned|\.swap)?"
+)
 
 
 def is_log_file(name: str) -> bool:
