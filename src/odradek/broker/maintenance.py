@@ -57,6 +57,8 @@ class Maintenance:
                 unfinished = work()
                 if unfinished is not None:
                     await unfinished
+            except OSError as error:
+                log.error("maintenance failed, trying again in %g s: %s", seconds, error)
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
