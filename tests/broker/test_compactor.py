@@ -5,6 +5,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.in_process import InProcess
@@ -12,6 +13,8 @@ from tests.support import no_descriptors_at_all
 
 from odradek.broker.clock import wall_clock_ms
 from odradek.storage.files import DiskFiles
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 TOPIC = "compacted"
@@ -36,6 +39,30 @@ def test_the_last_value_of_every_key_stays(tmp_path: Path) -> None:
             }
             assert set(after) <= set(before)
             assert await compactor.clean_one() is False
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_deleted_while_it_is_compacted_leaves_no_clean_offset(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with InProcess(str(tmp_path), settings={"log.cleaner.enable": "false"}) as broker:
+            await broker.create_topic(TOPIC, **SETTINGS)
+            for turn in range(20):
+                await broker.produce(TOPIC, [(b"key", b"value-%d" % turn)])
+            compactor = broker.broker._compactor
+            clean = compactor._cleaner.clean
+
+            async def clean_a_deleted_log(*arguments: Any) -> Any:
+                stats = await clean(*arguments)
+                await broker.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
+                await broker.create_topic(TOPIC, **SETTINGS)
+                broker.broker.replicas.get(TOPIC, 0)
+                return stats
+
+            compactor._cleaner.clean = clean_a_deleted_log  # type: ignore[method-assign]
+            assert await compactor.clean_one()
+            assert compactor._clean_offsets.offsets == {}
+            await compactor._cleaner.stop()
 
     asyncio.run(scenario())
 

@@ -5,6 +5,7 @@ A kill keeps what was written, a power cut only what was synced; both are tried 
 """
 
 import asyncio
+import errno
 import random
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from tests.broker.in_process import InProcess
 from tests.broker.test_durability import disk_with
 
+from odradek.broker.maintenance import Maintenance
 from odradek.errors import DamagedData, ErrorCode
 from odradek.records.batch import read_header
 from odradek.storage.simulated import SimulatedFiles
@@ -143,6 +145,24 @@ def test_a_checkpoint_that_failed_is_written_later(data_dir: str) -> None:
         assert files.syncs == syncs
 
     live(data_dir, files, scenario)
+
+
+def test_a_full_disk_costs_a_line_in_the_log_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        tried_again = asyncio.Event()
+
+        def work() -> None:
+            if "maintenance failed" in caplog.text:
+                tried_again.set()
+            raise OSError(errno.ENOSPC, "no space is left")
+
+        maintenance = asyncio.ensure_future(Maintenance._repeat(0.001, work))
+        await asyncio.wait_for(tried_again.wait(), 30)
+        maintenance.cancel()
+
+    asyncio.run(scenario())
+    assert "trying again in 0.001 s: [Errno 28] no space is left" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(4))

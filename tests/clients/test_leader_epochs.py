@@ -14,7 +14,7 @@ TIMEOUT_S = 30
 
 
 class Heard(logging.Handler):
-    """What the client's own log says of epoch validation."""
+    """What the client's own log says of its position and of epoch validation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
-        if "validation" in line or "runcat" in line:
+        if any(word in line for word in ("start fetching", "validation", "runcat")):
             self.lines.append(line)
 
 
@@ -42,7 +42,7 @@ def test_a_consumer_of_an_empty_partition_sees_no_truncation_after_a_kill(tmp_pa
             "enable.auto.commit": False,
             "reconnect.backoff.max.ms": 200,
             "topic.metadata.refresh.interval.ms": 500,
-            "debug": "fetch",
+            "debug": "topic,fetch",
         }
         consumer = Consumer(settings, logger=logger)
         consumer.assign([TopicPartition(TOPIC, 0, OFFSET_END)])
@@ -60,7 +60,11 @@ def test_a_consumer_of_an_empty_partition_sees_no_truncation_after_a_kill(tmp_pa
             poll()
             return bool(truncations()) or any("validation succeeded" in line for line in heard.lines)
 
-        assert consumer.poll(1) is None
+        def has_position() -> bool:
+            poll()
+            return any("start fetching at offset 0 (leader epoch" in line for line in heard.lines)
+
+        wait_until(has_position, "the consumer's position")
         broker.kill()
         broker.start()
         wait_until(was_validated, "the consumer's check of its position")

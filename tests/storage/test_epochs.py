@@ -33,7 +33,16 @@ def test_a_new_entry_drops_what_conflicts(epochs: LeaderEpochs) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "answer"),
-    [(-1, (-1, -1)), (0, (0, 10)), (1, (1, 20)), (2, (1, 20)), (3, (3, 40)), (4, (4, 55)), (5, (-1, -1))],
+    [
+        (-2, (-1, -1)),
+        (-1, (-1, -1)),
+        (0, (0, 10)),
+        (1, (1, 20)),
+        (2, (1, 20)),
+        (3, (3, 40)),
+        (4, (4, 55)),
+        (5, (-1, -1)),
+    ],
 )
 def test_where_an_epoch_ended(epochs: LeaderEpochs, asked: int, answer: tuple[int, int]) -> None:
     assert epochs.end_offset_for(asked, 55) == answer

@@ -155,6 +155,20 @@ def test_the_cleaners_checkpoint_forgets_logs_that_are_gone() -> None:
     assert read_offsets(again, f"{D}/{CLEANER_OFFSETS}") == {OTHER: 7}
 
 
+def test_the_cleaners_checkpoint_is_right_before_a_log_is_created() -> None:
+    """Even if the cleaner could not write it when the log was deleted."""
+    files = disk()
+    store = with_an_old_log(files)
+    write_offsets(files, f"{D}/{CLEANER_OFFSETS}", {NAME: 300, OTHER: 7})
+    store.delete([NAME], NOW_MS)
+    store.checkpoint({})
+    store.create(NAME, SECOND, LogConfig(), NOW_MS)
+    assert read_offsets(files, f"{D}/{CLEANER_OFFSETS}") == {OTHER: 7}
+    syncs = files.syncs
+    store.create(TopicPartition("t", 1), SECOND, LogConfig(), NOW_MS)
+    assert files.syncs == syncs
+
+
 def test_a_high_watermark_is_not_beyond_the_end() -> None:
     files = disk()
     with_an_old_log(files)

@@ -91,6 +91,8 @@ class Compactor:
             self._candidates.discard(target.partition)
             log.warning("%s could not be compacted: %s", target.partition, error)
             return False
+        if self._replicas.opened(*target.partition) is not partition:
+            return True  # deleted meanwhile: the next log of this name is not clean
         self._clean_offsets.note(target.partition, stats.end_offset)
         log.info("%s compacted up to offset %d", target.partition, stats.end_offset)
         return True

@@ -58,7 +58,7 @@ class Maintenance:
                 if unfinished is not None:
                     await unfinished
             except OSError as error:
-                log.error("maintenance could not be finished, trying again in %g s: %s", seconds, error)
+                log.error("maintenance failed, trying again in %g s: %s", seconds, error)
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 

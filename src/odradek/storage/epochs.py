@@ -78,7 +78,7 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above the one asked for, and where it ended; (-1, -1) if unknown."""
-        if epoch == NO_EPOCH or epoch > self.latest or not self._epochs:
+        if epoch < 0 or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, log_end_offset

@@ -103,6 +103,7 @@ class LogStore:
         self._start_offsets = OffsetCheckpoint(files, self.path(LOG_START_OFFSETS))
         self._high_watermarks = OffsetCheckpoint(files, self.path(HIGH_WATERMARKS))
         self._starts_moved = False  # by retention, and not on disk yet
+        self._has_deleted = False  # the cleaner's checkpoint may name logs that are gone
         self.needs_checkpoint = False  # a log was deleted, or the last checkpoint failed
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
@@ -224,7 +225,8 @@ class LogStore:
         )
 
     def _drop_clean_offsets(self) -> None:
-        """The cleaner's checkpoint is its own, but here is known which logs are gone."""
+        """The cleaner's checkpoint is its own, but here is known which logs are gone. Taken for another log's, an
+        entry would let compaction keep a value and drop the tombstone behind it."""
         checkpoint = OffsetCheckpoint(self._files, self.path(CLEANER_OFFSETS))
         try:
             offsets = checkpoint.read()
@@ -278,6 +280,9 @@ class LogStore:
         checkpoints = (self._recovery_points, self._start_offsets, self._high_watermarks)
         if any(checkpoint.may_name(topic_partition) for checkpoint in checkpoints):
             self.checkpoint({})
+        if self._has_deleted:
+            self._drop_clean_offsets()
+            self._has_deleted = False
 
     def _check_free(self, directory: str) -> bool:
         """What is left of an attempt to make a log is overwritten; records never are, whosever they may be. True if
@@ -303,7 +308,7 @@ class LogStore:
         """
         if not topic_partitions:
             return
-        self.needs_checkpoint = True
+        self.needs_checkpoint = self._has_deleted = True
         failure: OSError | None = None
         for topic_partition in topic_partitions:
             try:
