@@ -90,7 +90,7 @@ class Broker:
         self._store.load(wall_clock_ms(), self._partitions.log_config_for(self.metadata.image))
         self._partitions.open_all(self.metadata.image)
         self.metadata.listen(self._metadata_changed)
-        self._flusher = Flusher(self._loop, self._files, max(1, descriptors.max_open_files() // 2))
+        self._flusher = Flusher(self._loop, self._files)
         self._maintenance = Maintenance(self._store, self.replicas, config, self._partitions.retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)
