@@ -15,8 +15,6 @@ from odradek.broker.clock import wall_clock_ms
 from odradek.storage.files import DiskFiles
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
 TOPIC = "compacted"
 SETTINGS = {"internal_segment_bytes": "600", "cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
 

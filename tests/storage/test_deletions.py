@@ -15,11 +15,10 @@ from odradek.storage.config import LogConfig
 from odradek.storage.deletions import FIRST_RETRY_MS, LONGEST_RETRY_MS, Deletions
 from odradek.storage.files import DiskFiles, Files
 from odradek.storage.log import Log
-from odradek.storage.segment import CLEANED_SUFFIX, Segment
 from odradek.storage.simulated import SimulatedFiles
 from odradek.storage.store import LogStore
 
-from .batches import NOW_MS, append_values, new_log, reopen, values_of
+from .batches import NOW_MS, append_values, compact_first_segment, new_log, reopen, values_of
 
 DELAY_MS = 60_000
 CONFIG = LogConfig(segment_bytes=300, file_delete_delay_ms=DELAY_MS)
@@ -85,15 +84,6 @@ def test_a_failure_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFix
 # Names
 
 
-def compact(files: Files, log: Log, *values: bytes) -> None:
-    """Replace the first segment by one with the same base offset, as a round of compaction does."""
-    old = log.segments[0]
-    new = Segment.create(files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
-    new.log.write_at(0, old.log.read_at(0, old.size))
-    new.size = old.size
-    log.replace_segments([old], [new], NOW_MS)
-
-
 def two_segments(files: Files, directory: str) -> Log:
     log = new_log(files, directory, CONFIG)
     for value in (b"a", b"b"):
@@ -113,7 +103,7 @@ def test_a_segment_is_retired_again_within_the_delay(kind: str, tmp_path: Path) 
     log = two_segments(files, directory)
     before = values_of(log)
     for _ in range(5):
-        compact(files, log)
+        compact_first_segment(log)
     logs = [name for name in names_of(files, directory) if ".log" in name and name.endswith(".deleted")]
     assert len(logs) == len(set(logs)) == 5
     assert "00000000000000000000.log.deleted" in logs
@@ -121,7 +111,7 @@ def test_a_segment_is_retired_again_within_the_delay(kind: str, tmp_path: Path) 
     assert len(log._retired._deletions) == 0
     assert not [name for name in names_of(files, directory) if "deleted" in name]
     assert values_of(log) == before
-    compact(files, log)  # the plain name is free again
+    compact_first_segment(log)  # the plain name is free again
     assert "00000000000000000000.log.deleted" in names_of(files, directory)
 
 
@@ -130,7 +120,7 @@ def test_leftovers_of_several_retirements_are_removed_at_start(tmp_path: Path) -
     log = two_segments(files, str(tmp_path / "topic-0"))
     before = values_of(log)
     for _ in range(3):
-        compact(files, log)
+        compact_first_segment(log)
     log.sync()
     log.close()
     again = reopen(files, log.directory, CONFIG)
@@ -144,7 +134,7 @@ def test_retired_segments_hold_no_descriptors_unless_they_are_read(tmp_path: Pat
     part = log.read(0, 100, 1)
     assert part is not None
     part.file.pin()
-    compact(files, log)
+    compact_first_segment(log)
     assert {file.path for file in files.open_files if "deleted" in file.path} == {part.file.path}
     run_all(log._retired._deletions, LATER)
     assert len(part.file.read_at(part.position, part.length)) == part.length
@@ -177,7 +167,7 @@ def test_a_topic_with_retired_segments_is_deleted(
     for value in (b"a", b"b"):
         append_values(log, value * 200)
     for _ in range(3):
-        compact(files, log)
+        compact_first_segment(log)
     if removed_first == "directory":
         log.config = LogConfig(segment_bytes=300, file_delete_delay_ms=1)
     store.delete([partition], NOW_MS)
@@ -200,13 +190,13 @@ def test_a_topic_made_again_keeps_its_files(tmp_path: Path) -> None:
     log = store.create(partition, uuid.UUID(int=1), CONFIG, NOW_MS)
     for value in (b"a", b"b"):
         append_values(log, value * 200)
-    compact(files, log)
+    compact_first_segment(log)
     store.delete([partition], NOW_MS)
     again = store.create(partition, uuid.UUID(int=2), CONFIG, NOW_MS)
     for value in (b"c", b"d"):
         append_values(again, value * 200)
-    compact(files, again)
-    compact(files, again)
+    compact_first_segment(again)
+    compact_first_segment(again)
     run_all(store.deletions, LATER)
     assert [value[:1] for _, value in values_of(again)] == [b"c", b"d"]
     assert len(store.deletions) == 0
@@ -217,11 +207,11 @@ def test_a_topic_made_again_keeps_its_files(tmp_path: Path) -> None:
 def test_a_log_cut_while_segments_are_retired(offset: int, tmp_path: Path) -> None:
     files = DiskFiles()
     log = two_segments(files, str(tmp_path / "topic-0"))
-    compact(files, log)
+    compact_first_segment(log)
     log.truncate_to(offset)
     for _ in range(2 - offset):
         append_values(log, b"n" * 200)
-    compact(files, log)
+    compact_first_segment(log)
     run_all(log._retired._deletions, LATER)
     assert [found for found, _ in values_of(log)] == [0, 1]
     assert len(log._retired._deletions) == 0

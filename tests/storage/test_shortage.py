@@ -19,11 +19,19 @@ from odradek.records.control import build_marker_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles, File, pinned
 from odradek.storage.log import Log
-from odradek.storage.segment import CLEANED_SUFFIX, Segment
 from odradek.storage.shortage import CannotOpen
 from odradek.storage.simulated import SimulatedFiles
 
-from .batches import NOW_MS, append, append_values, make_batch, new_log, reopen, values_of
+from .batches import (
+    NOW_MS,
+    append,
+    append_values,
+    compact_first_segment,
+    make_batch,
+    new_log,
+    reopen,
+    values_of,
+)
 
 D = "/data/topic-0"
 
@@ -214,16 +222,20 @@ def abort_a_transaction(log: Log) -> None:
     append(log, abort_marker(), check_sequence=False)
 
 
-def compact(log: Log) -> None:
-    old = log.segments[0]
-    new = Segment.create(log._files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
-    new.log.write_at(0, old.log.read_at(0, old.size))
-    new.size = old.size
-    log.replace_segments([old], [new], NOW_MS)
-
-
 def delete_everything(log: Log) -> None:
     log.delete_segments(len(log.segments), NOW_MS)
+
+
+def roll(log: Log) -> None:
+    log.roll(NOW_MS)
+
+
+def truncate_a_segment(log: Log) -> None:
+    log.truncate_to(2)
+
+
+def truncate_a_batch(log: Log) -> None:
+    log.truncate_to(3)
 
 
 OPERATIONS: list[Callable[[Log], object]] = [
@@ -233,13 +245,13 @@ OPERATIONS: list[Callable[[Log], object]] = [
     append_as_follower,
     append_together,
     abort_a_transaction,
-    compact,
+    compact_first_segment,
     delete_everything,
     Log.sync,
     Log.persist_state,
-    lambda log: log.roll(NOW_MS),
-    lambda log: log.truncate_to(2),
-    lambda log: log.truncate_to(3),
+    roll,
+    truncate_a_segment,
+    truncate_a_batch,
 ]
 
 

@@ -109,7 +109,7 @@ class Broker:
         self.metadata.listen(self._partitions.apply)
         self.metadata.listen(self._tell_groups)
         self.metadata.listen(self._maybe_reconfigure)
-        self._flusher = Flusher(self._loop, self._files, max(1, descriptors.max_open_files() // 2))
+        self._flusher = Flusher(self._loop, self._files)
         self._maintenance = Maintenance(self._store, self.metadata, self.replicas, config, self._retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
         self._partitions.on_removed.append(self._compactor.removed)

@@ -27,6 +27,7 @@ class Compactor:
             bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
             map_bytes=config["log.cleaner.dedupe.buffer.size"],
         )
+        self._is_short = False  # of descriptors, when a log was last to be compacted
         self._candidates = {
             partition.topic_partition for partition in replicas if len(partition.log.segments) > 1
         }
@@ -85,12 +86,15 @@ class Compactor:
         try:
             stats = await self._cleaner.clean(partition.log, target, now_ms)
         except CannotOpen as error:
-            log.warning("%s could not be compacted, trying again: %s", target.partition, error)
+            if not self._is_short:
+                self._is_short = True
+                log.warning("%s could not be compacted, trying again: %s", target.partition, error)
             return False
         except (CleaningFailed, OSError) as error:
             self._candidates.discard(target.partition)
             log.warning("%s could not be compacted: %s", target.partition, error)
             return False
+        self._is_short = False
         if self._replicas.opened(*target.partition) is not partition:
             return True  # deleted meanwhile: the next log of this name is not clean
         self._clean_offsets.note(target.partition, stats.end_offset)

@@ -29,19 +29,16 @@ log = logging.getLogger(__name__)
 
 INLINE_BELOW_SECONDS = 0.001
 RETRY_SECONDS = 0.2
-MAX_FILES_OF_A_ROUND = 2048
 SMOOTHING = 0.2  # weight of the newest sync in the average
 
 Round = list[tuple[Partition, SyncTicket]]
 
 
 class Flusher:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, files: Files, max_files: int = MAX_FILES_OF_A_ROUND
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, files: Files) -> None:
         self._loop = loop
         self._files = files
-        self._max_files = max_files
+        self._max_files = max(1, files.max_open // 2)  # the rest stay open for reads and appends
         self._unopened: set[Partition] = set()  # whose files could not be opened when they were last tried
         self._dirty: dict[Partition, None] = {}
         self._scheduled = False  # a round is due or under way

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_SIZE = 256 * 1024
 BACKLOG = 1024
+ACCEPTED_IN_A_TURN = 64  # a crowd that connects leaves the event loop to those that are connected
 ACCEPT_PAUSE_SECONDS = 0.2
 LATE_CHECK_SECONDS = 0.5
 BIND_ATTEMPTS = 20
@@ -162,7 +163,7 @@ class Server:
         return int(listeners[0].getsockname()[1])
 
     def _accept(self, listener: socket.socket, name: str) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(ACCEPTED_IN_A_TURN):
             if self._must_wait(listener, name):
                 return
             try:

@@ -37,7 +37,7 @@ from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.segment import CLEANED_SUFFIX, Segment
-from odradek.storage.shortage import CannotOpen, is_shortage
+from odradek.storage.shortage import CannotOpen
 
 WORKER_MODULE = "odradek.storage.cleaner_worker"
 MAX_LINE_BYTES = 16 << 20
@@ -276,10 +276,10 @@ class Cleaner:
                     stdout=asyncio.subprocess.PIPE,
                     limit=MAX_LINE_BYTES,
                 )
-            except OSError as error:
-                if is_shortage(error):
-                    raise CannotOpen(error.errno, f"The cleaner's process cannot start: {error}") from error
-                raise
+            except OSError as error:  # uvloop does not tell which: a process needs descriptors and memory
+                raise CannotOpen(
+                    error.errno, f"the cleaner's process cannot start: {error.strerror}"
+                ) from error
         return self._process
 
     def abort(self, partition: TopicPartition) -> None:

@@ -84,6 +84,8 @@ class File(Protocol):
 class Files(Protocol):
     """Whatever opens something raises `CannotOpen` where there is no descriptor for it."""
 
+    max_open: int  # files may be open at a time, beside those that are pinned
+
     def file(self, path: str) -> File:
         """A handle on a file that is there already, or will be when the handle is first used."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from odradek.records.batch import Buffer
-from odradek.storage.files import DataDirectoryLocked, DirectoryEntry, File
+from odradek.storage.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
 from odradek.storage.shortage import CannotOpen
 
 
@@ -193,6 +193,7 @@ class SimulatedFiles:
     def __init__(self) -> None:
         self._root = _Directory()
         self._locks: set[str] = set()
+        self.max_open = DEFAULT_MAX_OPEN_FILES
         self.free_bytes: int | None = None  # None: no limit
         self.fail_syncs = 0
         self.syncs = 0  # how many were asked for

@@ -445,11 +445,11 @@ class LogStore:
                 if ticket.is_partial and error is None:
                     unsynced.append(log)
 
-    @staticmethod
-    def _take_tickets(unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
+    def _take_tickets(self, unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
         """Of the next logs, as far as there are descriptors: those taken are free again after the sync."""
         tickets: list[tuple[Log, SyncTicket]] = []
-        while unsynced and len(tickets) < LOGS_OF_A_SYNC:
+        count = 0
+        while unsynced and len(tickets) < LOGS_OF_A_SYNC and count < self._files.max_open:
             try:
                 ticket = unsynced[0].begin_sync()
             except KafkaError:
@@ -459,6 +459,7 @@ class LogStore:
             log = unsynced.popleft()
             if ticket is not None:
                 tickets.append((log, ticket))
+                count += len(ticket.files)
         return tickets
 
     # Closing
