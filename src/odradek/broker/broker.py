@@ -138,6 +138,7 @@ class Broker:
         if config is not self.config:
             self.config = self.services.config = config
             self._partitions.reconfigure(delta.after, config)
+        self._compactor.configured(delta)
 
     # --- life ---
 

@@ -10,11 +10,13 @@ would refuse, harming none but the reader of what its producer wrote:
 
 - records that are malformed, or compressed bytes that are damaged, under a CRC that is right;
 - a header whose maximal timestamp is not that of its records (Kafka corrects it): limits on how far in the
-  future a record may be are checked against the header, and hold for whoever trusts it.
+  future a record may be are checked against the header (its base timestamp too: the first record has it), and
+  hold for whoever trusts it.
 
 What we refuse and Kafka does not: bytes behind the batch that are no batch (Kafka drops them), the log append
 time attribute on any topic (Kafka only there where it keeps that time), a transactional batch without a
-producer id, a producer id below -1 or one without an epoch, offset deltas that do not count up from zero. A
+producer id, a producer id below -1 or one without an epoch, offset deltas that do not count up from zero, a
+timestamp beyond int64 where records are looked at (Kafka's addition overflows, and so does our reading). A
 codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR.
 
 Messages older than format v2 are INVALID_RECORD: Produce has not allowed them since version 3, which is the
@@ -227,7 +229,8 @@ def prepare_batch(
     """The batch as the topic wants it: mostly the very same, at times changed in place, seldom rebuilt."""
     if (
         rules.take_as_is
-        and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+        and header.max_timestamp <= (latest := now_ms + rules.timestamp_after_max_ms)
+        and header.base_timestamp <= latest
         and not header.attributes & LOG_APPEND_TIME
     ):
         return buffer, header
@@ -237,8 +240,9 @@ def prepare_batch(
         )
     if rules.message_timestamp_type is TimestampType.CREATE_TIME:
         wanted = header
-        if header.max_timestamp > now_ms + rules.timestamp_after_max_ms:
-            raise _out_of_range(header.max_timestamp, rules, now_ms)
+        newest = max(header.base_timestamp, header.max_timestamp)
+        if newest > now_ms + rules.timestamp_after_max_ms:
+            raise _out_of_range(newest, rules, now_ms)
     else:
         wanted = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
     if rules.needs_records(header):
@@ -265,7 +269,8 @@ def _check_records(data: bytes, header: BatchHeader, rules: TopicRules, now_ms: 
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     create_time = rules.message_timestamp_type is TimestampType.CREATE_TIME
-    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    earliest = now_ms - rules.timestamp_before_max_ms
+    latest = min(now_ms + rules.timestamp_after_max_ms, INT64_MAX)
     max_timestamp = NO_TIMESTAMP
     # As many rising offset deltas as there are records can only be 0, 1, 2 and so on.
     for index, (_, _, timestamp_delta, _, key, _, _) in enumerate(scan_records(data, header)):
