@@ -3,13 +3,14 @@
 import asyncio
 from pathlib import Path
 
+from tests.broker.in_process import InProcess
+
 from odradek.metadata.image import ResourceType
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.broker.in_process import InProcess
 
 TOPIC = "compacted"
 SETTINGS = {"internal_segment_bytes": "600", "cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
