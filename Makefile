@@ -90,8 +90,8 @@ format: $(INSTALLED) ## Put the code into its format
 bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five minutes (options: make bench ARGS='…')
 	$(BIN)/python -m bench own $(ARGS)
 
-bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests make the others wait
-	$(BIN)/python -m bench stall $(ARGS)
+bench-stall: $(INSTALLED) ## Measure how long one client's huge requests make the others wait
+	$(BIN)/python -m bench.stall $(ARGS)
 
 bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections
 	$(BIN)/python -m bench growth $(ARGS)

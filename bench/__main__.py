@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from bench import plots, report, stall
+from bench import plots, report
 from bench.other_systems import Nats, RabbitMq, Redis, SyncedRedis
 from bench.runner import RESULTS, Run, Runner, load_run
 from bench.systems import Kafka, KafkaCluster, Odradek, SyncedKafka, System, UnsyncedOdradek
@@ -35,7 +35,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m bench", description="Measure Odradek and what it stands beside."
     )
-    parser.add_argument("suite", nargs="?", default="own", choices=[*SUITES, "stall", "show"], help="default: own")
+    parser.add_argument("suite", nargs="?", default="own", choices=[*SUITES, "show"], help="default: own")
     parser.add_argument("stored", nargs="?", choices=[*SUITES], help="with show: which stored run")
     parser.add_argument(
         "--only",
@@ -43,7 +43,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="these systems and workloads alone (with stall: cases whose names have this in them): " + ", ".join(names_of(SYSTEMS)) + "; " + workload_names(),
+        help="these systems and workloads alone: " + ", ".join(names_of(SYSTEMS)) + "; " + workload_names(),
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="how often (default 3, growth 1)")
     parser.add_argument(
@@ -53,8 +53,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
                         help="where servers keep their data; a disk, not memory")  # fmt: skip
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: bench/results")
     options = parser.parse_args(arguments)
-    if options.suite == "stall":
-        return options
     unknown = set(options.only) - {*names_of(SYSTEMS), *names_of(ALL_WORKLOADS)}
     if unknown:
         parser.error(f"neither a system nor a workload: {', '.join(sorted(unknown))}")
@@ -94,8 +92,6 @@ def measure(options: argparse.Namespace) -> Run:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    if options.suite == "stall":
-        return stall.main(options.scratch, options.only, Console(width=report.WIDTH))
     if options.suite == "show":
         run = load_run(options.results / f"{options.stored}.json")
     else:

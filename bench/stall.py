@@ -5,8 +5,13 @@ largest request of its kind that it can think of, for every API that is served, 
 connection is closed. The bystander's longest wait is what that request costs everybody else.
 """
 
+import argparse
+import json
 import socket
 import struct
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +24,27 @@ from uuid import UUID
 from rich.console import Console
 from rich.table import Table
 
-from bench.systems import Odradek
 from odradek.records.compression import Codec
 from odradek.records.record import Record, build_batch
 from odradek.wire.frame import encode_request
-from odradek.wire.messages import alter_configs, create_partitions, create_topics, delete_groups, delete_records
+from odradek.wire.messages import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+)
 from odradek.wire.messages import delete_topics, describe_configs, describe_groups, describe_log_dirs
 from odradek.wire.messages import describe_producers, describe_topic_partitions, fetch, find_coordinator
 from odradek.wire.messages import consumer_group_describe, consumer_group_heartbeat, incremental_alter_configs
 from odradek.wire.messages import join_group, leave_group, list_config_resources, list_groups, list_offsets
-from odradek.wire.messages import metadata, offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch
+from odradek.wire.messages import (
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+)
 from odradek.wire.messages import api_versions, produce, sync_group
 
 ALLOWED_STALL_MS = 50.0
@@ -71,7 +87,9 @@ def batch(count: int = 1, codec: Codec = Codec.NONE, value: bytes = b"x") -> byt
 
 def produced(topic: str, partitions: Sequence[int], records: bytes, acks: int = 1) -> bytes:
     data = [produce.PartitionProduceData(index, records) for index in partitions]
-    return frame(produce.ProduceRequest(None, acks, 30_000, [produce.TopicProduceData(topic, partition_data=data)]), 9)
+    return frame(
+        produce.ProduceRequest(None, acks, 30_000, [produce.TopicProduceData(topic, partition_data=data)]), 9
+    )
 
 
 def committed(count: int, index: Callable[[int], int]) -> bytes:
@@ -82,7 +100,12 @@ def committed(count: int, index: Callable[[int], int]) -> bytes:
 
 def fetched(count: int, index: Callable[[int], int]) -> bytes:
     partitions = each(count, lambda at: fetch.FetchPartition(index(at), partition_max_bytes=1000))
-    return frame(fetch.FetchRequest(max_wait_ms=100, min_bytes=1, topics=[fetch.FetchTopic(TOPIC, partitions=partitions)]), 12)
+    return frame(
+        fetch.FetchRequest(
+            max_wait_ms=100, min_bytes=1, topics=[fetch.FetchTopic(TOPIC, partitions=partitions)]
+        ),
+        12,
+    )
 
 
 def new_topics(prefix: str, count: int, partitions: int = 1) -> bytes:
@@ -107,7 +130,9 @@ def asked_many_groups(count: int) -> bytes:
 
 def listed(count: int, index: Callable[[int], int], timestamp: int = -1) -> bytes:
     partitions = each(count, lambda at: list_offsets.ListOffsetsPartition(index(at), timestamp=timestamp))
-    return frame(list_offsets.ListOffsetsRequest(topics=[list_offsets.ListOffsetsTopic(TOPIC, partitions)]), 7)
+    return frame(
+        list_offsets.ListOffsetsRequest(topics=[list_offsets.ListOffsetsTopic(TOPIC, partitions)]), 7
+    )
 
 
 def beat() -> bytes:
@@ -244,10 +269,18 @@ class Bystander:
 
 
 def receive(connection: socket.socket) -> bytes:
-    head = connection.recv(4, socket.MSG_WAITALL)
-    if len(head) < 4:
-        raise ConnectionError("closed")
-    return connection.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+    (size,) = struct.unpack(">i", read_exactly(connection, 4))
+    return read_exactly(connection, size)
+
+
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("closed")
+        data += piece
+    return bytes(data)
 
 
 def attack(port: int, stream: bytes, answers: int) -> str:
@@ -289,45 +322,53 @@ def measure(port: int, cases: Sequence[Case]) -> Iterator[Stall]:
 
 
 @contextmanager
-def prepared_broker(scratch: Path) -> Iterator[int]:
-    """A broker with the topics and the group that the cases name; its port."""
-    system = Odradek(scratch)
-    try:
-        system.start()
-        port = int(system.bootstrap.rpartition(":")[2])
-        configs = [create_topics.CreatableTopicConfig("cleanup.policy", "compact")]
-        topics = [
-            create_topics.CreatableTopic(TOPIC, 2, 1),
-            create_topics.CreatableTopic(WIDE, 100, 1),
-            create_topics.CreatableTopic(COMPACTED, 1, 1, configs=configs),
-        ]
-        for request, version in (
-            (create_topics.CreateTopicsRequest(topics, 30_000), 7),
-            (find_coordinator.FindCoordinatorRequest(key=GROUP), 3),
-        ):
-            attack(port, frame(request, version), 1)
-        attack(port, committed(2, distinct), 1)
-        yield port
-    finally:
-        system.remove()
+def running_broker(data_dir: Path) -> Iterator[int]:
+    """A broker process with settings as they come; its port."""
+    command = [sys.executable, "-m", "odradek", "up", "--json", "--port", "0", "--log-level", "error"]
+    with subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield int(json.loads(process.stdout.readline())["bootstrap"].rpartition(":")[2])
+        finally:
+            process.terminate()
+
+
+def prepare(port: int) -> None:
+    """Make the topics and the group that the cases name."""
+    configs = [create_topics.CreatableTopicConfig("cleanup.policy", "compact")]
+    topics = [
+        create_topics.CreatableTopic(TOPIC, 2, 1),
+        create_topics.CreatableTopic(WIDE, 100, 1),
+        create_topics.CreatableTopic(COMPACTED, 1, 1, configs=configs),
+    ]
+    attack(port, frame(create_topics.CreateTopicsRequest(topics, 30_000), 7), 1)
+    attack(port, frame(find_coordinator.FindCoordinatorRequest(key=GROUP), 3), 1)
+    attack(port, committed(2, distinct), 1)
 
 
 def print_stalls(stalls: Sequence[Stall], console: Console) -> None:
     table = Table(title=f"The longest wait of a bystander (aim: {ALLOWED_STALL_MS:g} ms)")
-    for name, justify in (("request", "left"), ("bytes", "right"), ("stall ms", "right"), ("s", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for stall in stalls:
-        style = "red" if stall.longest_ms > ALLOWED_STALL_MS else None
-        table.add_row(
-            stall.case, f"{stall.request_bytes:,}", f"{stall.longest_ms:.1f}", f"{stall.seconds:.2f}", stall.outcome,
-            style=style,
-        )  # fmt: skip
+    table.add_column("request")
+    for name in ("bytes", "stall ms", "s"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for case, size, longest_ms, seconds, outcome in stalls:
+        style = "red" if longest_ms > ALLOWED_STALL_MS else None
+        table.add_row(case, f"{size:,}", f"{longest_ms:.1f}", f"{seconds:.2f}", outcome, style=style)
     console.print(table)
 
 
-def main(scratch: Path, only: Sequence[str], console: Console) -> int:
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("python -m bench.stall", description=__doc__)
+    parser.add_argument("only", nargs="*", metavar="NAME", help="cases whose names have this in them")
+    only = parser.parse_args(arguments).only
     cases = [case for case in CASES if not only or any(word in case.name for word in only)]
-    with prepared_broker(scratch) as port:
+    with tempfile.TemporaryDirectory() as directory, running_broker(Path(directory) / "data") as port:
+        prepare(port)
         stalls = list(measure(port, cases))
-    print_stalls(stalls, console)
+    print_stalls(stalls, Console(width=110))
     return 1 if any(stall.longest_ms > ALLOWED_STALL_MS for stall in stalls) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

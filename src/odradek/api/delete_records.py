@@ -7,6 +7,7 @@ from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
+from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -18,15 +19,17 @@ from odradek.wire.messages.delete_records import (
 UP_TO_HIGH_WATERMARK = -1
 
 
-def handle(services: Services, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                topic.name, [_delete(services, topic.name, asked) for asked in topic.partitions]
-            )
-            for topic in message.topics
-        ]
-    )
+def handle(
+    services: Services, request: Request, message: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponse]:
+    answer = DeleteRecordsResponse()
+    for topic in message.topics:
+        results: list[DeleteRecordsPartitionResult] = []
+        for asked in topic.partitions:
+            results.append(_delete(services, topic.name, asked))
+            yield
+        answer.topics.append(DeleteRecordsTopicResult(topic.name, results))
+    return answer
 
 
 def _delete(services: Services, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:

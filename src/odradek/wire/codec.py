@@ -50,8 +50,10 @@ class Message(Protocol):
 M = TypeVar("M", bound=Message)
 Reader = Callable[[Buffer, int, int, list[int]], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
-SteppingReader = Callable[[Buffer, int, int, list[int]], Generator[None, None, tuple[Any, int]]]
-SteppingWriter = Callable[[bytearray, Any], Generator[None, None, None]]
+T = TypeVar("T")
+Steps = Generator[None, None, T]  # work that stops every few elements
+SteppingReader = Callable[[Buffer, int, int, list[int]], Steps[tuple[Any, int]]]
+SteppingWriter = Callable[[bytearray, Any], Steps[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def read_message(message_type: type[M], version: int, buffer: Buffer, position: 
 
 def read_in_steps(
     message_type: type[M], version: int, buffer: Buffer, position: int, max_elements: int
-) -> Generator[None, None, tuple[M, int]]:
+) -> Steps[tuple[M, int]]:
     flexible = version >= message_type.FLEXIBLE_SINCE
     budget = [max_elements]
     try:
@@ -118,13 +120,23 @@ def write_message(message: Message, version: int, out: bytearray) -> None:
     _writer(message_type, version, version >= message_type.FLEXIBLE_SINCE)(out, message)
 
 
-def write_in_steps(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:
+def write_in_steps(message: Message, version: int, out: bytearray) -> Steps[None]:
     message_type = type(message)
     flexible = version >= message_type.FLEXIBLE_SINCE
     if _takes_steps(message_type, version):
         yield from _stepping_writer(message_type, version, flexible)(out, message)
     else:
         _writer(message_type, version, flexible)(out, message)
+
+
+def drain(steps: Steps[T]) -> T:
+    """All of it at once: for work that is known to be short."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def encode(message: Message, version: int) -> bytearray:
