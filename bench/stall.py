@@ -29,23 +29,35 @@ from odradek.records.record import Record, build_batch
 from odradek.wire.frame import encode_request
 from odradek.wire.messages import (
     alter_configs,
+    api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
     delete_records,
-)
-from odradek.wire.messages import delete_topics, describe_configs, describe_groups, describe_log_dirs
-from odradek.wire.messages import describe_producers, describe_topic_partitions, fetch, find_coordinator
-from odradek.wire.messages import consumer_group_describe, consumer_group_heartbeat, incremental_alter_configs
-from odradek.wire.messages import join_group, leave_group, list_config_resources, list_groups, list_offsets
-from odradek.wire.messages import (
+    delete_topics,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    join_group,
+    leave_group,
+    list_config_resources,
+    list_groups,
+    list_offsets,
     metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    produce,
+    sync_group,
 )
-from odradek.wire.messages import api_versions, produce, sync_group
 
 ALLOWED_STALL_MS = 50.0
 QUIET_S = 1.0

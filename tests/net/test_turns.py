@@ -101,7 +101,8 @@ def test_a_request_of_somebody_else_is_handled_in_between() -> None:
             await broker.run_until(500)
             modest.sendall(FRAME)
             await broker.run_until(1)
-            address = "%s:%d" % modest.getsockname()
+            host, port = modest.getsockname()
+            address = f"{host}:{port}"
             before = sum(map(len, broker.by_turn))
             while not any(address in turn for turn in broker.by_turn):
                 await broker.run_until(1)

@@ -58,7 +58,11 @@ class Dispatcher:
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
         """Handle the request; an effect is what is left to be done before the next one may be handled."""
         if request.api_key == PRODUCE and request.version in PRODUCE_VERSIONS:
-            return self._gather(request, frame, body)
+            self._productions.append((request, self._produce_reader.read(frame, body, request.version)))
+            if len(frame) > LARGE_PRODUCE_FRAME:
+                run, self._productions = self._productions, []
+                return handle_productions_in_turns(self._services, run)
+            return self.finish() if len(self._productions) >= MAX_RUN else None
         rest = self.finish()
         if rest is not None:
             return self._dispatch_after(rest, request, memoryview(bytes(frame)), body)
@@ -77,16 +81,6 @@ class Dispatcher:
         return api_key != PRODUCE and size > LARGE_FRAME
 
     # --- Produce ---
-
-    def _gather(self, request: Request, frame: memoryview, body: int) -> Effect | None:
-        message = self._produce_reader.read(frame, body, request.version)
-        self._productions.append((request, message))
-        if len(frame) > LARGE_PRODUCE_FRAME:
-            run, self._productions = self._productions, []
-            return handle_productions_in_turns(self._services, run)
-        if len(self._productions) >= MAX_RUN:
-            return self.finish()
-        return None
 
     def finish(self) -> Effect | None:
         """Handle the Produce requests gathered so far: what they view is about to be read over."""

@@ -17,7 +17,7 @@ from odradek.api.request import Part, Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
-from odradek.wire.codec import ELEMENTS_PER_STEP, Steps, drain
+from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import (
     Divergence,
     PartitionAnswer,
@@ -51,8 +51,10 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
 
 
 def _names_many(message: FetchRequest) -> bool:
-    topics = message.topics
-    return len(topics) > MANY_PARTITIONS or any(len(topic.partitions) > MANY_PARTITIONS for topic in topics)
+    for topic in message.topics:
+        if len(topic.partitions) > MANY_PARTITIONS:
+            return True
+    return len(message.topics) > MANY_PARTITIONS
 
 
 def _fetch_in_steps(
@@ -230,35 +232,36 @@ class Fetching:
     def answer(self, outcome: Outcome) -> None:
         if len(outcome.answers) > MANY_PARTITIONS:
             self._request.answer_in_steps(self._answer_in_steps(outcome))
-        else:
-            send(self._request, ErrorCode.NONE, self._session.id, drain(self._topics_of(outcome)))
+            return
+        topics: dict[object, TopicAnswer] = {}
+        for wanted, answer in outcome.answers:
+            self._tell(topics, wanted, answer)
+        send(self._request, ErrorCode.NONE, self._session.id, list(topics.values()))
 
     def _answer_in_steps(self, outcome: Outcome) -> Steps[list[Part]]:
-        request = self._request
-        topics = yield from self._topics_of(outcome)
+        topics: dict[object, TopicAnswer] = {}
+        for wanted, answer in outcome.answers:
+            self._tell(topics, wanted, answer)
+            yield
+        version, correlation_id = self._request.version, self._request.correlation_id
         parts = yield from encode_in_steps(
-            request.version, request.correlation_id, ErrorCode.NONE, self._session.id, topics
+            version, correlation_id, ErrorCode.NONE, self._session.id, list(topics.values())
         )
         return parts  # type: ignore[return-value]
 
-    def _topics_of(self, outcome: Outcome) -> Steps[list[TopicAnswer]]:
-        """What the client is told, which its session remembers."""
+    def _tell(self, topics: dict[object, TopicAnswer], wanted: Wanted, answer: PartitionAnswer) -> None:
+        """What is news to the client, which its session remembers."""
         session = self._session
-        topics: dict[object, TopicAnswer] = {}
-        for count, (wanted, answer) in enumerate(outcome.answers, start=1):
-            if count % ELEMENTS_PER_STEP == 0:
-                yield
-            if session.is_incremental and not wanted.has_news(answer):
-                continue
-            if session.id:
-                wanted.told(answer)
-                if answer.length:
-                    session.move_to_end(wanted)
-            topic = topics.get(wanted.topic_key)
-            if topic is None:
-                topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
-            topic.partitions.append(answer)
-        return list(topics.values())
+        if session.is_incremental and not wanted.has_news(answer):
+            return
+        if session.id:
+            wanted.told(answer)
+            if answer.length:
+                session.move_to_end(wanted)
+        topic = topics.get(wanted.topic_key)
+        if topic is None:
+            topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
+        topic.partitions.append(answer)
 
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[TopicAnswer]) -> None:

@@ -13,9 +13,9 @@ from random import Random
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.wire.codec import Steps, drain
+from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import PartitionAnswer
-from odradek.wire.messages.fetch import FetchPartition, FetchRequest
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -72,20 +72,29 @@ class Session:
         self.partitions: OrderedDict[PartitionKey, Wanted] = OrderedDict()
 
     def update(self, message: FetchRequest) -> None:
-        if message.topics or message.forgotten_topics_data:
-            drain(self.update_in_steps(message))
+        for topic in message.topics:
+            topic_key = topic.topic or topic.topic_id.bytes
+            for asked in topic.partitions:
+                self._want(topic_key, topic, asked)
+        self._forget(message)
 
     def update_in_steps(self, message: FetchRequest) -> Steps[None]:
         for topic in message.topics:
             topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
-                known = self.partitions.get((topic_key, asked.partition))
-                if known is None:
-                    wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
-                    self.partitions[topic_key, asked.partition] = wanted
-                else:
-                    known.asked = asked
+                self._want(topic_key, topic, asked)
                 yield
+        self._forget(message)
+
+    def _want(self, topic_key: TopicKey, topic: FetchTopic, asked: FetchPartition) -> None:
+        known = self.partitions.get((topic_key, asked.partition))
+        if known is None:
+            wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
+            self.partitions[topic_key, asked.partition] = wanted
+        else:
+            known.asked = asked
+
+    def _forget(self, message: FetchRequest) -> None:
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:

@@ -190,7 +190,7 @@ async def _append_in_turns(services: Services, request: Request, message: Produc
     production = Production(request, message)
     pace = services.turns.pace()
     for topic in message.topics:
-        name = appends.name_of(topic, request.version)
+        name = appends.name_of(topic)
         answers: list[PartitionAnswer] = []
         production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
         for index, records in topic.partitions:
@@ -248,7 +248,9 @@ class Appends:
             for topic in message.topics:
                 if len(topic.partitions) > MANY_PARTITIONS:
                     raise TakesLong
-                name = self.name_of(topic, request.version)
+                name: str | None = topic.name
+                if request.version >= TOPIC_IDS_SINCE:
+                    name = self.name_of(topic)
                 answers = [
                     self._add(production, message, name, index, records)
                     for index, records in topic.partitions
@@ -259,8 +261,8 @@ class Appends:
             raise
         return production
 
-    def name_of(self, topic: TopicBatches, version: int) -> str | None:
-        return topic.name if version < TOPIC_IDS_SINCE else self._services.topic_name(topic.topic_id)
+    def name_of(self, topic: TopicBatches) -> str | None:
+        return topic.name or self._services.topic_name(topic.topic_id)
 
     def _take_back(self, production: Production) -> None:
         """Its batches were the last ones gathered for their partitions."""
@@ -288,7 +290,8 @@ class Appends:
             except KafkaError as error:
                 outcome.refuse(error)
             else:
-                self._gather(production, outcome, batch)
+                production.outcomes.append(outcome)
+                self._batches.setdefault(many.partition, []).append((outcome, batch))
             return outcome
 
     async def _prepare_in_turns(self, many: "ManyRecords") -> Prepared:
@@ -321,18 +324,13 @@ class Appends:
         except KafkaError as error:
             outcome.refuse(error)
             return outcome
-        self._gather(production, outcome, batch)
-        return outcome
-
-    def _gather(
-        self, production: Production, outcome: Outcome, batch: tuple[memoryview, BatchHeader]
-    ) -> None:
         production.outcomes.append(outcome)
-        gathered = self._batches.get(outcome.partition)
+        gathered = self._batches.get(partition)
         if gathered is None:
-            self._batches[outcome.partition] = [(outcome, batch)]
+            self._batches[partition] = [(outcome, batch)]
         else:
             gathered.append((outcome, batch))
+        return outcome
 
     def _partition(self, acks: int, topic: str | None, index: int) -> Partition:
         if acks not in (0, 1, ALL):

@@ -30,6 +30,7 @@ class Turns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.share = TURN_SECONDS  # what is left of the turn for whoever reads the next requests
+        self.on_long_work: Callable[[], None] = lambda: None  # told whenever somebody waits for a turn
         self._line: deque[Callable[[], object]] = deque()
         self._is_called = False
 
@@ -42,6 +43,7 @@ class Turns:
     def call(self, work: Callable[[], object]) -> None:
         """Call it in a turn of its own, after all that wait already."""
         self._line.append(work)
+        self.on_long_work()
         if not self._is_called:
             self._is_called = True
             asyncio.get_running_loop().call_soon(self._next)

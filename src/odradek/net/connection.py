@@ -106,7 +106,9 @@ class Connection:
         self.flush()
 
     def _finish_run(self) -> None:
-        self._wait_at_gate(self._server.dispatcher.finish())
+        effect = self._server.dispatcher.finish()
+        if effect is not None:
+            self._wait_at_gate(effect)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
@@ -146,6 +148,8 @@ class Connection:
             self._receive(data[begin:position])
             if self.closed:
                 return
+            if position < end and self._turns.clock() >= self._turn_ends:
+                self._end_turn()
         self._start = bytes(data[position:])
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
@@ -217,8 +221,6 @@ class Connection:
         if len(frame) > SMALL_FRAME and self._server.dispatcher.keeps(header.api_key, len(frame)):
             frame = memoryview(bytearray(frame))
         self._handle(header, frame)
-        if self._turns.clock() >= self._turn_ends:
-            self._end_turn()
 
     def _receive_own(self, held: HeldFrame) -> None:
         if self._held or self._must_hold:
@@ -268,10 +270,9 @@ class Connection:
             else:
                 self._gate_claim += claimed
 
-    def _wait_at_gate(self, effect: Awaitable[None] | None) -> None:
-        if effect is not None:
-            assert self._gate is None, "a request is handled while another one's effect is awaited"
-            self._gate = self._loop.create_task(self._wait_for(effect))
+    def _wait_at_gate(self, effect: Awaitable[None]) -> None:
+        assert self._gate is None, "a request is handled while another one's effect is awaited"
+        self._gate = self._loop.create_task(self._wait_for(effect))
 
     async def _wait_for(self, effect: Awaitable[None]) -> None:
         try:

@@ -17,7 +17,9 @@ from odradek.wire.frame import RESPONSE_START, SIZE, skip_tagged_fields
 LOG_START_SINCE = 5
 FLEXIBLE = 9
 REMEMBERED_TOPICS = 1024
-MAX_ELEMENTS = 20_000  # topics and partitions of one request; what clients send at most leaves no room for more
+MAX_ELEMENTS = (
+    10_000  # topics and partitions of one request; what clients send at most leaves no room for more
+)
 SMALL_BATCH = 4096
 TOPIC_IDS_SINCE = 13
 
