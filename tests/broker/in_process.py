@@ -45,11 +45,14 @@ class InProcess:
         header = read_request_header(frame)
         answered = asyncio.get_running_loop().create_future()
         request = Request(
-            header, "127.0.0.1:1", "PLAINTEXT", lambda request: answered.set_result(request.parts)
+            header,
+            "127.0.0.1:1",
+            "PLAINTEXT",
+            lambda request: answered.set_result(request.parts),
+            self._dispatcher.turns,
         )
         self.on_request(request)
-        effect = self._dispatcher.dispatch(request, frame, header.body)
-        self._dispatcher.finish()
+        effect = self._dispatcher.dispatch(request, frame, header.body) or self._dispatcher.finish()
         if effect is not None:
             await effect
         parts = await answered

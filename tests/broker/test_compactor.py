@@ -12,8 +12,14 @@ from tests.broker.in_process import InProcess
 from tests.support import no_descriptors_at_all
 
 from odradek.broker.clock import wall_clock_ms
+from odradek.metadata.image import ResourceType
 from odradek.storage.files import DiskFiles
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 TOPIC = "compacted"
 SETTINGS = {"internal_segment_bytes": "600", "cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
@@ -172,3 +178,34 @@ def test_compaction_goes_on_after_a_moment_without_descriptors(tmp_path: Path) -
             assert {record.key: record.value for record in broker.records(TOPIC)} == before
 
     asyncio.run(scenario())
+
+
+def test_a_topic_that_becomes_compacted_is_compacted_without_another_append(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = {"log.cleaner.enable": "false"}
+        async with InProcess(str(tmp_path), settings=settings) as broker:
+            await broker.create_topic(TOPIC, **{**SETTINGS, "cleanup_policy": "delete"})
+            await broker.create_topic(
+                "by-default", internal_segment_bytes="600", min_cleanable_dirty_ratio="0.01"
+            )
+            for turn in range(40):
+                await broker.produce(TOPIC, [(b"key", b"value-%d" % turn)])
+                await broker.produce("by-default", [(b"key", b"value-%d" % turn)])
+            compactor = broker.broker._compactor
+            assert await compactor.clean_one() is False
+            await alter(broker, ResourceType.TOPIC, TOPIC, "cleanup.policy", "compact")
+            assert await compactor.clean_one() is True
+            assert len(broker.records(TOPIC)) < 20
+            await alter(broker, ResourceType.BROKER, "", "log.cleanup.policy", "compact")
+            while await compactor.clean_one():
+                pass
+            await compactor._cleaner.stop()
+            assert len(broker.records("by-default")) < 20
+
+    asyncio.run(scenario())
+
+
+async def alter(broker: InProcess, resource_type: ResourceType, name: str, setting: str, value: str) -> None:
+    resource = AlterConfigsResource(resource_type, name, [AlterableConfig(setting, 0, value)])
+    answer = await broker.ask(IncrementalAlterConfigsRequest([resource]), 1)
+    assert answer.responses[0].error_code == 0, answer

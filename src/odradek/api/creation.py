@@ -9,13 +9,19 @@ from odradek.model import INTERNAL_TOPICS
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1
+TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 
 async def create_missing_topics(services: Services, names: list[str]) -> dict[str, ErrorCode]:
     """Create what clients asked for; answers why a topic could not be created. That our disk is full is for the log:
     to a client the topic is not there yet, and it asks again."""
-    wanted = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in names if name not in INTERNAL_TOPICS]
-    refused = await _create(services, wanted)
+    refused: dict[str, KafkaError] = {}
+    pace = services.turns.pace()
+    wanted = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
+    for at in range(0, len(wanted), TOPICS_AT_ONCE):
+        topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
+        await pace.step()
+        refused |= await _create(services, topics)
     return {
         name: error.code for name, error in refused.items() if error.code is not ErrorCode.KAFKA_STORAGE_ERROR
     }

@@ -8,6 +8,8 @@ from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS, TopicPartition
+from odradek.replication.partition import Partition
+from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -18,34 +20,53 @@ from odradek.wire.messages.delete_records import (
 UP_TO_HIGH_WATERMARK = -1
 
 
-def handle(services: Services, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    results: dict[TopicPartition, list[DeleteRecordsPartitionResult]] = {}
-    offsets: dict[TopicPartition, int] = {}
+def handle(
+    services: Services, request: Request, message: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponse]:
+    results: dict[Partition, list[DeleteRecordsPartitionResult]] = {}
+    offsets: dict[Partition, int] = {}
     response = DeleteRecordsResponse(topics=[])
     for topic in message.topics:
-        answers = []
+        answers: list[DeleteRecordsPartitionResult] = []
         for asked in topic.partitions:
             name = TopicPartition(topic.name, asked.partition_index)
             answer = DeleteRecordsPartitionResult(asked.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
-                offsets[name] = max(offsets.get(name, 0), _new_start(services, name, asked.offset))
-                results.setdefault(name, []).append(answer)
+                partition, offset = _new_start(services, name, asked.offset)
+                offsets[partition] = max(offsets.get(partition, 0), offset)
+                results.setdefault(partition, []).append(answer)
             except KafkaError as error:
                 answer.error_code = error.code
+            yield
         response.topics.append(DeleteRecordsTopicResult(topic.name, answers))
-    errors = services.delete_records(offsets)
-    for name, answers in results.items():
-        for answer in answers:
-            if name in errors:
-                answer.error_code = errors[name].code
-            else:
-                answer.low_watermark = services.replicas.get(*name).log.log_start_offset
+    _delete(services, offsets, results)
     return response
 
 
-def _new_start(services: Services, name: TopicPartition, asked: int) -> int:
-    """Where the log of a partition is to start; refused as Kafka refuses it."""
+def _delete(
+    services: Services,
+    offsets: dict[Partition, int],
+    results: dict[Partition, list[DeleteRecordsPartitionResult]],
+) -> None:
+    """All in one turn: a topic may have been deleted while a large request was looked through."""
+    present = {
+        partition.topic_partition: offset
+        for partition, offset in offsets.items()
+        if not partition.closed_with
+    }
+    errors = services.delete_records(present)
+    for partition, answers in results.items():
+        error = errors.get(partition.topic_partition)
+        for answer in answers:
+            if partition.closed_with or error is not None:
+                answer.error_code = error.code if error is not None else partition.closed_with
+            else:
+                answer.low_watermark = partition.log.log_start_offset
+
+
+def _new_start(services: Services, name: TopicPartition, asked: int) -> tuple[Partition, int]:
+    """Which log is to start where; refused as Kafka refuses it."""
     if name.topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = services.replicas.get(*name)
@@ -54,4 +75,4 @@ def _new_start(services: Services, name: TopicPartition, asked: int) -> int:
     offset = partition.high_watermark if asked == UP_TO_HIGH_WATERMARK else asked
     if not 0 <= offset <= partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    return offset
+    return partition, offset

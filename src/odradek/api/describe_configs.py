@@ -15,6 +15,7 @@ from odradek.config.describe import (
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType
 from odradek.model import check_topic_name
+from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -25,10 +26,14 @@ from odradek.wire.messages.describe_configs import (
 )
 
 
-def handle(services: Services, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(services, message, wanted) for wanted in message.resources]
-    )
+def handle(
+    services: Services, request: Request, message: DescribeConfigsRequest
+) -> Steps[DescribeConfigsResponse]:
+    answer = DescribeConfigsResponse()
+    for wanted in message.resources:
+        answer.results.append(_describe(services, message, wanted))
+        yield
+    return answer
 
 
 def _describe(

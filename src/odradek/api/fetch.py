@@ -11,7 +11,6 @@ Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), p
 """
 
 import logging
-from typing import NamedTuple
 
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
@@ -20,34 +19,77 @@ from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
 from odradek.storage.shortage import CannotOpen
-from odradek.wire.fetch_response import Divergence, PartitionAnswer, TopicAnswer, encode_fetch_response
+from odradek.wire.codec import Steps
+from odradek.wire.fetch_response import (
+    Divergence,
+    PartitionAnswer,
+    TopicAnswer,
+    encode_fetch_response,
+    encode_in_steps,
+)
 from odradek.wire.messages.fetch import FetchRequest
 
 log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
+MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event loop
 TOPIC_IDS_SINCE = 13
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def handle(services: Services, request: Request, message: FetchRequest) -> None:
+def handle(services: Services, request: Request, message: FetchRequest) -> Steps[None] | None:
     try:
-        session = services.fetch_sessions.open(message, request.version >= TOPIC_IDS_SINCE)
+        session = services.fetch_sessions.find(message, request.version >= TOPIC_IDS_SINCE)
     except KafkaError as error:
         send(request, error.code, NO_SESSION, [])
-        return
+        return None
+    if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
+        return _fetch_in_steps(services, request, message, session)
+    session.update(message)
+    services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
-    outcome = fetch.read()
+    _answer_or_park(fetch, message, fetch.read())
+    return None
+
+
+def _names_many(message: FetchRequest) -> bool:
+    for topic in message.topics:
+        if len(topic.partitions) > MANY_PARTITIONS:
+            return True
+    return len(message.topics) > MANY_PARTITIONS
+
+
+def _fetch_in_steps(
+    services: Services, request: Request, message: FetchRequest, session: Session
+) -> Steps[None]:
+    yield from session.update_in_steps(message)
+    services.fetch_sessions.keep(session, message)
+    fetch = Fetching(services, request, message, session)
+    _answer_or_park(fetch, message, (yield from fetch.read_in_steps()))
+
+
+def _answer_or_park(fetch: "Fetching", message: FetchRequest, outcome: "Outcome") -> None:
     if outcome.size >= message.min_bytes or outcome.has_error or message.max_wait_ms <= 0 or fetch.is_empty:
         fetch.answer(outcome)
     else:
         fetch.park()
 
 
-class Outcome(NamedTuple):
-    answers: list[tuple[Wanted, PartitionAnswer]]
-    size: int
-    has_error: bool
+class Outcome:
+    """What was read of each partition."""
+
+    __slots__ = ("answers", "has_error", "size")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[Wanted, PartitionAnswer]] = []
+        self.size = 0
+        self.has_error = False
+
+    def add(self, wanted: Wanted, answer: PartitionAnswer) -> None:
+        self.answers.append((wanted, answer))
+        self.size += answer.length
+        if answer.error_code or answer.divergence is not None:
+            self.has_error = True
 
 
 class Fetching:
@@ -73,17 +115,21 @@ class Fetching:
     # --- reading ---
 
     def read(self) -> Outcome:
-        answers: list[tuple[Wanted, PartitionAnswer]] = []
-        size, has_error = 0, False
+        outcome = Outcome()
         for wanted in self._wanted:
-            answer = self._read_partition(wanted, self._limit - size, minimum_one=size == 0)
-            size += answer.length
-            has_error = has_error or bool(answer.error_code) or answer.divergence is not None
-            answers.append((wanted, answer))
-        return Outcome(answers, size, has_error)
+            outcome.add(wanted, self._read_partition(wanted, outcome.size))
+        return outcome
 
-    def _read_partition(self, wanted: Wanted, room: int, minimum_one: bool) -> PartitionAnswer:
+    def read_in_steps(self) -> Steps[Outcome]:
+        outcome = Outcome()
+        for wanted in self._wanted:
+            outcome.add(wanted, self._read_partition(wanted, outcome.size))
+            yield
+        return outcome
+
+    def _read_partition(self, wanted: Wanted, size_so_far: int) -> PartitionAnswer:
         asked = wanted.asked
+        room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:
             partition = self._find(wanted)
             partition.check_leader_epoch(asked.current_leader_epoch)
@@ -197,20 +243,38 @@ class Fetching:
     # --- answering ---
 
     def answer(self, outcome: Outcome) -> None:
-        session = self._session
+        if len(outcome.answers) > MANY_PARTITIONS:
+            self._request.answer_in_steps(self._answer_in_steps(outcome))
+            return
         topics: dict[object, TopicAnswer] = {}
         for wanted, answer in outcome.answers:
-            if session.is_incremental and not wanted.has_news(answer):
-                continue
-            if session.id:
-                wanted.told(answer)
-                if answer.length:
-                    session.move_to_end(wanted)
-            topic = topics.get(wanted.topic_key)
-            if topic is None:
-                topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
-            topic.partitions.append(answer)
-        send(self._request, ErrorCode.NONE, session.id, list(topics.values()))
+            self._tell(topics, wanted, answer)
+        send(self._request, ErrorCode.NONE, self._session.id, list(topics.values()))
+
+    def _answer_in_steps(self, outcome: Outcome) -> Steps[list[Part]]:
+        topics: dict[object, TopicAnswer] = {}
+        for wanted, answer in outcome.answers:
+            self._tell(topics, wanted, answer)
+            yield
+        version, correlation_id = self._request.version, self._request.correlation_id
+        parts = yield from encode_in_steps(
+            version, correlation_id, ErrorCode.NONE, self._session.id, list(topics.values())
+        )
+        return parts  # type: ignore[return-value]
+
+    def _tell(self, topics: dict[object, TopicAnswer], wanted: Wanted, answer: PartitionAnswer) -> None:
+        """What is news to the client, which its session remembers."""
+        session = self._session
+        if session.is_incremental and not wanted.has_news(answer):
+            return
+        if session.id:
+            wanted.told(answer)
+            if answer.length:
+                session.move_to_end(wanted)
+        topic = topics.get(wanted.topic_key)
+        if topic is None:
+            topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
+        topic.partitions.append(answer)
 
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[TopicAnswer]) -> None:

@@ -25,7 +25,11 @@ async def handle(
     services: Services, request: Request, message: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     keys = message.coordinator_keys if request.version >= KEYS_SINCE else [message.key]
-    found = [await _find(services, request, message.key_type, key) for key in keys]
+    found: list[Coordinator] = []
+    pace = services.turns.pace()
+    for key in keys:
+        found.append(await _find(services, request, message.key_type, key))
+        await pace.step()
     if request.version >= KEYS_SINCE:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]

@@ -14,6 +14,7 @@ from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
 from odradek.storage.lookup import offset_for_timestamp, offset_of_max_timestamp
+from odradek.wire.codec import Steps
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -44,20 +45,21 @@ NOT_FOUND = (-1, -1, -1)  # timestamp, offset, leader epoch
 Found = tuple[int, int, int]
 
 
-def handle(services: Services, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
-    asked_for = Counter(
-        (topic.name, asked.partition_index) for topic in message.topics for asked in topic.partitions
-    )
+def handle(services: Services, request: Request, message: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+    asked_for: Counter[tuple[str, int]] = Counter()
+    for topic in message.topics:
+        for asked in topic.partitions:
+            asked_for[topic.name, asked.partition_index] += 1
+            yield
     search = Search(services, request.version, message)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                topic.name,
-                [search.answer(topic.name, asked, asked_for) for asked in topic.partitions],
-            )
-            for topic in message.topics
-        ]
-    )
+    answer = ListOffsetsResponse()
+    for topic in message.topics:
+        results: list[ListOffsetsPartitionResponse] = []
+        for asked in topic.partitions:
+            results.append(search.answer(topic.name, asked, asked_for))
+            yield
+        answer.topics.append(ListOffsetsTopicResponse(topic.name, results))
+    return answer
 
 
 class Search:

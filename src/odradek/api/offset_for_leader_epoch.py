@@ -9,6 +9,7 @@ Left out: asking as a replica that is not one (answered like a consumer; there i
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -20,15 +21,15 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 
 def handle(
     services: Services, request: Request, message: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic.topic, [_find(services, topic.topic, asked) for asked in topic.partitions]
-            )
-            for topic in message.topics
-        ]
-    )
+) -> Steps[OffsetForLeaderEpochResponse]:
+    answer = OffsetForLeaderEpochResponse()
+    for topic in message.topics:
+        results: list[EpochEndOffset] = []
+        for asked in topic.partitions:
+            results.append(_find(services, topic.topic, asked))
+            yield
+        answer.topics.append(OffsetForLeaderTopicResult(topic.topic, results))
+    return answer
 
 
 def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

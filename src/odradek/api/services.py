@@ -11,6 +11,7 @@ from uuid import UUID
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.refusal import refuse_all
 from odradek.api.request import Request
+from odradek.api.turns import Turns
 from odradek.config.broker import BrokerConfig
 from odradek.errors import KafkaError
 from odradek.metadata.image import MetadataImage
@@ -18,6 +19,7 @@ from odradek.metadata.records import MetadataRecord
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
+from odradek.wire.codec import Steps
 
 Answer = TypeVar("Answer")
 Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
@@ -61,10 +63,15 @@ class Groups(Protocol):
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group; `amend` has the last word on its answer."""
 
-    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> None:
+    def handle_parts(
+        self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
+    ) -> Steps[None]:
+        """A request about one group, in parts that are handled one after the other."""
+
+    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
         """A request about many groups."""
 
-    def handle_all(self, request: Request, message: Any) -> None:
+    def handle_all(self, request: Request, message: Any) -> Steps[None]:
         """A request about all groups."""
 
 
@@ -83,6 +90,7 @@ class Services:
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
+    turns: Turns = field(default_factory=Turns)  # for requests that take long
     get_groups: Callable[[], Groups] = field(init=False)  # set last: they work with all of the above
 
     @property

@@ -112,6 +112,7 @@ class Broker:
         self._flusher = Flusher(self._loop, self._files)
         self._maintenance = Maintenance(self._store, self.metadata, self.replicas, config, self._retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
+        self.metadata.listen(self._compactor.configured)
         self._partitions.on_removed.append(self._compactor.removed)
         self._partitions.on_opened.append(self._opened)
         self.services = Services(

@@ -6,6 +6,8 @@ from contextlib import suppress
 
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import ResourceType
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
@@ -42,6 +44,18 @@ class Compactor:
         self._cleaner.bytes_per_second = config["log.cleaner.io.max.bytes.per.second"]
         self._cleaner.map_bytes = config["log.cleaner.dedupe.buffer.size"]
         self._reconfigured.set()
+
+    def configured(self, delta: MetadataDelta) -> None:
+        """Settings changed: what was only deleted by age so far may have to be compacted from now on."""
+        for resource in delta.changed_configs:
+            if resource.type == ResourceType.TOPIC:
+                topic = delta.after.topics.get(resource.name)
+                indexes = topic.partitions if topic else ()
+                concerned = [self._replicas.opened(resource.name, index) for index in indexes]
+            else:
+                concerned = list(self._replicas)  # a broker's settings are the defaults of every topic
+            for partition in filter(None, concerned):
+                self.appended(partition)
 
     def removed(self, partition: Partition) -> None:
         """The partition is deleted: stop work on it before its directory is renamed."""

@@ -33,6 +33,7 @@ from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.replication.partition import Partition
 from odradek.storage.reading import read_batches
+from odradek.wire.codec import Steps
 
 log = logging.getLogger(__name__)
 
@@ -125,21 +126,30 @@ class Groups:
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group."""
-        token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend))
+        token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend), 0)
         self._submit(partition_of(group_id, self._partition_count), request, message, token)
 
-    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> None:
+    def handle_parts(
+        self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
+    ) -> Steps[None]:
+        """A request about one group, in parts that are handled one after the other."""
+        shard = partition_of(group_id, self._partition_count)
+        return self._gather(request, [(shard, part) for part in parts], amend)
+
+    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
         """A request about groups of any number of shards, answered when all have answered."""
-        self._gather(request, split(message, self._partition_count) or {0: message}, amend)
+        parts = yield from split(message, self._partition_count)
+        yield from self._gather(request, parts or [(0, message)], amend)
 
-    def handle_all(self, request: Request, message: Any) -> None:
+    def handle_all(self, request: Request, message: Any) -> Steps[None]:
         """A request that every shard has something to say to."""
-        self._gather(request, dict.fromkeys(self._shards, message) or {0: message})
+        return self._gather(request, [(shard, message) for shard in self._shards] or [(0, message)])
 
-    def _gather(self, request: Request, parts: dict[int, Any], amend: Amend = as_it_is) -> None:
+    def _gather(self, request: Request, parts: list[tuple[int, Any]], amend: Amend = as_it_is) -> Steps[None]:
         gathering = Gathering(request, len(parts), amend)
-        for index, part in parts.items():
-            self._submit(index, request, part, PartOfAnswer(gathering))
+        for place, (index, part) in enumerate(parts):
+            self._submit(index, request, part, PartOfAnswer(gathering, place))
+            yield
 
     def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
         shard = self._shard(index)
@@ -378,25 +388,27 @@ class Gathering:
 
     def __init__(self, request: Request, count: int, amend: Amend) -> None:
         self._request = request
-        self._count = count
+        self._missing = count
         self._amend = amend
-        self._answers: list[Any] = []
+        self._answers: list[Any] = [None] * count
 
-    def add(self, answer: Any) -> None:
-        self._answers.append(answer)
-        if len(self._answers) == self._count:
-            merged = merge(self._answers) if self._count > 1 else self._answers[0]
+    def add(self, place: int, answer: Any) -> None:
+        self._answers[place] = answer
+        self._missing -= 1
+        if self._missing == 0:
+            merged = merge(self._answers) if len(self._answers) > 1 else self._answers[0]
             self._request.answer(self._amend(merged))
 
 
 class PartOfAnswer:
     """What one shard knows a gathered request by."""
 
-    def __init__(self, gathering: Gathering) -> None:
+    def __init__(self, gathering: Gathering, place: int) -> None:
         self._gathering = gathering
+        self._place = place
 
     def answer(self, message: Any) -> None:
-        self._gathering.add(message)
+        self._gathering.add(self._place, message)
 
 
 def _send(answers: Iterable[Answer]) -> None:

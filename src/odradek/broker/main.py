@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from odradek.broker.broker import Broker
+from odradek.broker.collector import Collector
 from odradek.broker.descriptors import claim_descriptors
 from odradek.config.broker import BrokerConfig
 
@@ -45,6 +46,7 @@ async def _serve(
         gc.collect()
         gc.freeze()  # what is alive now stays: the collector need not look at it again
         gc.set_threshold(GARBAGE_THRESHOLD)
+        broker.services.turns.on_long_work = Collector(loop).long_work
         announce(broker)
         await stopping.wait()
     finally:

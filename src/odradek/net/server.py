@@ -10,12 +10,14 @@ import math
 import socket
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek.api.request import Request
+from odradek.api.turns import Turns
 from odradek.net.connection import Connection
+from odradek.net.memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +33,16 @@ REFUSALS_PER_LINE_SECONDS = 10.0
 class Dispatcher(Protocol):
     """Handles the requests of all connections."""
 
-    def dispatch(self, request: Request, frame: memoryview, body: int) -> Coroutine[Any, Any, None] | None:
-        """A coroutine is what is left to be done before the connection's next request may be handled."""
+    turns: Turns
 
-    def finish(self) -> None:
-        """Let go of all frames: their memory is about to be used again."""
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
+        """An awaitable is what is left to be done before the connection's next request may be handled."""
+
+    def finish(self) -> Awaitable[None] | None:
+        """Let go of all frames: their memory is about to be used again. Answers the same as `dispatch`."""
+
+    def keeps(self, api_key: int, size: int) -> bool:
+        """Whether a frame of this size has to stay as it is until what `dispatch` answered has been awaited."""
 
 
 class ListenerBounds(NamedTuple):
@@ -57,33 +64,6 @@ class Bounds(NamedTuple):
     max_new_connections_per_second: float = math.inf
     of_listener: Mapping[str, ListenerBounds] = {}
     max_descriptors: int = sys.maxsize  # what the limit of descriptors leaves for connections
-
-
-class RequestMemory:
-    """Memory of frames that arrive in pieces, of all connections together. Who gets none waits in line."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._in_use = 0
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def take(self, size: int, when_free: Callable[[], None]) -> bool:
-        """One frame is always let in, whatever its size, so that nobody waits forever."""
-        if self._in_use and self._in_use + size > self._limit:
-            self._waiting.append(when_free)
-            return False
-        self._in_use += size
-        return True
-
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self._waiting)
-
-    def release(self, size: int) -> None:
-        self._in_use -= size
-        waiting, self._waiting = self._waiting, deque()
-        for when_free in waiting:
-            when_free()
 
 
 class Rate:
@@ -114,7 +94,7 @@ class Server:
         self.memory = RequestMemory(bounds.max_request_memory)
         self.waiting_in_all = 0  # requests of all connections that are not answered yet
         self.max_frame_size = bounds.max_frame_size
-        self.spare_frame = bytearray(0)  # of a frame that was handled, for the next one
+        self.spare_frame = memoryview(b"")  # of a frame that was handled, for the next one
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._bounds = bounds
         self._listeners: list[socket.socket] = []
@@ -296,13 +276,16 @@ class Server:
     def starved(self) -> None:
         """A connection waits for memory: those that hold some had better use it."""
         if self._late_check is None:
-            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self._close_late)
+            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self.close_late)
 
-    def _close_late(self) -> None:
+    def close_late(self) -> None:
+        """Those whose request began to arrive first, and does not go on, give way to those that wait."""
         self._late_check = None
         now = time.monotonic()
-        for connection in [c for c in self._connections if c.is_late(now)]:
-            connection.close("its request does not arrive, and others wait for the memory")
+        for connection in list(self.memory.arriving):
+            assert isinstance(connection, Connection)
+            if self.memory.is_exhausted and connection.is_late(now):
+                connection.close("its request does not arrive, and others wait for the memory")
         if self.memory.is_waited_for:
             self.starved()
 

@@ -8,7 +8,7 @@ costs a scan, and never an answer that is wrong.
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from odradek.records.batch import NO_TIMESTAMP, BatchHeader
+from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import (
@@ -195,8 +195,10 @@ class Segment:
         )
 
     def has_index_room(self, size: int) -> bool:
-        """Whether so many bytes of batches can be indexed before the indexes are full."""
-        entries = size // self.index_interval_bytes + 2
+        """Whether so many bytes of batches can be indexed before the indexes are full.
+
+        A batch has at most one entry, however small the interval is."""
+        entries = size // max(self.index_interval_bytes, HEADER_SIZE) + 2
         return (
             len(self.offsets) + entries < self.max_index_bytes // OFFSET_ENTRY.size
             and len(self.times) + entries < self.max_index_bytes // TIME_ENTRY.size
