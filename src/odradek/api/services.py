@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.api.fetch_sessions import FetchSessions
-from odradek.api.refusal import refuse_all
+from odradek.api.refusal import refuse_undone
 from odradek.api.request import Request
 from odradek.api.turns import Turns
 from odradek.config.broker import BrokerConfig
@@ -21,7 +21,7 @@ from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.wire.codec import Steps
 
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", bound=Any)
 Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
 
 
@@ -124,8 +124,8 @@ class Services:
         except KafkaError as error:
             if answer is None:
                 raise
-            refuse_all(answer, error)
-            return answer
+            refused: Answer = refuse_undone(answer, error)
+            return refused
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
