@@ -11,6 +11,7 @@ from tests.broker.in_process import InProcess
 from tests.broker.test_large_requests import ALLOWED_CALLS, CountedBroker, Work
 
 from odradek.api import registry
+from odradek.api.fetch import Fetching
 from odradek.api.refusal import refuse, refuse_undone
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire import codec
@@ -23,6 +24,7 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 NOT_CONTROLLER = KafkaError(ErrorCode.NOT_CONTROLLER, "Ask node 3.")
@@ -304,5 +306,42 @@ def test_a_large_request_is_refused_in_turns(tmp_path: Path, monkeypatch: pytest
             response = await counted.ask(frame)
             assert [item.partition_index for item in response.topics[0].partitions] == list(range(20_000))
             assert counted.work.largest_turn <= ALLOWED_CALLS
+
+    asyncio.run(scenario())
+
+
+class HeldDeadlines:
+    """Timers that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def add(self, delay_ms: float, callback: Callable[[], None]) -> "HeldDeadlines":
+        self.callbacks.append(callback)
+        return self
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_a_fetch_that_fails_after_it_waited_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 4 has no code at its top: each partition carries it."""
+
+    async def scenario() -> None:
+        async with InProcess(str(tmp_path)) as broker:
+            await broker.create_topic("t")
+            deadlines = broker.broker.services.deadlines = HeldDeadlines()
+            topics = [FetchTopic(topic="t", partitions=[FetchPartition(0, partition_max_bytes=1000)])]
+            waiting = asyncio.ensure_future(
+                broker.ask(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=topics), 4)
+            )
+            while not deadlines.callbacks:
+                await asyncio.sleep(0)
+            monkeypatch.setattr(Fetching, "read", failing(NOT_CONTROLLER, False))
+            deadlines.callbacks[0]()
+            (topic,) = (await waiting).responses
+            assert (topic.topic, topic.partitions[0].error_code) == ("t", ErrorCode.NOT_CONTROLLER)
 
     asyncio.run(scenario())
