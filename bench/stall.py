@@ -100,7 +100,10 @@ def batch(count: int = 1, codec: Codec = Codec.NONE, value: bytes = b"x") -> byt
 def produced(topic: str, partitions: Sequence[int], records: bytes, acks: int = 1) -> bytes:
     data = [produce.PartitionProduceData(index, records) for index in partitions]
     return frame(
-        produce.ProduceRequest(None, acks, 30_000, [produce.TopicProduceData(topic, partition_data=data)]), 9
+        produce.ProduceRequest(
+            None, acks, 30_000, [produce.TopicProduceData(name=topic, partition_data=data)]
+        ),
+        9,
     )
 
 
