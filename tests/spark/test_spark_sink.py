@@ -162,4 +162,4 @@ def test_a_task_knows_what_it_writes_for(spark, topics, streaming, tmp_path):
     query.awaitTermination()
     (row,) = spark.sql("SELECT * FROM identities").collect()
     task = json.loads(row.task)
-    assert (task["query_id"], task["batch_id"], task["partition_id"]) == (query.id, 1, 0)
+    assert (task["query_id"], task["batch_id"], task["partition_id"]) == (query.id, 0, 0)

@@ -54,7 +54,7 @@ def test_where_a_stream_begins_is_written_down_before_a_row_is_read(spark, strea
     topics.fill(name, VALUES[:10])
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     run(streaming(subscribe=name), checkpoint, out)
-    assert stored_offsets(checkpoint) == [{"(start)": {}, name: {"0": 10}}]
+    assert stored_offsets(checkpoint) == [{f"(from {name}:0=10)": {}, name: {"0": 10}}]
     topics.fill(name, VALUES[10:15])
     run(streaming(subscribe=name), checkpoint, out)
     assert read_numbers(spark, out) == list(range(10, 15))
@@ -102,8 +102,10 @@ def test_new_partitions_and_topics_begin_at_their_earliest(spark, streaming, top
     topics.fill(late, VALUES[20:30])
     run(streaming(**options), checkpoint, out)
     assert read_numbers(spark, out) == list(range(10, 30))
-    journaled = [offsets for offsets in stored_offsets(checkpoint) if late in offsets]
-    assert journaled[0][late] == {"0": 0}, "known before it is read"
+    last = stored_offsets(checkpoint)[-1]
+    assert last == {f"(from {name}:1=0 {late}:0=0)": {}, name: {"0": 10, "1": 10}, late: {"0": 10}}, (
+        "where they begin is known before they are read, and no batch is spent on it"
+    )
 
 
 def test_a_pattern_without_topics_waits_and_loses_nothing(spark, streaming, topics, tmp_path):
@@ -180,7 +182,8 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
     run(streaming(subscribe=name), checkpoint, out)
     (first,) = (checkpoint / "offsets").glob("[0-9]*")
     text = first.read_text()
-    first.write_text(text.replace('"(start)": {}, ', ""))
+    assert f'"(from {name}:0=5)": {{}}, ' in text
+    first.write_text(text.replace(f'"(from {name}:0=5)": {{}}, ', ""))
     (checkpoint / "offsets" / ".0.crc").unlink()
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink()

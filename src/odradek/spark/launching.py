@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from odradek.spark.environment import missing
+from odradek.spark.failures import show_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,13 +44,15 @@ def session(
 
     `settings` are Spark's and override every default. `master` is `local[*]` unless it is given here, in `settings`
     or to `spark-submit`. `stderr` takes what a new JVM and its Python workers print; by default it is ours. An
-    active session is returned with those of the settings that Spark lets a running session change.
+    active session is returned with those of the settings that Spark lets a running session change. When the program
+    ends with an error of ours, its sentence is printed once more below Spark's.
 
     With `SPARK_REMOTE` set it is a session of that Spark Connect server, whose settings are its own.
     """
     from pyspark.sql import SparkSession
 
     use_this_python()
+    show_last()
     chosen: dict[str, Any] = dict(settings or {})
     if master is not None:
         chosen[MASTER] = master

@@ -9,12 +9,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from odradek.client.cluster import borrow_cluster
+from odradek.client.cluster import MissingTopic, borrow_cluster
 from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions
 from odradek.spark.planning import report_loss
 from odradek.spark.worker import spare_what_stays
+
+TOPIC_DELETED = "It was deleted after this batch was planned."
 
 
 @dataclass
@@ -33,7 +35,8 @@ def read_rows(
 
     wanted = partition.range
     decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"))
-    with borrow_cluster(options.properties.client) as cluster:
+    outage_ms = options.outage_in_task_ms
+    with borrow_cluster(options.properties.client, was_reached=True) as cluster:
         reader = RangeReader(
             cluster,
             wanted.partition,
@@ -41,6 +44,7 @@ def read_rows(
             wanted.end,
             options.properties.fetch,
             options.poll_timeout_ms / 1000,
+            None if outage_ms is None else outage_ms / 1000,
         )
         start = wanted.start
         while reader.position < wanted.end:
@@ -50,6 +54,10 @@ def read_rows(
                         yield from decoder.decode(chunk, start, wanted.end)
             except OffsetsGone as gone:
                 start = reader.position = _after_loss(gone, wanted.end, options)
+            except MissingTopic:
+                lost = f"offsets {reader.position} to {wanted.end - 1} of {wanted.partition} cannot be read"
+                report_loss(options, f"{lost}: the topic no longer exists", TOPIC_DELETED)
+                break
     spare_what_stays()
 
 
