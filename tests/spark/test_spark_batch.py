@@ -172,3 +172,15 @@ def test_a_schema_of_ones_own_is_refused(spark, broker):
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
     with pytest.raises(Exception, match="the columns of this source are fixed"):
         reader.option("subscribe", "t").schema("value string").load().count()
+
+
+def test_a_table_of_the_catalog_is_refused_and_a_view_is_not(spark, broker, filled):
+    options = f"OPTIONS ('kafka.bootstrap.servers' = '{broker.bootstrap}', 'subscribe' = '{filled}')"
+    with pytest.raises(Exception, match="such a table could not be read: Spark keeps no options"):
+        spark.sql(f"CREATE TABLE refused USING odradek {options}")
+    spark.sql(f"CREATE TABLE with_columns (value BINARY) USING odradek {options}")  # Spark asks nobody
+    with pytest.raises(Exception, match=r"no options were given\. Spark keeps no options with a table"):
+        spark.sql("SELECT * FROM with_columns").collect()
+    spark.sql("DROP TABLE with_columns")
+    spark.sql(f"CREATE TEMPORARY VIEW viewed USING odradek {options}")
+    assert spark.sql("SELECT count(*) FROM viewed").collect()[0][0] == len(VALUES)

@@ -2,9 +2,12 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
+
+from odradek.model import TopicPartition
 
 VALUES = [b"%d" % number for number in range(1_000)]
 
@@ -191,7 +194,40 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
         run(streaming(subscribe=name), checkpoint, tmp_path / "another")
 
 
+def test_the_first_rows_come_with_the_first_trigger(spark, streaming, topics, tmp_path):
+    """Of which the next is an hour away. A listener tells meanwhile how far the query is behind."""
+    from odradek.spark.lag import LagListener
+
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    listener = LagListener()
+    spark.streams.addListener(listener)
+    frame = streaming(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=7)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.queryName("hourly").trigger(processingTime="1 hour").start()
+    try:
+        while not (query.recentProgress and listener.lags):
+            assert query.isActive, query.exception()
+            time.sleep(0.05)
+        assert [progress.numInputRows for progress in query.recentProgress] == [7]
+        assert listener.lags == {"hourly": {TopicPartition(name, 0): 3}}
+    finally:
+        query.stop()
+        while listener.lags:
+            time.sleep(0.05)
+        spark.streams.removeListener(listener)
+
+
+def test_a_stream_that_cannot_begin_says_why(streaming, tmp_path):
+    writer = streaming(subscribe="t", startingOffsets="soon").writeStream.format("noop")
+    with pytest.raises(Exception) as error:
+        writer.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert "InvalidOption: option 'startingOffsets': expected 'earliest', 'latest', or" in str(error.value)
+    assert "Traceback" not in str(error.value) and "UnboundLocalError" not in str(error.value)
+
+
 def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(spark, tmp_path):
+    """The outage is longer than the API timeout, of which there are as many as `fetchOffset.numRetries` says."""
     from spark_topics import Topics
     from tests.support import running_broker
 
@@ -201,6 +237,7 @@ def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(
         topics.fill(name, VALUES, partition=lambda index: index % 2)
         reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
         reader = reader.option("subscribe", name).option("startingOffsets", "earliest")
+        reader = reader.option("kafka.default.api.timeout.ms", 500).option("fetchOffset.numRetries", 240)
         frame = reader.option("maxOffsetsPerTrigger", 250).load()
         writer = frame.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(tmp_path / "c")).option(
@@ -211,8 +248,12 @@ def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(
             while not any(progress.numInputRows for progress in query.recentProgress):
                 assert query.isActive, query.exception()
             broker.kill()
+            time.sleep(3)
+            assert query.isActive, query.exception()
             broker.restart()
             query.processAllAvailable()
+            broker.kill()
+            assert query.isActive, query.exception()
         finally:
-            query.stop()
+            query.stop()  # does not wait for the broker either
         assert read_numbers(spark, tmp_path / "out") == list(range(1_000))

@@ -13,6 +13,7 @@ finished work, so that is what is committed to `commitGroup`, for lag to be seen
 """
 
 import logging
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,6 +68,7 @@ from odradek.spark.worker import OWN_ERRORS, called_by_spark, iterated_by_spark
 from odradek.spark.writing import BatchWriter, StreamWriter
 
 GROUP_COMMIT_TIMEOUT_S = 5.0
+COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"  # the module that such a process runs
 UNLIMITED = 2**63 - 1
 
 log = logging.getLogger("odradek.spark")
@@ -190,10 +192,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             added = planner.resolve(self._options.start, is_start=True)
             latest = self._latest_or_target(planner, list(added), added)
             return latest, planner.begin_within(added, latest)
-        latest = self._target
-        if latest is None:
-            latest = self._latest_or_target(planner, planner.partitions(begun), begun)
-        return latest, planner.new_partitions(latest.keys() - begun.keys())
+        target = self._target
+        if target is None:
+            target = self._latest_or_target(planner, planner.partitions(begun), begun)
+        return target, planner.new_partitions(target.keys() - begun.keys())
 
     def _latest_or_target(
         self, planner: Planner, partitions: list[TopicPartition], begun: Offsets
@@ -282,7 +284,12 @@ _named: set[str] = set()
 
 
 def warn_of_ignored(properties: Properties) -> None:
-    """Each setting once in a process, although Spark comes by with every batch."""
+    """Each setting once in a process, although Spark comes by with every batch.
+
+    The writer of a stream is also made in a process that only commits, which leaves the warning to the other.
+    """
+    if COMMITTING in sys.modules:
+        return
     for name, reason in properties.ignored.items():
         if name not in _named:
             _named.add(name)
