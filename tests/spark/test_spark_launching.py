@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from odradek.spark import launching
+from odradek.spark import environment, launching
 
 REPORT = "import odradek.spark, os; print(os.environ.get('PYSPARK_PYTHON'))"
 
@@ -40,7 +40,7 @@ def test_defaults_are_for_one_machine_unless_there_is_a_cluster():
 
 
 def test_where_spark_cannot_run_one_sentence_says_so(monkeypatch):
-    monkeypatch.setattr(launching, "missing", lambda: "Java is not installed")
+    monkeypatch.setattr(environment, "missing", lambda: "Java is not installed")
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     with pytest.raises(launching.SparkUnavailable, match="Java is not installed"):
         launching.session()

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from odradek.spark.environment import missing
 from odradek.spark.failures import show_last
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ def session(
     With `SPARK_REMOTE` set it is a session of that Spark Connect server, whose settings are its own.
     """
     from pyspark.sql import SparkSession
+
+    from odradek.spark.environment import missing
 
     use_this_python()
     show_last()

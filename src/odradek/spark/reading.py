@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -10,11 +11,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from odradek.client.cluster import MissingTopic, borrow_cluster
-from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions
 from odradek.spark.planning import report_loss
 from odradek.spark.worker import spare_what_stays
+
+if TYPE_CHECKING:
+    from odradek.client.fetching import OffsetsGone
 
 TOPIC_DELETED = "It was deleted after this batch was planned."
 
@@ -31,6 +34,7 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RangePartition):
         return
+    from odradek.client.fetching import OffsetsGone, RangeReader, read_range
     from odradek.spark.decoding import Decoder  # brings numba, which only workers need
 
     wanted = partition.range
@@ -61,7 +65,7 @@ def read_rows(
     spare_what_stays()
 
 
-def _after_loss(gone: OffsetsGone, end: int, options: SourceOptions) -> int:
+def _after_loss(gone: "OffsetsGone", end: int, options: SourceOptions) -> int:
     """Where to go on, if at all."""
     if gone.offset < gone.earliest:
         next_offset = min(gone.earliest, end)

@@ -1,7 +1,8 @@
 """`format("odradek")`: what Spark asks of a data source, answered.
 
 Spark constructs these objects often, in several processes, and pickles them: they hold options and nothing
-else. What must survive stands in the checkpoint.
+else. What must survive stands in the checkpoint. Every stream has a process of its own for its source, which is
+started with it: what only tasks and sinks need is imported where it is used.
 
 Where a stream begins must be durable before its first row is read, or a crash in the first batch would begin
 again at a later `latest`. Spark asks for `initialOffset` and keeps it nowhere. So it is always `{}`, and the
@@ -17,14 +18,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -65,7 +64,9 @@ from odradek.spark.planning import Planner
 from odradek.spark.reading import RangePartition, read_rows
 from odradek.spark.schema import check_sink_schema, check_source_schema, source_schema
 from odradek.spark.worker import OWN_ERRORS, called_by_spark, iterated_by_spark
-from odradek.spark.writing import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from odradek.spark.writing import BatchWriter, StreamWriter
 
 GROUP_COMMIT_TIMEOUT_S = 5.0
 COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"  # the module that such a process runs
@@ -100,13 +101,17 @@ class OdradekDataSource(DataSource):
             return RefusedStreamReader(error)
 
     @called_by_spark
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from odradek.spark.writing import BatchWriter
+
         if overwrite:
             raise InvalidOption("mode", "a topic cannot be overwritten; use .mode('append')")
         return BatchWriter(self._sink_options(schema), schema)
 
     @called_by_spark
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        from odradek.spark.writing import StreamWriter
+
         return StreamWriter(self._sink_options(schema), schema)
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
@@ -257,11 +262,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed = finished
 
 
-class RefusedStreamReader(DataSourceStreamReader):
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says why there is no reader as soon as it is asked for something."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
+
+    @called_by_spark
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
 
     @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
