@@ -7,25 +7,18 @@ import sys
 
 import odradek.spark
 
-spark = odradek.spark.session()
+spark = odradek.spark.session(master="local[1]")
 servers = {"kafka.bootstrap.servers": sys.argv[1]}
-rows = spark.createDataFrame([("a", "1"), ("b", "2")], "key string, value string")
-for _ in range(2):
-    rows.write.format("odradek").options(**servers, topic="plain").option("kafka.acks", "1").mode(
-        "append"
-    ).save()
+rows = spark.sql("SELECT 'a' AS key, '1' AS value")
+rows.write.format("odradek").options(**servers, topic="plain").option("kafka.acks", "1").mode("append").save()
 
 source = spark.readStream.format("odradek").options(**servers).option("subscribe", "plain")
-frame = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 2).load()
-sink = (
-    frame.select("key", "value")
-    .writeStream.format("odradek")
-    .options(**servers)
-    .option("kafka.linger.ms", "5")
-)
-query = sink.option("topic", "copies").option("checkpointLocation", f"{sys.argv[2]}/good")
-query.trigger(availableNow=True).start().awaitTermination()
-print(spark.read.format("odradek").options(**servers, subscribe="copies").load().count())
+frame = source.option("startingOffsets", "earliest").load().select("key", "value")
+sink = frame.writeStream.format("odradek").options(**servers).option("kafka.linger.ms", "5")
+sink = sink.option("topic", "copies").option("checkpointLocation", f"{sys.argv[2]}/good")
+query = sink.trigger(availableNow=True).start()
+query.awaitTermination()
+print(sum(progress.numInputRows for progress in query.recentProgress))
 
 away = (
     spark.readStream.format("odradek")

@@ -88,15 +88,17 @@ class OdradekDataSource(DataSource):
 
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
-        check_source_schema(schema, includes_headers(self.options))
-        return BatchReader(parse_source_options(self.options, streaming=False), schema)
+        options = parse_source_options(self.options, streaming=False)
+        check_source_schema(schema, options.include_headers)
+        return BatchReader(options, schema)
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """An error here would be lost: Spark goes on to stop the reader that it did not get, and reports that."""
         try:
-            check_source_schema(schema, includes_headers(self.options))
-            return StreamReader(parse_source_options(self.options, streaming=True), schema)
+            options = parse_source_options(self.options, streaming=True)
+            check_source_schema(schema, options.include_headers)
+            return StreamReader(options, schema)
         except OWN_ERRORS as error:
             return RefusedStreamReader(error)
 
