@@ -75,6 +75,7 @@ def test_new_partitions_are_read_at_once_from_where_the_entry_says(stream, topic
     second = reader.latestOffset(first, UNLIMITED)
     assert second == {f"(from {name}:1=0)": {}, name: {"0": 0, "1": 2}}
     assert ranges(reader, first, second) == [(f"{name}-1", 0, 2)]
+    assert ranges(reader, second, second) == [], "as when only another source of the query has rows"
     assert reader.latestOffset(second, UNLIMITED) == second
     topics.fill(name, [b"c"])
     assert reader.latestOffset(second, UNLIMITED) == {name: {"0": 1, "1": 2}}, "said once"

@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the first batch of this query was begun by Spark's Kafka connector and never finished; "
                 "run the query once more with format('kafka'), then change over",
             )
-        options, begun, ends = self._options, from_checkpoint(start) | (added or {}), from_checkpoint(end)
+        options, begun, ends = self._options, (added or {}) | from_checkpoint(start), from_checkpoint(end)
         if begun == ends:
             return []
         with self._cluster(is_known=True) as cluster:
