@@ -185,6 +185,11 @@ def test_how_long_the_sink_waits():
     assert outage_s(outageTimeout="1h") == 3_600
 
 
+def test_a_sink_may_be_told_that_its_brokers_were_reached_before():
+    assert not parse_sink_options(SERVERS | {"topic": "t"}).reached_before
+    assert parse_sink_options(SERVERS | {"topic": "t", "reachedbefore": "true"}).reached_before
+
+
 def test_a_task_waits_as_long_unless_its_poll_timeout_says_otherwise():
     assert (stream().poll_timeout_ms, stream().outage_in_task_ms) == (120_000, None)
     given = stream(**{"kafkaConsumer.pollTimeoutMs": "9000"})

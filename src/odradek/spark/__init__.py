@@ -30,7 +30,8 @@ def write_updates(writer: DataStreamWriter, options: Mapping[str, str]) -> DataS
     `options` are those of the sink. Rows arrive at least once, as with `format("odradek")`.
     """
 
-    def append(batch: DataFrame, _: int) -> None:
-        batch.write.format("odradek").options(**dict(options)).mode("append").save()
+    def append(batch: DataFrame, batch_id: int) -> None:
+        writer = batch.write.format("odradek").option("reachedBefore", batch_id > 0)
+        writer.options(**dict(options)).mode("append").save()
 
     return writer.outputMode("update").foreachBatch(append)

@@ -44,7 +44,8 @@ SOURCE_OPTIONS = (
     "commitGroup",
     "outageTimeout",
 )
-SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout")
+REACHED_BEFORE = "reachedBefore"
+SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 CLIENT_PREFIX = "kafka."
@@ -139,6 +140,7 @@ class SinkOptions:
     properties: Properties
     topic: str | None
     include_timestamp: bool = True
+    reached_before: bool = False  # by an earlier batch: an outage is waited out from the first contact on
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -180,8 +182,12 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     reader = _Reader(given, SINK_OPTIONS)
-    include_timestamp = reader.choice("includeTimestamp", "true", ("true", "false")) == "true"
-    return SinkOptions(_patient(reader, _properties(reader), None), reader.text("topic"), include_timestamp)
+    return SinkOptions(
+        properties=_patient(reader, _properties(reader), None),
+        topic=reader.text("topic"),
+        include_timestamp=reader.choice("includeTimestamp", "true", ("true", "false")) == "true",
+        reached_before=reader.choice(REACHED_BEFORE, "false", ("true", "false")) == "true",
+    )
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:

@@ -56,7 +56,7 @@ def task_identity() -> TaskIdentity:
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
     task, rows = task_identity(), 0
-    with _sink(options, is_known=bool(task.batch_id)) as send:
+    with _sink(options, is_known=options.reached_before or bool(task.batch_id)) as send:
         for table in _rounds(batches):
             send(table)
             rows += table.num_rows
