@@ -100,8 +100,7 @@ def test_who_has_reached_one_waits_for_its_return(ask):
     asking.start()
     asking.join(0.1)
     assert asking.is_alive(), "longer than the time for a first contact"
-    with ScriptedBroker(port=broker.port) as returned:
-        returned.handlers[METADATA] = metadata_of([returned], leaders)
+    with ScriptedBroker(port=broker.port, handlers=broker.handlers):
         asking.join(30)
     assert results in ([["t"]], [[TopicPartition("t", 0)]])
 
