@@ -16,15 +16,21 @@ from tests.support import odradek_command, run_command, running_broker
 
 from odradek.cli.up import load_config, parse_arguments
 
+KAFKAS_FILE = Path(__file__).parent.parent / "config" / "server.properties"
 TOO_HEAVY = ("typer", "rich", "confluent_kafka", "pyspark", "click")
 
 
 @contextmanager
-def started(*arguments: str, python: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *arguments: str, command: str = "up", python: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[str]]:
     """`odradek up` with its output readable; killed if the test leaves it running."""
-    command = odradek_command("up", "--port", "0", *arguments)
+    command_line = odradek_command(command, "--port", "0", *arguments)
     process = subprocess.Popen(
-        [command[0], *python, *command[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [command_line[0], *python, *command_line[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     watchdog = threading.Timer(60, process.kill)
     watchdog.start()
@@ -124,7 +130,14 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--set", "log.retention.ms=soon"), ("--set", "num.partitions=0"), ("--config", "/no/such/file")],
+    [
+        ("--set", "log.retention.ms=soon"),
+        ("--set", "num.partitions=0"),
+        ("--set", "num.partition=3"),
+        ("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("--set", "ssl.keystore.location=/etc/broker.pem"),
+        ("--config", "/no/such/file"),
+    ],
 )
 def test_bad_settings(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     status, line = refused("--port", "0", "--data-dir", str(tmp_path), *arguments)
@@ -141,11 +154,44 @@ def test_bad_usage(arguments: tuple[str, ...]) -> None:
     assert result.stderr.startswith("usage: odradek up ")
 
 
-def test_help_is_there() -> None:
-    result = run_command("up", "--help")
+@pytest.mark.parametrize("command", ["up", "broker"])
+def test_help_is_there(command: str) -> None:
+    result = run_command(command, "--help")
     assert result.returncode == 0
     for option in ("--port", "--data-dir", "--config", "--set", "--log-level", "--json"):
         assert option in result.stdout
+
+
+def test_a_service_runs_from_kafkas_own_file(tmp_path: Path) -> None:
+    with started("--config", str(KAFKAS_FILE), "--data-dir", str(tmp_path), command="broker") as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"listening on (localhost:\d+), data in ", line)
+        assert found is not None, line
+        assert run_command("topic", "create", "greetings", "-b", found[1]).returncode == 0
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate()
+    assert (process.returncode, rest) == (0, "")
+    (warning,) = [line for line in errors.splitlines() if "WARNING" in line]
+    assert f"({KAFKAS_FILE})" in warning
+
+
+def test_a_service_needs_a_file() -> None:
+    result = run_command("broker")
+    assert result.returncode == 2
+    assert "--config" in result.stderr
+
+
+def test_only_at_the_terminal_a_group_does_not_wait_for_members(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\n")
+    arguments = ("--config", str(file))
+    key = "group.initial.rebalance.delay.ms"
+    assert load_config(parse_arguments(arguments), {})[key] == 0
+    assert load_config(parse_arguments(arguments, "broker"), {})[key] == 3000
+    file.write_text(f"{key}=100\n")
+    assert load_config(parse_arguments(arguments), {})[key] == 100
+    assert load_config(parse_arguments((*arguments, "--set", f"{key}=7")), {})[key] == 7
 
 
 def settings_of(*arguments: str, **environ: str) -> tuple[str, str]:

@@ -118,3 +118,8 @@ def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> dict[st
             name = variable.removeprefix(ENVIRONMENT_PREFIX)
             settings[known.get(name, name.lower().replace("_", "."))] = value
     return settings
+
+
+def variable_of(key: str) -> str:
+    """The variable of the environment that sets a key."""
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
