@@ -7,7 +7,6 @@ Brokers take offsets from outside of a group only while it has no members: a mem
 over them.
 """
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -15,27 +14,26 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from odradek.cli.clients import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    REQUEST_TIMEOUT_S,
-    BootstrapServer,
-    CommandConfig,
-    CommandError,
-    JsonOutput,
-    connect,
-    failures_told,
-    print_columns,
-    warn,
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access
+from odradek.cli.arguments import MOST_OFFSET, JsonOutput, time_ms_of
+from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.failures import CommandError
+from odradek.cli.group_offsets import (
+    Place,
+    commit_offsets,
+    committed_offsets,
+    end_offsets,
+    find_offsets,
+    named_places,
 )
-from odradek.cli.group_offsets import Place, commit_offsets, committed_offsets, end_offsets, find_offsets
-from odradek.cli.text import TIME_UNITS_MS, parse_time_ms
+from odradek.cli.output import note, print_columns, print_json, warn
+from odradek.cli.text import TIME_UNITS_MS
 
 ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
-TOPIC_AND_PARTITIONS = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 NO_RECORD_SO_LATE = -1
 
 
@@ -69,13 +67,6 @@ class Move:
     new_offset: int
 
 
-def time_of(text: str) -> int:
-    try:
-        return parse_time_ms(text, round(time.time() * 1000))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 def time_before(duration: str) -> int:
     return max(round(time.time() * 1000) - duration_ms(duration), 0)
 
@@ -92,9 +83,15 @@ def duration_ms(text: str) -> int:
 
 
 def reset_offsets(
-    name: Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
+    cluster: Access,
+    name: Annotated[
+        str | None, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
+    ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", autocompletion=complete_topics
+        ),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All that the group has committed offsets for.")
@@ -102,12 +99,14 @@ def reset_offsets(
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is now.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
+    ] = None,
     to_time: Annotated[
         int | None,
         typer.Option(
             *("--to-datetime", "--to-timestamp"),
-            parser=time_of,
+            parser=time_ms_of,
             metavar="TIME",
             help="To the first record of that time or later: ISO 8601, milliseconds, or one like -1h.",
         ),
@@ -117,15 +116,16 @@ def reset_offsets(
         typer.Option(parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="By so many records, back if negative.")
+        int | None,
+        typer.Option(
+            "--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By so many records, back if negative."
+        ),
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Do it, or only say what would be done.")
     ] = False,
     as_json: JsonOutput = False,
     group: Annotated[str | None, typer.Option("--group", hidden=True)] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
     """Set a group's offsets, once it has no members. Says what it would do; --execute does it."""
     name = name or group
@@ -138,11 +138,11 @@ def reset_offsets(
     time_ms = by_duration if to_time is None else to_time
     target = Target(to_earliest, to_latest, to_current, to_offset, shift_by, time_ms)
     target.check()
-    with failures_told(bootstrap_server, name):
-        admin = connect(bootstrap_server, command_config)
+    admin = cluster.admin
+    with cluster.failures_told(name):
         check_no_members(admin, name)
         committed = committed_offsets(admin, name)
-        places = named_places(admin, topic) if topic else sorted(committed)
+        places = named_places(cluster, topic) if topic else sorted(committed)
         if not places:
             raise CommandError(f"{name} has committed no offsets: name topics with --topic")
         moves = plan(admin, target, places, committed)
@@ -165,27 +165,6 @@ def check_no_members(admin: AdminClient, name: str) -> None:
     if count:
         members = "1 active member" if count == 1 else f"{count} active members"
         raise CommandError(f"{name} has {members}: offsets can be reset only once it has none")
-
-
-def named_places(admin: AdminClient, texts: Sequence[str]) -> list[Place]:
-    places: set[Place] = set()
-    for text in texts:
-        parts = TOPIC_AND_PARTITIONS.fullmatch(text)
-        if parts is None:
-            raise typer.BadParameter(f"{text!r} is not of the form topic or topic:0,1,2")
-        there = existing_partitions(admin, parts[1])
-        wanted = [int(number) for number in parts[2].split(",")] if parts[2] else there
-        if missing := set(wanted).difference(there):
-            raise CommandError(f"{parts[1]} has no partition {min(missing)}")
-        places.update(Place(parts[1], partition) for partition in wanted)
-    return sorted(places)
-
-
-def existing_partitions(admin: AdminClient, topic: str) -> list[int]:
-    """Asked in the one way that does not create a topic for whoever asks."""
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)[topic]
-    with failures_told("the cluster", topic):
-        return [partition.id for partition in future.result(REQUEST_TIMEOUT_S).partitions]
 
 
 def plan(
@@ -242,9 +221,9 @@ def _current(place: Place, committed: Mapping[Place, int]) -> int:
 def show_moves(name: str, moves: Sequence[Move], executed: bool, as_json: bool) -> None:
     if as_json:
         facts = {"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]}
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     rows = [(name, *asdict(move).values()) for move in moves]
     print_columns(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
     if not executed:
-        typer.echo("nothing was changed: --execute does it", err=True)
+        note("nothing was changed: --execute does it")

@@ -166,7 +166,7 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
     overrides = dict(options.set)
     if options.port is not None:
         overrides["listeners"] = f"PLAINTEXT://{HOST}:{options.port}"
-        overrides["advertised.listeners"] = ""  # the file's would name another port
+        overrides.setdefault("advertised.listeners", "")  # the file's would name another port
     if options.data_dir is not None:
         overrides["log.dirs"] = str(options.data_dir.absolute())
     settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
