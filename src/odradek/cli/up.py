@@ -12,7 +12,9 @@ import argparse
 import errno
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +93,8 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
         return fail(str(error), BAD_USAGE)
     for warning in config.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
+    if options.stop_at_eof:
+        stop_at_end_of_input()
     try:
         run(config, lambda broker: announce(broker, command, options.json))
     except KeyboardInterrupt:
@@ -102,6 +106,17 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
     return 0
+
+
+def stop_at_end_of_input() -> None:
+    """Stop, as SIGTERM does, once whoever started us has closed our standard input, or died."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="end-of-input", daemon=True).start()
 
 
 def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.Namespace:
@@ -140,6 +155,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
     parser.add_argument(
         "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
     )
+    parser.add_argument("--stop-at-eof", action="store_true", help=argparse.SUPPRESS)  # for odradek.testing
     options = parser.parse_args(arguments)
     options.command = command
     return options
