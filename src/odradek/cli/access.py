@@ -93,7 +93,9 @@ def named_cluster(command: Naming, before: Naming, environ: Mapping[str, str]) -
     in there are none of its business.
     """
     asked = command.profile or before.profile
-    bootstrap = command.bootstrap or before.bootstrap or (None if asked else environ.get(BOOTSTRAP_VARIABLE))
+    bootstrap = (
+        command.bootstrap or before.bootstrap or (None if asked else environ.get(BOOTSTRAP_VARIABLE) or None)
+    )
     settings = chosen_profile(asked, environ) if asked or bootstrap is None else {}
     file = command.command_config or before.command_config
     if file is not None:

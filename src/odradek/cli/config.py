@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster, settle
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.completion import complete_groups, complete_settings, complete_topics
 from odradek.cli.danger import Force, check_internal, is_internal
@@ -225,22 +224,22 @@ def alter(
         raise typer.BadParameter(f"name a {kind.value}", param_hint="NAME")
     if kind is Kind.TOPIC:
         check_internal([name or ""], force)
+    from odradek.cli.own_client import alter_configs, broker_addresses
+
     changes = dict(map(key_value, set_ or ()))
-    entries = [
-        *(ConfigEntry(*item, incremental_operation=AlterConfigOpType.SET) for item in changes.items()),
-        *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in delete or ()),
-    ]
-    resource_type = {
-        Kind.TOPIC: ResourceType.TOPIC,
-        Kind.BROKER: ResourceType.BROKER,
-        Kind.GROUP: ResourceType.GROUP,
-    }[kind]
-    with cluster.failures_told(f"{kind.value} {name}" if name else "all brokers"):
-        resource = ConfigResource(resource_type, name or "", incremental_configs=entries)
-        settle(cluster.admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
+    addresses = broker_addresses(cluster)
+    is_one_broker = kind is Kind.BROKER and name is not None
+    address = addresses[_brokers(name, addresses)[0]] if is_one_broker else next(iter(addresses.values()))
+    resource = f"{kind.value} {name}" if name else "all brokers"
+    try:
+        alter_configs(
+            cluster, address, RESOURCE_CODES[kind], name or "", changes | dict.fromkeys(delete or ())
+        )
+    except CommandError as error:
+        raise CommandError(f"{resource}: {error}") from None
     if as_json:
         print_json(
             {"kind": kind.value, "name": name, "set": changes, "deleted": delete or [], "altered": True}
         )
     else:
-        print_line(f"Altered {f'{kind.value} {name}' if name else 'all brokers'}.")
+        print_line(f"Altered {resource}.")

@@ -1,5 +1,5 @@
 """What librdkafka's Python cannot ask, asked by our own client: sizes of logs, settings with their documentation,
-and the deletion of committed offsets.
+settings of all brokers at once, and the deletion of committed offsets.
 
 It takes its settings by Java's names. What a user has written for librdkafka is translated as far as it concerns the
 way to a broker; where that cannot be done, the question fails as if the broker could not be reached.
@@ -28,6 +28,12 @@ from odradek.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from odradek.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -48,6 +54,9 @@ FILES_FROM_LIBRDKAFKA = {
     "ssl.certificate.location": "ssl.keystore.certificate.chain",
     "ssl.key.location": "ssl.keystore.key",
 }
+
+
+SET_CONFIG, DELETE_CONFIG = 0, 1
 
 
 class Address(NamedTuple):
@@ -125,9 +134,22 @@ def describe_configs(
     results = ask(cluster, address, request, DescribeConfigsResponse).results
     for result in results:
         if result.error_code:
-            reason = result.error_message or ErrorCode(result.error_code).name
-            raise CommandError(f"{result.resource_name}: {reason}")
+            raise CommandError(f"{result.resource_name}: {result.error_message or _words(result.error_code)}")
     return results
+
+
+def alter_configs(
+    cluster: Access, address: Address, kind: int, name: str, changes: Mapping[str, str | None]
+) -> None:
+    """Set settings of one resource, or put those back to their defaults whose value is None."""
+    configs = [
+        AlterableConfig(key, DELETE_CONFIG if value is None else SET_CONFIG, value)
+        for key, value in changes.items()
+    ]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, configs)])
+    (result,) = ask(cluster, address, request, IncrementalAlterConfigsResponse).responses
+    if result.error_code:
+        raise CommandError(result.error_message or _words(result.error_code))
 
 
 def delete_offsets(
