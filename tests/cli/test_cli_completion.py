@@ -19,12 +19,12 @@ def offered(odradek: Odradek, bootstrap: str, run_here: Odradek) -> Callable[[st
     def complete(line: str) -> list[str]:
         words = line.split(" ")
         environ = {
-            "_ODRADEK_COMPLETE": "complete_bash",
+            "_ODRADEK_COMPLETE": "bash_complete",
             "COMP_WORDS": line,
             "COMP_CWORD": str(len(words) - 1),
             "ODRADEK_BOOTSTRAP_SERVER": bootstrap,
         }
-        return run_here(environ=environ).stdout.splitlines()
+        return [item.partition(",")[2] for item in run_here(environ=environ).stdout.splitlines()]
 
     return complete
 
@@ -41,7 +41,7 @@ def test_topics_and_groups(odradek: Odradek, topic: str, offered: Callable[[str]
 
 
 def test_commands_and_settings(offered: Callable[[str], list[str]]) -> None:
-    assert offered("odradek topic del") == ["delete-records", "delete"]
+    assert offered("odradek topic del") == ["delete", "delete-records"]
     assert offered("odradek topic create t --config retention.m") == ["retention.ms"]
     assert offered("odradek topic create t --config cleanup.policy=c") == ["cleanup.policy=compact"]
     assert offered("odradek config alter broker --set log.sync.commit=") == [
@@ -52,12 +52,12 @@ def test_commands_and_settings(offered: Callable[[str], list[str]]) -> None:
 
 def test_a_cluster_that_is_not_there_costs_only_the_suggestions(run_here: Odradek) -> None:
     environ = {
-        "_ODRADEK_COMPLETE": "complete_bash",
+        "_ODRADEK_COMPLETE": "bash_complete",
         "COMP_WORDS": "odradek topic describe -b localhost:1 x",
         "COMP_CWORD": "5",
     }
     result = run_here(environ=environ)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "", "")
 
 
 def test_settings_come_with_their_documentation() -> None:
@@ -84,13 +84,20 @@ def test_a_command_imports_little() -> None:
         not {"odradek.cli.consume", "odradek.cli.produce", "odradek.wire", "odradek.client", "odradek.broker"}
         & bare
     )
-    assert not {"rich", "rich.console", "pandas", "pyspark", "uvloop"} & bare
+    assert not {"rich", "typer", "pydantic", "pandas", "pyspark", "uvloop"} & bare
     assert len(ours) < 30, sorted(ours)
-    frameworks = imported_by_statement("import typer, confluent_kafka.admin")
-    assert len(bare - frameworks - ours) < 60, sorted(bare - frameworks - ours)
+    frameworks = imported_by_statement("import click.shell_completion, confluent_kafka.admin")
+    assert len(bare - frameworks - ours) < 50, sorted(bare - frameworks - ours)
 
 
 def imported_by_statement(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return set(result.stdout.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(run_here: Odradek, shell: str) -> None:
+    result = run_here("completion", shell)
+    assert result.returncode == 0, result.stderr
+    assert f"_ODRADEK_COMPLETE={shell}_complete" in result.stdout

@@ -24,11 +24,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from odradek.cli.failures import CommandError, Heard, explain, failures_told
+from odradek.cli.framework import Context, Option
 from odradek.cli.java_names import to_librdkafka
 from odradek.cli.output import output_told, warn
 from odradek.cli.profiles import chosen_profile, complete_profiles
@@ -48,30 +48,28 @@ Settings = dict[str, Any]
 
 BootstrapServer = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT[,…]",
-        show_default=False,
         help=f"A broker of the cluster, or several (default: {DEFAULT_BOOTSTRAP}).",
     ),
 ]
 CommandConfig = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--command-config",
         metavar="FILE",
-        exists=True,
-        dir_okay=False,
+        is_file=True,
         help="Client settings, name=value a line, by librdkafka's or Java's names.",
     ),
 ]
 ProfileName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--profile",
         metavar="NAME",
-        autocompletion=complete_profiles,
+        complete=complete_profiles,
         help="A cluster by its profile (see 'odradek profile').",
     ),
 ]
@@ -153,7 +151,7 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
     own = list(inspect.signature(command).parameters.values())[1:]
 
     def run(
-        context: typer.Context,
+        context: Context,
         bootstrap_server: BootstrapServer = None,
         command_config: CommandConfig = None,
         profile: ProfileName = None,

@@ -8,87 +8,105 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
 
-import typer
+import click
 
 from odradek import __version__
 from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileName
 from odradek.cli.failures import CommandError
-from odradek.cli.output import discard_output, note, output_told
+from odradek.cli.framework import Abort, ClickException, Context, Exit, Group
+from odradek.cli.output import discard_output, note, output_told, print_line
 
 FAILED = 1
+INTERRUPTED = 130
+COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 ROOT_OPTIONS_WITH_VALUE = ("-b", "--bootstrap-server", "--command-config", "--profile")
-# Each module has an `app` with commands in it, or one function named as the command.
-MODULES = ("cluster", "topic", "group", "config", "produce", "consume", "profile")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"odradek {__version__}")
-        raise typer.Exit
-
-
-def options(
-    context: typer.Context,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    profile: ProfileName = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    context.obj = Naming(bootstrap_server, command_config, profile)
-
-
+HELP = "A Kafka-compatible event-streaming platform that installs with pip."
+EPILOG = (
+    "Every command but 'up' and 'broker' works against any Kafka cluster: name it with -b, before or after the "
+    "command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile."
+)
 BROKER_COMMANDS = {
     "up": "Run a broker on this machine, until Ctrl-C.",
     "broker": "Run a broker as a service, from a settings file.",
 }
+# Command and module; a module has an `app` with commands in it, or one function named as the command.
+MODULES = {
+    "topic": "topic",
+    "produce": "produce",
+    "consume": "consume",
+    "group": "group",
+    "config": "config",
+    "cluster": "cluster",
+    "profile": "profile",
+    "completion": "completion_script",
+}
 
 
-def build_app(modules: Sequence[str]) -> typer.Typer:
-    app = typer.Typer(
-        name="odradek",
-        help="A Kafka-compatible event-streaming platform that installs with pip.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help: for pipes too, and nothing heavy is imported for a line of bad usage
-        context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="Every command but 'up' and 'broker' works against any Kafka cluster: name it with -b, before or after "
-        "the command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile.",
-    )
-    app.callback()(options)
+def options(
+    context: Context,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    profile: ProfileName = None,
+) -> None:
+    context.obj = Naming(bootstrap_server, command_config, profile)
+
+
+def build_app(commands: Sequence[str]) -> click.Group:
+    app = Group(HELP, name="odradek", epilog=EPILOG)
+    app.options(options)
+    app.click_group.params.append(_version_option())
     for name, text in BROKER_COMMANDS.items():
-        _add_broker_command(app, name, text)
-    for name in modules:
-        module = import_module(f"odradek.cli.{name}")
+        app.add(_broker_command(name, text), name)
+    for name in commands:
+        module = import_module(f"odradek.cli.{MODULES[name]}")
         if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+            app.add(module.app, name)
         else:
             app.command(name)(getattr(module, name))
-    return app
+    return app.click_group
 
 
-def _add_broker_command(app: typer.Typer, name: str, help_text: str) -> None:
+def _version_option() -> click.Option:
+    def show(context: Context, parameter: click.Parameter, is_wanted: bool) -> None:
+        if is_wanted and not context.resilient_parsing:
+            print_line(f"odradek {__version__}")
+            context.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the version.",
+    )
+
+
+def _broker_command(name: str, help_text: str) -> click.Command:
     """For the list of commands, and for whoever writes options before them: `main` turns off to these earlier."""
 
-    def run(context: typer.Context) -> None:
+    def run() -> None:
         from odradek.cli.up import main as run_broker
 
-        raise typer.Exit(run_broker(context.args, name))
+        raise Exit(run_broker(click.get_current_context().args, name))
 
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(name, help=help_text, add_help_option=False, context_settings=settings)(run)
+    return click.Command(
+        name,
+        help=help_text,
+        callback=run,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
 
 
-def needed_modules(arguments: Sequence[str]) -> Sequence[str]:
-    """The module of the command that the arguments name; all of them where that is not plain to see."""
+def needed_commands(arguments: Sequence[str]) -> Sequence[str]:
+    """The command that the arguments name; all of them where that is not plain to see."""
     position = 0
     while position < len(arguments) and arguments[position] in ROOT_OPTIONS_WITH_VALUE:
         position += 2
     word = arguments[position] if position < len(arguments) else ""
-    return (word,) if word in MODULES else MODULES
+    return (word,) if word in MODULES else tuple(MODULES)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,28 +114,32 @@ def main(arguments: Sequence[str]) -> int:
     if sys.stdout is None:
         note("error: standard output is closed")
         return FAILED
-    output = sys.stdout
     try:
         with output_told():
-            build_app(needed_modules(arguments))(list(arguments), prog_name="odradek")
+            return _run(arguments)
     except CommandError as error:
         note(f"error: {error}")
         return FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    output = sys.stdout
+    app = build_app(needed_commands(arguments))
+    try:
+        status = app.main(
+            list(arguments), prog_name="odradek", complete_var=COMPLETION_VARIABLE, standalone_mode=False
+        )
+        return status if isinstance(status, int) else 0
+    except ClickException as error:
+        error.show()
+        return error.exit_code
+    except Abort as abort:
+        note("Aborted!")
+        return INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
     except SystemExit as exit_:
         if (
             sys.stdout is not output
-        ):  # Typer has met a closed pipe, and hides it: its reader has left, as `head` does
+        ):  # click has met a closed pipe, and hides it: its reader has left, as `head` does
             discard_output()
             return 0
-        return _flushed(exit_.code if isinstance(exit_.code, int) else FAILED)
-    return 0
-
-
-def _flushed(status: int) -> int:
-    try:
-        with output_told():
-            pass
-    except CommandError as error:
-        note(f"error: {error}")
-        return status or FAILED
-    return status
+        return exit_.code if isinstance(exit_.code, int) else FAILED

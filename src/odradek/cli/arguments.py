@@ -3,22 +3,21 @@
 import time
 from typing import Annotated
 
-import typer
-
+from odradek.cli.framework import BadParameter, Option
 from odradek.cli.text import MOST_PARTITION, parse_time_ms
 
 __all__ = ["MOST_OFFSET", "MOST_PARTITION", "JsonOutput", "Quiet", "key_value", "offset_of", "time_ms_of"]
 
 MOST_OFFSET = 2**63 - 1
 
-JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no count at the end.")]
+JsonOutput = Annotated[bool, Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no count at the end.")]
 
 
 def key_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise typer.BadParameter(f"{text!r} is not of the form name=value")
+        raise BadParameter(f"{text!r} is not of the form name=value")
     return name, value
 
 
@@ -27,7 +26,7 @@ def time_ms_of(text: str) -> int:
     try:
         return parse_time_ms(text, time.time_ns() // 1_000_000)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise BadParameter(str(error)) from None
 
 
 def offset_of(text: str) -> int:
@@ -35,7 +34,7 @@ def offset_of(text: str) -> int:
     try:
         offset = int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not an offset") from None
+        raise BadParameter(f"{text!r} is not an offset") from None
     if not -MOST_OFFSET <= offset <= MOST_OFFSET:
-        raise typer.BadParameter(f"{text} is larger than any offset")
+        raise BadParameter(f"{text} is larger than any offset")
     return offset

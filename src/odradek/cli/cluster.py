@@ -2,14 +2,13 @@
 
 from dataclasses import asdict, dataclass
 
-import typer
-
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import is_internal
+from odradek.cli.framework import Group
 from odradek.cli.output import counted, print_columns, print_json, print_line
 
-app = typer.Typer(help="Look at a cluster as a whole.", no_args_is_help=True)
+app = Group(help="Look at a cluster as a whole.")
 
 NO_LEADER = -1
 
@@ -35,11 +34,6 @@ class ClusterView:
     under_replicated_partitions: int
     offline_partitions: int
     brokers: list[BrokerView]
-
-
-@app.callback()
-def cluster_commands() -> None:
-    """Look at a cluster as a whole."""
 
 
 @app.command()

@@ -6,14 +6,14 @@ A shell waits while its user looks on, so a cluster that is not there costs noth
 import os
 from typing import Any
 
-import typer
+from odradek.cli.framework import Context
 
 TIMEOUT_S = 2.0
 
 Suggestions = list[Any]
 
 
-def _cluster(context: typer.Context) -> Any:
+def _cluster(context: Context) -> Any:
     from odradek.cli.access import Naming, named_cluster
 
     given = context.params
@@ -24,7 +24,7 @@ def _cluster(context: typer.Context) -> Any:
     )
 
 
-def complete_topics(context: typer.Context, incomplete: str) -> Suggestions:
+def complete_topics(context: Context, incomplete: str) -> Suggestions:
     try:
         names = _cluster(context).metadata().topics
     except Exception:  # nothing may break the user's line
@@ -32,9 +32,10 @@ def complete_topics(context: typer.Context, incomplete: str) -> Suggestions:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def complete_groups(context: typer.Context, incomplete: str) -> Suggestions:
+def complete_groups(context: Context, incomplete: str) -> Suggestions:
     try:
-        listing = _cluster(context).admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+        admin = _cluster(context).admin  # kept, or the request would end with it
+        listing = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
     except Exception:
         return []
     return sorted(found.group_id for found in listing.valid if found.group_id.startswith(incomplete))
@@ -46,7 +47,7 @@ def complete_topic_settings(incomplete: str) -> Suggestions:
     return suggest_settings(incomplete, TOPIC_DEFINITIONS)
 
 
-def complete_settings(context: typer.Context, incomplete: str) -> Suggestions:
+def complete_settings(context: Context, incomplete: str) -> Suggestions:
     """Settings of the kind of resource that the line names; of brokers where it names none."""
     from odradek.config.broker_definitions import BROKER_DEFINITIONS
     from odradek.config.group import GROUP_DEFINITIONS

@@ -6,19 +6,16 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
-
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.completion import complete_groups, complete_settings, complete_topics
 from odradek.cli.danger import Force, check_internal, is_internal
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Context, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
 from odradek.config.definition import ConfigSource, ConfigType
 
-app = typer.Typer(
-    help="List, describe and alter the settings of topics, brokers and groups.", no_args_is_help=True
-)
+app = Group(help="List, describe and alter the settings of topics, brokers and groups.")
 
 HIDDEN = "(hidden)"
 INDENT = "    "
@@ -43,16 +40,14 @@ SOURCE_NAMES = {
 }
 
 
-def complete_names(context: typer.Context, incomplete: str) -> list[Any]:
+def complete_names(context: Context, incomplete: str) -> list[Any]:
     kind = getattr(context.params.get("kind"), "value", context.params.get("kind"))
     complete = {"topic": complete_topics, "group": complete_groups}.get(str(kind))
     return complete(context, incomplete) if complete else []
 
 
-KindArgument = Annotated[Kind, typer.Argument(metavar="topic|broker|group", show_default=False)]
-NameArgument = Annotated[
-    str | None, typer.Argument(metavar="NAME", show_default=False, autocompletion=complete_names)
-]
+KindArgument = Annotated[Kind, Argument(metavar="topic|broker|group")]
+NameArgument = Annotated[str | None, Argument(metavar="NAME", complete=complete_names)]
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ def list_(
     cluster: Access,
     kind: KindArgument,
     name: NameArgument = None,
-    all_: Annotated[bool, typer.Option("--all", "-a", help="Defaults too.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Defaults too.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """List the settings that are not defaults: of one topic, broker or group, or of all of a kind."""
@@ -108,7 +103,7 @@ def describe(
     name: NameArgument = None,
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY]...", show_default=False, autocompletion=complete_settings),
+        Argument(metavar="[KEY]...", complete=complete_settings),
     ] = None,
     as_json: JsonOutput = False,
 ) -> None:
@@ -201,17 +196,15 @@ def alter(
     name: NameArgument = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A new value; repeatable.", autocompletion=complete_settings
-        ),
+        Option("--set", metavar="KEY=VALUE", help="A new value; repeatable.", complete=complete_settings),
     ] = None,
     delete: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--delete",
             metavar="KEY",
             help="A setting to put back to its default; repeatable.",
-            autocompletion=complete_settings,
+            complete=complete_settings,
         ),
     ] = None,
     force: Force = False,
@@ -219,9 +212,9 @@ def alter(
 ) -> None:
     """Change settings of a topic, a group or a broker; of all brokers where no broker is named."""
     if not set_ and not delete:
-        raise typer.BadParameter("nothing to change: give --set or --delete")
+        raise BadParameter("nothing to change: give --set or --delete")
     if name is None and kind is not Kind.BROKER:
-        raise typer.BadParameter(f"name a {kind.value}", param_hint="NAME")
+        raise BadParameter(f"name a {kind.value}", param_hint="NAME")
     if kind is Kind.TOPIC:
         check_internal([name or ""], force)
     from odradek.cli.own_client import alter_configs, broker_addresses

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
 from confluent_kafka import Consumer
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, Settings, on_cluster
@@ -22,6 +21,7 @@ from odradek.cli.consume_range import EARLIEST, Range, ends, positions
 from odradek.cli.consume_reader import ClusterWatch, Limits, Reader
 from odradek.cli.danger import is_internal
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import Place
 from odradek.cli.text import Formatter, compile_format, message_as_json
 
@@ -46,19 +46,18 @@ def consume(
     cluster: Access,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TOPIC...",
-            show_default=False,
             help="Topics; '^…' is a pattern, a regular expression that their names begin with.",
-            autocompletion=complete_topics,
+            complete=complete_topics,
         ),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the oldest message; else only new ones.")
+        bool, Option("--from-beginning", help="Start at the oldest message; else only new ones.")
     ] = False,
     offset: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--offset",
             "-o",
             metavar="WHERE",
@@ -67,7 +66,7 @@ def consume(
     ] = None,
     from_time: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from-time",
             metavar="TIME",
             help="Start at a time, as -o @TIME: ISO 8601, milliseconds, or relative like -1h.",
@@ -75,15 +74,15 @@ def consume(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME|latest", help="Stop at that time, or at the end as it is now."),
+        Option("--until", metavar="TIME|latest", help="Stop at that time, or at the end as it is now."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this one; repeatable."),
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this one; repeatable."),
     ] = None,
     filter_: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--filter",
             "-F",
             metavar="CONDITION",
@@ -92,18 +91,18 @@ def consume(
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")
+        int | None, Option("--max-messages", "-n", min=1, help="Stop after so many.")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="Stop when all there is has been read.")
+        bool, Option("--exit-at-end", "-e", help="Stop when all there is has been read.")
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop after so long without a message."),
+        Option("--timeout", min=0, metavar="SECONDS", help="Stop after so long without a message."),
     ] = None,
     format_: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--format",
             "-f",
             metavar="TEXT",
@@ -112,33 +111,33 @@ def consume(
         ),
     ] = None,
     null: Annotated[
-        str, typer.Option("--null", metavar="TEXT", help="What a missing key or value is printed as.")
+        str, Option("--null", metavar="TEXT", help="What a missing key or value is printed as.")
     ] = "null",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a JSON object a line.")] = False,
     group: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--group",
             "-G",
             help="Read as a member of this group, and commit.",
-            autocompletion=complete_groups,
+            complete=complete_groups,
         ),
     ] = None,
     isolation: Annotated[
-        Isolation, typer.Option("--isolation", help="Whether to print only what is committed.")
+        Isolation, Option("--isolation", help="Whether to print only what is committed.")
     ] = Isolation.READ_COMMITTED,
     quiet: Quiet = False,
-    properties: Annotated[list[str] | None, typer.Option("--property", hidden=True)] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", hidden=True)] = None,
+    properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
+    topic: Annotated[list[str] | None, Option("--topic", hidden=True)] = None,
 ) -> None:
     """Print the messages of topics."""
     names = list(dict.fromkeys([*(topics or ()), *(topic or ())]))
     if not names:
-        raise typer.BadParameter("name a topic", param_hint="TOPIC")
+        raise BadParameter("name a topic", param_hint="TOPIC")
     wanted = Range.of(from_beginning, offset, from_time, until)
     wanted.check()
     if group is not None and (partition or until or offset is not None or from_time is not None):
-        raise typer.BadParameter("a group decides on partitions and offsets by itself: leave out --group")
+        raise BadParameter("a group decides on partitions and offsets by itself: leave out --group")
     formatter = formatter_of(as_json, format_, null, properties or ())
     passes = _or_bad_usage("--filter", lambda: compile_filters(filter_ or ()))
     limits = Limits(max_messages, exit_at_end, timeout)
@@ -163,7 +162,7 @@ def _or_bad_usage(option: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
+        raise BadParameter(str(error), param_hint=option) from None
 
 
 def formatter_of(as_json: bool, template: str | None, null: str, properties: Iterable[str]) -> Formatter:

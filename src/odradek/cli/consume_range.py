@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import typer
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from odradek.cli.access import REQUEST_TIMEOUT_S
 from odradek.cli.arguments import offset_of, time_ms_of
+from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
 
 EARLIEST, LATEST = ("earliest", "beginning"), ("latest", "end")
@@ -40,7 +40,7 @@ class Range:
         cls, from_beginning: bool, offset: str | None, from_time: str | None, until: str | None
     ) -> "Range":
         if sum((from_beginning, offset is not None, from_time is not None)) > 1:
-            raise typer.BadParameter("give only one of --from-beginning, --offset and --from-time")
+            raise BadParameter("give only one of --from-beginning, --offset and --from-time")
         if from_beginning:
             return cls("earliest", None, until)
         if from_time is not None:
@@ -51,7 +51,7 @@ class Range:
         if between is None:
             return cls(offset, None, until)
         if until is not None and between[2]:
-            raise typer.BadParameter("give the end either as --offset A:B or as --until")
+            raise BadParameter("give the end either as --offset A:B or as --until")
         end = offset_of(between[2]) if between[2] else None
         return cls(between[1] or "earliest", end, until)
 

@@ -4,15 +4,15 @@ import sys
 from collections.abc import Iterable
 from typing import Annotated
 
-import typer
-
+from odradek.cli import framework
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import BadParameter, Option
 from odradek.model import INTERNAL_TOPICS, METADATA_TOPIC
 
 INTERNAL = INTERNAL_TOPICS | {METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"}
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Force = Annotated[bool, typer.Option("--force", help="Even an internal topic, such as __consumer_offsets.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+Force = Annotated[bool, Option("--force", help="Even an internal topic, such as __consumer_offsets.")]
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -20,8 +20,8 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin or not sys.stdin.isatty():
-        raise typer.BadParameter("there is no terminal to ask at: give --yes to go on without asking")
-    typer.confirm(question, abort=True, err=True)
+        raise BadParameter("there is no terminal to ask at: give --yes to go on without asking")
+    framework.confirm(question, abort=True, err=True)
 
 
 def is_internal(topic: str) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-import typer
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -22,14 +21,13 @@ from odradek.cli.arguments import JsonOutput
 from odradek.cli.completion import complete_groups
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.group_delete_offsets import delete_offsets
 from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
 from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
 
-app = typer.Typer(
-    help="List, describe and delete consumer groups; reset and delete their offsets.", no_args_is_help=True
-)
+app = Group(help="List, describe and delete consumer groups; reset and delete their offsets.")
 app.command("reset-offsets")(on_cluster(reset_offsets))
 app.command("delete-offsets")(on_cluster(delete_offsets))
 
@@ -50,9 +48,9 @@ REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Unknown")
 
 GroupsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="GROUP...", show_default=False, autocompletion=complete_groups),
+    Argument(metavar="GROUP...", complete=complete_groups),
 ]
-GroupOption = Annotated[list[str] | None, typer.Option("--group", hidden=True)]
+GroupOption = Annotated[list[str] | None, Option("--group", hidden=True)]
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,11 @@ class GroupView:
 @on_cluster
 def list_(
     cluster: Access,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only groups in it; repeatable.")] = None,
+    state: Annotated[list[str] | None, Option("--state", help="Only groups in it; repeatable.")] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Only 'classic' or 'consumer' groups; repeatable.")
+        list[str] | None, Option("--type", help="Only 'classic' or 'consumer' groups; repeatable.")
     ] = None,
-    long: Annotated[
-        bool, typer.Option("--long", "-l", help="With type and state, as at a terminal.")
-    ] = False,
+    long: Annotated[bool, Option("--long", "-l", help="With type and state, as at a terminal.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """List groups: their names; at a terminal with type and state."""
@@ -127,7 +123,7 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
     by_name = {name.lower(): member for member, name in names.items()}
     for text in texts or ():
         if text.lower() not in by_name:
-            raise typer.BadParameter(f"{text!r} is no {what}: there are {', '.join(names.values())}")
+            raise BadParameter(f"{text!r} is no {what}: there are {', '.join(names.values())}")
     return {by_name[text.lower()] for text in texts or ()}
 
 
@@ -136,12 +132,12 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
 def describe(
     cluster: Access,
     names: GroupsArgument = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="Every group there is.")] = False,
-    members: Annotated[bool, typer.Option("--members", help="The members instead of the offsets.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="The state instead of the offsets.")] = False,
+    all_groups: Annotated[bool, Option("--all-groups", help="Every group there is.")] = False,
+    members: Annotated[bool, Option("--members", help="The members instead of the offsets.")] = False,
+    state: Annotated[bool, Option("--state", help="The state instead of the offsets.")] = False,
     watch: Annotated[
         float | None,
-        typer.Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Again and again, until Ctrl-C."),
+        Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Again and again, until Ctrl-C."),
     ] = None,
     as_json: JsonOutput = False,
     group: GroupOption = None,
@@ -149,9 +145,9 @@ def describe(
     """Describe groups: offset and lag of each partition and who reads it, or members, or state."""
     wanted = [*(names or ()), *(group or ())]
     if bool(wanted) == all_groups:
-        raise typer.BadParameter("name groups, or give --all-groups")
+        raise BadParameter("name groups, or give --all-groups")
     if members and state:
-        raise typer.BadParameter("choose one of --members and --state")
+        raise BadParameter("choose one of --members and --state")
     show: Callable[[Sequence[GroupView]], None] = show_offsets
     if members or state:
         show = show_members if members else show_states
@@ -315,7 +311,7 @@ def delete(
     """Delete groups with their committed offsets. Asks first, unless --yes is given."""
     names = list(dict.fromkeys([*(names or ()), *(group or ())]))
     if not names:
-        raise typer.BadParameter("name a group", param_hint="GROUP")
+        raise BadParameter("name a group", param_hint="GROUP")
     confirm(f"Delete {', '.join(names)} and all offsets they committed?", yes)
     futures = cluster.admin.delete_consumer_groups(names, request_timeout=REQUEST_TIMEOUT_S)
     failures: dict[str, str] = {}

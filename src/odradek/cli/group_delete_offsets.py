@@ -2,31 +2,26 @@
 
 from typing import Annotated
 
-import typer
-
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import committed_offsets, named_places
 from odradek.cli.output import print_columns, print_json
 
 
 def delete_offsets(
     cluster: Access,
-    name: Annotated[
-        str | None, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
-    ] = None,
+    name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", autocompletion=complete_topics
-        ),
+        Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
     ] = None,
     yes: Yes = False,
     as_json: JsonOutput = False,
-    group: Annotated[str | None, typer.Option("--group", hidden=True)] = None,
+    group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:
     """Delete a group's committed offsets of topics that no member reads. Asks first, unless --yes is given."""
     from odradek.cli.own_client import Address
@@ -34,7 +29,7 @@ def delete_offsets(
 
     name = name or group
     if not name or not topic:
-        raise typer.BadParameter("name a group, and its topics with --topic")
+        raise BadParameter("name a group, and its topics with --topic")
     future = cluster.admin.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name]
     with cluster.failures_told(name):
         coordinator = future.result(REQUEST_TIMEOUT_S).coordinator

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import typer
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
@@ -16,6 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import BadParameter
 
 NOWHERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
@@ -75,7 +75,7 @@ def named_places(cluster: Access, texts: Sequence[str]) -> list[Place]:
     for text in texts:
         parts = TOPIC_AND_PARTITIONS.fullmatch(text)
         if parts is None:
-            raise typer.BadParameter(f"{text!r} is not of the form topic or topic:0,1,2")
+            raise BadParameter(f"{text!r} is not of the form topic or topic:0,1,2")
         there = existing_partitions(cluster, parts[1])
         wanted = [int(number) for number in parts[2].split(",")] if parts[2] else there
         if missing := set(wanted).difference(there):

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -21,6 +20,7 @@ from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.arguments import MOST_OFFSET, JsonOutput, time_ms_of
 from odradek.cli.completion import complete_groups, complete_topics
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import (
     Place,
     commit_offsets,
@@ -51,7 +51,7 @@ class Target:
     def check(self) -> None:
         given = [value for value in asdict(self).values() if value is not None and value is not False]
         if len(given) != 1:
-            raise typer.BadParameter(
+            raise BadParameter(
                 "say once where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
                 "--by-duration or --shift-by"
             )
@@ -77,34 +77,30 @@ def duration_ms(text: str) -> int:
         return int(short[1]) * TIME_UNITS_MS[short[2]]
     parts = ISO_DURATION.fullmatch(text)
     if parts is None or not any(parts.groups()):
-        raise typer.BadParameter(f"{text!r} is not a duration: give one like P1DT2H or 90s")
+        raise BadParameter(f"{text!r} is not a duration: give one like P1DT2H or 90s")
     days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
     return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
 
 
 def reset_offsets(
     cluster: Access,
-    name: Annotated[
-        str | None, typer.Argument(metavar="GROUP", show_default=False, autocompletion=complete_groups)
-    ] = None,
+    name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", autocompletion=complete_topics
-        ),
+        Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All that the group has committed offsets for.")
+        bool, Option("--all-topics", help="All that the group has committed offsets for.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is now.")] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record there is.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="Behind the last record.")] = False,
+    to_current: Annotated[bool, Option("--to-current", help="To where the group is now.")] = False,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
+        int | None, Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
     ] = None,
     to_time: Annotated[
         int | None,
-        typer.Option(
+        Option(
             *("--to-datetime", "--to-timestamp"),
             parser=time_ms_of,
             metavar="TIME",
@@ -113,28 +109,28 @@ def reset_offsets(
     ] = None,
     by_duration: Annotated[
         int | None,
-        typer.Option(parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."),
+        Option(
+            "--by-duration", parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."
+        ),
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(
-            "--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By so many records, back if negative."
-        ),
+        Option("--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By so many records, back if negative."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only say what would be done.")
+        bool, Option("--execute/--dry-run", help="Do it, or only say what would be done.")
     ] = False,
     as_json: JsonOutput = False,
-    group: Annotated[str | None, typer.Option("--group", hidden=True)] = None,
+    group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:
     """Set a group's offsets, once it has no members. Says what it would do; --execute does it."""
     name = name or group
     if not name:
-        raise typer.BadParameter("name a group", param_hint="GROUP")
+        raise BadParameter("name a group", param_hint="GROUP")
     if bool(topic) == all_topics:
-        raise typer.BadParameter("give either --topic or --all-topics")
+        raise BadParameter("give either --topic or --all-topics")
     if to_time is not None and by_duration is not None:
-        raise typer.BadParameter("give either --to-datetime or --by-duration")
+        raise BadParameter("give either --to-datetime or --by-duration")
     time_ms = by_duration if to_time is None else to_time
     target = Target(to_earliest, to_latest, to_current, to_offset, shift_by, time_ms)
     target.check()

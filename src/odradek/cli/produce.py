@@ -8,7 +8,6 @@ from enum import StrEnum
 from types import FrameType
 from typing import Annotated, Any
 
-import typer
 from confluent_kafka import Producer
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
@@ -16,10 +15,13 @@ from odradek.cli.arguments import MOST_PARTITION, Quiet, key_value, time_ms_of
 from odradek.cli.completion import complete_topics
 from odradek.cli.danger import Force, check_internal
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Context, Exit, Option
 from odradek.cli.output import counted, note
 from odradek.cli.produce_input import input_lines, messages, parser_of
 from odradek.cli.produce_sender import Pace, Progress, Sender
 from odradek.cli.text import OutgoingMessage, unescape
+from odradek.errors import KafkaError
+from odradek.model import check_topic_name
 
 MESSAGE_TIMEOUT_MS = 30_000
 UNKNOWN_TOPIC_TIMEOUT_MS = 10_000
@@ -35,7 +37,7 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-def complete_first(context: typer.Context, incomplete: str) -> list[Any]:
+def complete_first(context: Context, incomplete: str) -> list[Any]:
     """The topic; what follows it are files, which the shell knows better."""
     return [] if context.params.get("arguments") else complete_topics(context, incomplete)
 
@@ -45,30 +47,29 @@ def produce(
     cluster: Access,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="TOPIC [FILE]...",
-            show_default=False,
             help="A topic, and files to read; standard input if there are none, or for '-'.",
-            autocompletion=complete_first,
+            complete=complete_first,
         ),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every message.")] = None,
+    key: Annotated[str | None, Option("--key", "-k", help="The key of every message.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="What divides key and value in a line."),
+        Option("--key-separator", "-K", metavar="TEXT", help="What divides key and value in a line."),
     ] = None,
     tombstone: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--tombstone", help="Send messages without value: one for --key, or one for each line, a key."
         ),
     ] = False,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
+        list[str] | None, Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
     ] = None,
     timestamp: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--timestamp",
             parser=time_ms_of,
             metavar="TIME",
@@ -77,37 +78,37 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Where to; by key if not given."),
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Where to; by key if not given."),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", min=0.001, metavar="N", help="At most so many messages a second."),
+        Option("--rate", min=0.001, metavar="N", help="At most so many messages a second."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=0, metavar="N", help="Stop after so many messages.")
+        int | None, Option("--count", "-n", min=0, metavar="N", help="Stop after so many messages.")
     ] = None,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
+        bool, Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
     ] = False,
     acks: Annotated[
-        str, typer.Option("--acks", help="Wait for: none (0), the leader (1) or all in-sync replicas (all).")
+        str, Option("--acks", help="Wait for: none (0), the leader (1) or all in-sync replicas (all).")
     ] = "all",
-    compression: Annotated[Compression, typer.Option("--compression", "-z")] = Compression.NONE,
+    compression: Annotated[Compression, Option("--compression", "-z")] = Compression.NONE,
     idempotent: Annotated[
-        bool, typer.Option("--idempotent", help="Exactly once and in order, over retries.")
+        bool, Option("--idempotent", help="Exactly once and in order, over retries.")
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
-    properties: Annotated[list[str] | None, typer.Option("--property", hidden=True)] = None,
-    topic: Annotated[str | None, typer.Option("--topic", hidden=True)] = None,
+    properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
+    topic: Annotated[str | None, Option("--topic", hidden=True)] = None,
 ) -> None:
     """Send lines to a topic, from files or standard input, one message a line."""
     files = list(arguments or [])
     name = topic or (files.pop(0) if files else None)
     if not name:
-        raise typer.BadParameter("name a topic", param_hint="TOPIC")
+        raise BadParameter("name a topic", param_hint="TOPIC")
     if tombstone and (json_lines or key_separator is not None):
-        raise typer.BadParameter("--tombstone sends no values: leave out --json and --key-separator")
+        raise BadParameter("--tombstone sends no values: leave out --json and --key-separator")
     check_internal([name], force)
     template = OutgoingMessage(
         value=None,
@@ -132,7 +133,7 @@ def _separator(option: str | None, properties: Iterable[str]) -> bytes | None:
     if option is None and kafka.get("parse.key") == "true":
         option = kafka.get("key.separator", DEFAULT_KEY_SEPARATOR)
     if option == "":
-        raise typer.BadParameter("an empty text divides nothing", param_hint="--key-separator")
+        raise BadParameter("an empty text divides nothing", param_hint="--key-separator")
     return None if option is None else unescape(option).encode()
 
 
@@ -144,8 +145,16 @@ def make_sender(cluster: Access, topic: str, settings: dict[str, Any]) -> Sender
     ours = {name: value for name, value in timeouts.items() if name not in cluster.given}
     producer = cluster.client(Producer, settings | ours)
     if topic not in producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
+        check_name(topic)
         note(f"{topic} does not exist: the broker creates it with its default settings, if it may")
     return Sender(cluster, topic, producer, MESSAGE_TIMEOUT_MS / 1000)
+
+
+def check_name(topic: str) -> None:
+    try:
+        check_topic_name(topic)
+    except KafkaError as error:
+        raise CommandError(f"{topic}: {error.message}") from None
 
 
 def send_all(sender: Sender, outgoing: Iterable[OutgoingMessage], pace: Pace, quiet: bool) -> None:
@@ -164,7 +173,7 @@ def send_all(sender: Sender, outgoing: Iterable[OutgoingMessage], pace: Pace, qu
     if sender.failure is not None:
         raise CommandError(sender.failure)
     if interruption.is_asked:
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
 
 
 class Interruption:

@@ -4,26 +4,24 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from odradek.cli import profiles
 from odradek.cli.access import BootstrapServer, CommandConfig
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
 from odradek.config.sources import parse_properties
 
-app = typer.Typer(
+app = Group(
     help="Name clusters once, and choose them with --profile, ODRADEK_PROFILE or 'profile use'.",
-    no_args_is_help=True,
 )
 
 SECRETS = ("password", "secret", "jaas", "token", "pem", "key")
 HIDDEN = "(hidden)"
 
-NewName = Annotated[str, typer.Argument(metavar="NAME")]
-Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=profiles.complete_profiles)]
+NewName = Annotated[str, Argument(metavar="NAME")]
+Name = Annotated[str, Argument(metavar="NAME", complete=profiles.complete_profiles)]
 
 
 def shown(settings: dict[str, str]) -> dict[str, str]:
@@ -41,14 +39,14 @@ def create(
     command_config: CommandConfig = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A client setting; repeatable."),
+        Option("--set", metavar="KEY=VALUE", help="A client setting; repeatable."),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a profile of that name.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace a profile of that name.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Create a profile: an address and client settings, kept in a file that only you can read."""
     if not bootstrap_server:
-        raise typer.BadParameter("give the cluster's address with -b", param_hint="-b")
+        raise BadParameter("give the cluster's address with -b", param_hint="-b")
     if profiles.path_of(name, os.environ).exists() and not replace:
         raise CommandError(f"there is a profile {name} already: --replace writes it anew")
     settings = _file_settings(command_config) | dict(map(key_value, set_ or ()))
@@ -97,14 +95,12 @@ def show(name: Name, as_json: JsonOutput = False) -> None:
 
 @app.command()
 def use(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", autocompletion=profiles.complete_profiles)
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
+    name: Annotated[str | None, Argument(metavar="NAME", complete=profiles.complete_profiles)] = None,
+    none: Annotated[bool, Option("--none", help="Use no profile.")] = False,
 ) -> None:
     """Use a profile from now on, wherever no other cluster is named."""
     if (name is None) != none:
-        raise typer.BadParameter("name a profile, or give --none")
+        raise BadParameter("name a profile, or give --none")
     if name is not None:
         profiles.read_profile(name, os.environ)
     profiles.use(name, os.environ)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AlterConfigOpType,
@@ -21,14 +20,14 @@ from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.completion import complete_topic_settings, complete_topics
 from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line, readable_size
 from odradek.cli.topic_records import delete_records
 from odradek.cli.topic_view import describe as describe_topics
 from odradek.cli.topic_view import kafka_lines, show_tables, summarize, view_topics
 
-app = typer.Typer(
+app = Group(
     help="Create, list, describe, alter and delete topics, and delete records from them.",
-    no_args_is_help=True,
 )
 app.command("delete-records")(on_cluster(delete_records))
 
@@ -36,19 +35,19 @@ BROKER_DEFAULT = -1
 MOST_PARTITIONS = 100_000  # librdkafka refuses more
 MOST_REPLICAS = 32_767
 
-NewNames = Annotated[list[str] | None, typer.Argument(metavar="NAME...", show_default=False)]
+NewNames = Annotated[list[str] | None, Argument(metavar="NAME...")]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME...", show_default=False, autocompletion=complete_topics),
+    Argument(metavar="NAME...", complete=complete_topics),
 ]
-TopicOption = Annotated[list[str] | None, typer.Option("--topic", hidden=True)]
+TopicOption = Annotated[list[str] | None, Option("--topic", hidden=True)]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--config",
         metavar="KEY=VALUE",
         help="A topic setting; repeatable.",
-        autocompletion=complete_topic_settings,
+        complete=complete_topic_settings,
     ),
 ]
 
@@ -57,7 +56,7 @@ def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None
     """Topics given as arguments or, as Kafka's tools want it, with --topic; each once, at least one."""
     names = list(dict.fromkeys([*(arguments or ()), *(options or ())]))
     if not names:
-        raise typer.BadParameter("name a topic", param_hint="NAME")
+        raise BadParameter("name a topic", param_hint="NAME")
     return names
 
 
@@ -101,17 +100,17 @@ def create(
     names: NewNames = None,
     partitions: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--partitions", min=1, max=MOST_PARTITIONS, help="How many; the broker's default if not given."
         ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", min=1, max=MOST_REPLICAS, help="Copies of each partition."),
+        Option("--replication-factor", min=1, max=MOST_REPLICAS, help="Copies of each partition."),
     ] = None,
     config: ConfigOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed where the topic is there already.")
+        bool, Option("--if-not-exists", help="Succeed where the topic is there already.")
     ] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
@@ -136,12 +135,12 @@ def create(
 @on_cluster
 def list_(
     cluster: Access,
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, Option("--internal", help="Internal topics too.")] = False,
     long: Annotated[
-        bool, typer.Option("--long", "-l", help="With partitions, replicas and size, as at a terminal.")
+        bool, Option("--long", "-l", help="With partitions, replicas and size, as at a terminal.")
     ] = False,
     as_json: JsonOutput = False,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", hidden=True)] = False,
+    exclude_internal: Annotated[bool, Option("--exclude-internal", hidden=True)] = False,
 ) -> None:
     """List topics: their names; at a terminal with partitions, replicas and size on disk."""
     names = sorted(cluster.metadata().topics)
@@ -164,9 +163,7 @@ def list_(
 def describe(
     cluster: Access,
     names: Names = None,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Internal topics too, where none is named.")
-    ] = False,
+    internal: Annotated[bool, Option("--internal", help="Internal topics too, where none is named.")] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
@@ -191,16 +188,16 @@ def alter(
     names: Names = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, max=MOST_PARTITIONS, help="The new count; it can only grow."),
+        Option("--partitions", min=1, max=MOST_PARTITIONS, help="The new count; it can only grow."),
     ] = None,
     config: ConfigOption = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--delete-config",
             metavar="KEY",
             help="A setting to put back to its default; repeatable.",
-            autocompletion=complete_topic_settings,
+            complete=complete_topic_settings,
         ),
     ] = None,
     force: Force = False,
@@ -210,7 +207,7 @@ def alter(
     """Change the settings of topics, or give them more partitions."""
     names = chosen_topics(names, topic)
     if not config and not delete_config and partitions is None:
-        raise typer.BadParameter("nothing to change: give --partitions, --config or --delete-config")
+        raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
     check_internal(names, force)
     describe_topics(cluster, names)  # nothing is changed if one of them does not exist
     changes = [
@@ -239,9 +236,7 @@ def alter(
 def delete(
     cluster: Access,
     names: Names = None,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Succeed where there is no such topic.")
-    ] = False,
+    if_exists: Annotated[bool, Option("--if-exists", help="Succeed where there is no such topic.")] = False,
     yes: Yes = False,
     force: Force = False,
     as_json: JsonOutput = False,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-import typer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -13,6 +12,7 @@ from odradek.cli.arguments import MOST_PARTITION, JsonOutput, offset_of, time_ms
 from odradek.cli.completion import complete_topics
 from odradek.cli.danger import Force, Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import Place, end_offsets, find_offsets
 from odradek.cli.output import print_columns, print_json
 from odradek.cli.topic_view import describe
@@ -32,10 +32,10 @@ class Deletion:
 
 def delete_records(
     cluster: Access,
-    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_topics)],
+    name: Annotated[str, Argument(metavar="NAME", complete=complete_topics)],
     before: Annotated[
         str,
-        typer.Option(
+        Option(
             "--before",
             metavar="OFFSET|@TIME|latest",
             help="Delete all records before this offset, before this time, or all there are.",
@@ -43,7 +43,7 @@ def delete_records(
     ],
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this one; repeatable."),
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this one; repeatable."),
     ] = None,
     yes: Yes = False,
     force: Force = False,
@@ -81,5 +81,5 @@ def delete_ends(cluster: Access, before: str, places: Sequence[Place]) -> list[T
         return [TopicPartition(*place, offset) for place, offset in found.items()]
     offset = offset_of(before)
     if offset < 0:
-        raise typer.BadParameter(f"{before} is not an offset, @TIME or latest", param_hint="--before")
+        raise BadParameter(f"{before} is not an offset, @TIME or latest", param_hint="--before")
     return [TopicPartition(*place, offset) for place in places]
