@@ -116,7 +116,7 @@ class _DescribedArgument(click.Argument):
         self.description = description
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg] - generic only in newer versions
+class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A number within limits, which help does not show: nobody needs to read that a partition is below 2^31."""
 
     name = "N"
