@@ -24,7 +24,7 @@ def completion(
         Shell | None, Argument(metavar="[bash|zsh|fish]", help="The shell; else that of $SHELL.")
     ] = None,
 ) -> None:
-    """Print a script that teaches your shell to complete commands, topics, groups and settings.
+    """Teach your shell to complete. It prints a script for commands, topics, groups and settings.
 
     For bash: odradek completion bash >> ~/.bashrc
     """

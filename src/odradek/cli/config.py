@@ -15,7 +15,7 @@ from odradek.cli.framework import Argument, BadParameter, Context, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
 from odradek.config.definition import ConfigSource, ConfigType
 
-app = Group(help="List, describe and alter the settings of topics, brokers and groups.")
+app = Group(help="List, describe and alter settings of topics, brokers and groups.")
 
 HIDDEN = "(hidden)"
 INDENT = "    "
@@ -47,7 +47,7 @@ def complete_names(context: Context, incomplete: str) -> list[Any]:
 
 
 KindArgument = Annotated[Kind, Argument(metavar="topic|broker|group")]
-NameArgument = Annotated[str | None, Argument(metavar="NAME", complete=complete_names)]
+NameArgument = Annotated[str | None, Argument(metavar="[NAME]", complete=complete_names)]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def list_(
     all_: Annotated[bool, Option("--all", "-a", help="Defaults too.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """List the settings that are not defaults: of one topic, broker or group, or of all of a kind."""
+    """List settings that are not defaults. Without a name, it lists those of all topics, brokers or groups."""
     views = [
         view
         for view in view_settings(cluster, kind, name, [])
@@ -107,7 +107,7 @@ def describe(
     ] = None,
     as_json: JsonOutput = False,
 ) -> None:
-    """Describe settings: value, where it comes from, type, and what it means. All of them, or those named."""
+    """Describe settings. It shows value, source, type and documentation of all settings, or of those named."""
     views = view_settings(cluster, kind, name, keys or [])
     if keys and (missing := set(keys).difference(view.key for view in views)):
         raise CommandError(f"a {kind.value} has no setting {min(missing)}")
@@ -210,7 +210,7 @@ def alter(
     force: Force = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Change settings of a topic, a group or a broker; of all brokers where no broker is named."""
+    """Change settings of a topic, a group or a broker. Without a name, those of all brokers are changed."""
     if not set_ and not delete:
         raise BadParameter("nothing to change: give --set or --delete")
     if name is None and kind is not Kind.BROKER:

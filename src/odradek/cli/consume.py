@@ -119,6 +119,7 @@ def consume(
         Option(
             "--group",
             "-G",
+            metavar="NAME",
             help="Read as a member of this group, and commit.",
             complete=complete_groups,
         ),

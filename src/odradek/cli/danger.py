@@ -12,7 +12,9 @@ from odradek.model import INTERNAL_TOPICS, METADATA_TOPIC
 INTERNAL = INTERNAL_TOPICS | {METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"}
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-Force = Annotated[bool, Option("--force", help="Even an internal topic, such as __consumer_offsets.")]
+Force = Annotated[
+    bool, Option("--force", help="Do it to an internal topic, such as __consumer_offsets, too.")
+]
 
 
 def confirm(question: str, yes: bool) -> None:

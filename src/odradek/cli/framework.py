@@ -39,7 +39,7 @@ __all__ = [
     "confirm",
 ]
 
-HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 Completer = Callable[..., Sequence[Any]]
 
@@ -76,7 +76,7 @@ class Group:
 
     def __init__(self, help: str, **settings: Any) -> None:
         self.click_group = click.Group(
-            help=help, no_args_is_help=True, context_settings=HELP_NAMES, **settings
+            help=help, no_args_is_help=True, context_settings=CONTEXT_SETTINGS, **settings
         )
 
     def command(self, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -144,7 +144,7 @@ def make_command(function: Callable[..., None], name: str) -> click.Command:
         help=function.__doc__,
         params=parameters,
         callback=callback,
-        context_settings=HELP_NAMES,
+        context_settings=CONTEXT_SETTINGS,
     )
 
 

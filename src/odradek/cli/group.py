@@ -27,7 +27,7 @@ from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
 from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
 
-app = Group(help="List, describe and delete consumer groups; reset and delete their offsets.")
+app = Group(help="List, describe and delete consumer groups. Their offsets can be reset and deleted too.")
 app.command("reset-offsets")(on_cluster(reset_offsets))
 app.command("delete-offsets")(on_cluster(delete_offsets))
 
@@ -94,14 +94,17 @@ class GroupView:
 @on_cluster
 def list_(
     cluster: Access,
-    state: Annotated[list[str] | None, Option("--state", help="Only groups in it; repeatable.")] = None,
+    state: Annotated[
+        list[str] | None, Option("--state", metavar="STATE", help="Only groups in this state; repeatable.")
+    ] = None,
     type_: Annotated[
-        list[str] | None, Option("--type", help="Only 'classic' or 'consumer' groups; repeatable.")
+        list[str] | None,
+        Option("--type", metavar="TYPE", help="Only 'classic' or 'consumer' groups; repeatable."),
     ] = None,
     long: Annotated[bool, Option("--long", "-l", help="With type and state, as at a terminal.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """List groups: their names; at a terminal with type and state."""
+    """List groups. At a terminal, and with --long, it also shows type and state."""
     states, types = _chosen("state", state, STATE_NAMES), _chosen("type", type_, TYPE_NAMES)
     future = cluster.admin.list_consumer_groups(states=states, types=types, request_timeout=REQUEST_TIMEOUT_S)
     listing = future.result(REQUEST_TIMEOUT_S)
@@ -142,7 +145,7 @@ def describe(
     as_json: JsonOutput = False,
     group: GroupOption = None,
 ) -> None:
-    """Describe groups: offset and lag of each partition and who reads it, or members, or state."""
+    """Describe groups. It shows offset and lag of each partition and who reads it, or members, or state."""
     wanted = [*(names or ()), *(group or ())]
     if bool(wanted) == all_groups:
         raise BadParameter("name groups, or give --all-groups")

@@ -23,7 +23,7 @@ def delete_offsets(
     as_json: JsonOutput = False,
     group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:
-    """Delete a group's committed offsets of topics that no member reads. Asks first, unless --yes is given."""
+    """Delete committed offsets of a group, for topics that no member reads. It asks first, unless --yes is given."""
     from odradek.cli.own_client import Address
     from odradek.cli.own_client import delete_offsets as delete
 

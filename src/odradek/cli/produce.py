@@ -53,7 +53,7 @@ def produce(
             complete=complete_first,
         ),
     ] = None,
-    key: Annotated[str | None, Option("--key", "-k", help="The key of every message.")] = None,
+    key: Annotated[str | None, Option("--key", "-k", metavar="KEY", help="The key of every message.")] = None,
     key_separator: Annotated[
         str | None,
         Option("--key-separator", "-K", metavar="TEXT", help="What divides key and value in a line."),
@@ -91,9 +91,14 @@ def produce(
         bool, Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
     ] = False,
     acks: Annotated[
-        str, Option("--acks", help="Wait for: none (0), the leader (1) or all in-sync replicas (all).")
+        str,
+        Option(
+            "--acks", metavar="ACKS", help="Wait for: none (0), the leader (1) or all in-sync replicas (all)."
+        ),
     ] = "all",
-    compression: Annotated[Compression, Option("--compression", "-z")] = Compression.NONE,
+    compression: Annotated[
+        Compression, Option("--compression", "-z", help="How batches are compressed.")
+    ] = Compression.NONE,
     idempotent: Annotated[
         bool, Option("--idempotent", help="Exactly once and in order, over retries.")
     ] = False,
@@ -102,7 +107,7 @@ def produce(
     properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
     topic: Annotated[str | None, Option("--topic", hidden=True)] = None,
 ) -> None:
-    """Send lines to a topic, from files or standard input, one message a line."""
+    """Send lines to a topic. Each line of the files, or of standard input, is a message."""
     files = list(arguments or [])
     name = topic or (files.pop(0) if files else None)
     if not name:

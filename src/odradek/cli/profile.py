@@ -14,7 +14,7 @@ from odradek.cli.output import print_columns, print_json, print_line
 from odradek.config.sources import parse_properties
 
 app = Group(
-    help="Name clusters once, and choose them with --profile, ODRADEK_PROFILE or 'profile use'.",
+    help="Name clusters once. Then --profile, ODRADEK_PROFILE or 'odradek profile use' chooses one.",
 )
 
 SECRETS = ("password", "secret", "jaas", "token", "pem", "key")
@@ -44,7 +44,7 @@ def create(
     replace: Annotated[bool, Option("--replace", help="Replace a profile of that name.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Create a profile: an address and client settings, kept in a file that only you can read."""
+    """Create a profile. Address and client settings are kept in a file that only you can read."""
     if not bootstrap_server:
         raise BadParameter("give the cluster's address with -b", param_hint="-b")
     if profiles.path_of(name, os.environ).exists() and not replace:

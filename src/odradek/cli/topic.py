@@ -27,7 +27,7 @@ from odradek.cli.topic_view import describe as describe_topics
 from odradek.cli.topic_view import kafka_lines, show_tables, summarize, view_topics
 
 app = Group(
-    help="Create, list, describe, alter and delete topics, and delete records from them.",
+    help="Create, list, describe, alter and delete topics. 'delete-records' deletes only their oldest records.",
 )
 app.command("delete-records")(on_cluster(delete_records))
 
@@ -142,7 +142,7 @@ def list_(
     as_json: JsonOutput = False,
     exclude_internal: Annotated[bool, Option("--exclude-internal", hidden=True)] = False,
 ) -> None:
-    """List topics: their names; at a terminal with partitions, replicas and size on disk."""
+    """List topics. At a terminal, and with --long, it also shows partitions, replicas and size on disk."""
     names = sorted(cluster.metadata().topics)
     if not internal or exclude_internal:
         names = [name for name in names if not is_internal(name)]
@@ -162,13 +162,13 @@ def list_(
 @on_cluster
 def describe(
     cluster: Access,
-    names: Names = None,
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", complete=complete_topics)] = None,
     internal: Annotated[bool, Option("--internal", help="Internal topics too, where none is named.")] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
-    """Describe topics, or all of them: leaders, replicas, offsets and sizes of partitions, and settings that are not
-    defaults."""
+    """Describe topics, or all of them. It shows leaders, replicas, offsets and sizes of partitions, and settings that
+    are not defaults."""
     wanted = [*(names or ()), *(topic or ())]
     if not wanted:
         wanted = sorted(name for name in cluster.metadata().topics if internal or not is_internal(name))
@@ -204,7 +204,7 @@ def alter(
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
-    """Change the settings of topics, or give them more partitions."""
+    """Change settings of topics. It can also give them more partitions."""
     names = chosen_topics(names, topic)
     if not config and not delete_config and partitions is None:
         raise BadParameter("nothing to change: give --partitions, --config or --delete-config")

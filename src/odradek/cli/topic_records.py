@@ -49,7 +49,7 @@ def delete_records(
     force: Force = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Delete the oldest records of a topic, up to an offset or a time. Asks first, unless --yes is given."""
+    """Delete the oldest records of a topic, up to an offset or a time. It asks first, unless --yes is given."""
     check_internal([name], force)
     there = [found.id for found in describe(cluster, [name])[name].partitions]
     if missing := set(partition or ()).difference(there):
