@@ -48,6 +48,8 @@ def test_commands_and_settings(offered: Callable[[str], list[str]]) -> None:
         "log.sync.commit=true",
         "log.sync.commit=false",
     ]
+    assert offered("odradek up --set num.part") == ["num.partitions"]
+    assert offered("odradek broker --log-level w") == ["warning"]
 
 
 def test_a_cluster_that_is_not_there_costs_only_the_suggestions(run_here: Odradek) -> None:

@@ -1,6 +1,8 @@
 """`odradek produce` and `odradek consume`, run as a user runs them."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import threading
@@ -293,6 +295,18 @@ def test_counts_rates_and_standard_input_among_files(odradek: Odradek, topic: st
     result = odradek("produce", topic, *files, "--count", "4", "--rate", "200", "--quiet", stdin="b\nc\n")
     assert (result.returncode, result.stderr) == (0, "")
     assert odradek("consume", topic, "-o", "earliest", "-e", "-q").stdout == "a\nb\nc\nd\n"
+
+
+def test_progress_is_shown_at_a_terminal_only(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic)
+    ours, theirs = pty.openpty()
+    command = odradek_command("produce", topic, "-b", bootstrap)
+    subprocess.run(command, input=b"x\n" * 1000, stderr=theirs, check=True, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert " delivered, " in shown
+    assert shown.endswith(f"produced 1000 messages to {topic}\r\n")
 
 
 def test_the_cluster_may_be_named_before_the_command(run_here: Odradek, bootstrap: str, topic: str) -> None:

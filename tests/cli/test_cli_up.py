@@ -96,6 +96,41 @@ def test_the_broker_does_not_carry_the_client_commands(tmp_path: Path) -> None:
     assert not imported & set(TOO_HEAVY)
 
 
+def test_options_before_the_command(tmp_path: Path) -> None:
+    result = run_command("-b", "ignored:1", "up", "--port", "0", "--data-dir", str(tmp_path), "--set", "a=b")
+    assert (result.returncode, result.stderr) == (2, "error: --set: unknown setting a\n")
+
+
+@pytest.mark.parametrize("redirection", [">&-", "> /dev/full", "| true"])
+def test_an_output_that_takes_nothing_is_no_reason_to_stop(tmp_path: Path, redirection: str) -> None:
+    command = " ".join(odradek_command("up", "--port", "0", "--data-dir", str(tmp_path / "data")))
+    shell = subprocess.Popen(
+        f"exec {command} {redirection}"
+        if "|" not in redirection
+        else f"{{ sleep 1; {command}; }} {redirection}",
+        shell=True,
+        executable="/bin/bash",
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(60, os.killpg, (shell.pid, signal.SIGKILL))
+    watchdog.start()
+    assert shell.stderr is not None
+    lines = iter(shell.stderr.readline, "")
+    told = next(line for line in lines if "standard output cannot be written" in line)
+    address = re.search(r"listening on (localhost:\d+)", told)
+    assert address is not None
+    assert run_command("topic", "list", "-b", address[1]).returncode == 0
+    os.killpg(shell.pid, signal.SIGTERM)
+    rest = shell.stderr.read()
+    watchdog.cancel()
+    assert "stopped" in rest
+    assert "Traceback" not in rest
+    assert "Exception ignored" not in rest
+    shell.wait()
+
+
 def refused(*arguments: str) -> tuple[int, str]:
     """Exit status and the line that says why."""
     result = run_command("up", *arguments)

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from odradek import __version__
 from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileName
+from odradek.cli.completion import complete_settings
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Abort, ClickException, Context, Exit, Group
+from odradek.cli.logs import LEVELS
 from odradek.cli.output import discard_output, note, output_told, print_line
 
 FAILED = 1
@@ -91,13 +94,34 @@ def _broker_command(name: str, help_text: str) -> click.Command:
 
         raise Exit(run_broker(click.get_current_context().args, name))
 
-    return click.Command(
-        name,
-        help=help_text,
-        callback=run,
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
+    return _BrokerCommand(name, help=help_text, callback=run, params=_broker_options(), add_help_option=False)
+
+
+class _BrokerCommand(click.Command):
+    """Knows its options for the sake of completion; arguments go unread to `up`, which knows more of them."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        ctx.args = list(args)
+        return []
+
+
+def _broker_options() -> list[click.Parameter]:
+    def complete(context: Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [
+            CompletionItem(one[0], help=one[1]) if isinstance(one, tuple) else CompletionItem(one)
+            for one in complete_settings(context, incomplete)
+        ]
+
+    return [
+        click.Option(["--port"], type=int),
+        click.Option(["--data-dir"], type=click.Path(file_okay=False)),
+        click.Option(["--config"], type=click.Path(dir_okay=False)),
+        click.Option(["--set"], multiple=True, shell_complete=complete),
+        click.Option(["--log-level"], type=click.Choice(LEVELS)),
+        click.Option(["--json"], is_flag=True),
+    ]
 
 
 def needed_commands(arguments: Sequence[str]) -> Sequence[str]:

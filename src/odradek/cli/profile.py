@@ -97,6 +97,7 @@ def show(name: Name, as_json: JsonOutput = False) -> None:
 def use(
     name: Annotated[str | None, Argument(metavar="NAME", complete=profiles.complete_profiles)] = None,
     none: Annotated[bool, Option("--none", help="Use no profile.")] = False,
+    as_json: JsonOutput = False,
 ) -> None:
     """Use a profile from now on, wherever no other cluster is named."""
     if (name is None) != none:
@@ -104,15 +105,21 @@ def use(
     if name is not None:
         profiles.read_profile(name, os.environ)
     profiles.use(name, os.environ)
-    print_line(f"Using profile {name}." if name else "Using no profile.")
+    if as_json:
+        print_json({"profile": name, "in_use": name is not None})
+    else:
+        print_line(f"Using profile {name}." if name else "Using no profile.")
 
 
 @app.command()
-def delete(name: Name, yes: Yes = False) -> None:
+def delete(name: Name, yes: Yes = False, as_json: JsonOutput = False) -> None:
     """Delete a profile. Asks first, unless --yes is given."""
     profiles.read_profile(name, os.environ)
     confirm(f"Delete profile {name}?", yes)
     profiles.path_of(name, os.environ).unlink()
     if profiles.in_use({**os.environ, profiles.VARIABLE: ""}) == name:
         profiles.use(None, os.environ)
-    print_line(f"Deleted profile {name}.")
+    if as_json:
+        print_json({"profile": name, "deleted": True})
+    else:
+        print_line(f"Deleted profile {name}.")

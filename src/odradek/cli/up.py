@@ -210,12 +210,19 @@ def announce(broker: "Broker", command: str, as_json: bool) -> None:
     if as_json:
         import json
 
-        facts = {"bootstrap": bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()}
-        print(json.dumps(facts), flush=True)
-        return
-    greeting = GREETING if command == "up" else SERVICE_LINE
-    text = greeting.format(version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir)
-    print(text, flush=True)
+        text = json.dumps({"bootstrap": bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()})
+    else:
+        greeting = GREETING if command == "up" else SERVICE_LINE
+        text = greeting.format(version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir)
+    try:
+        if sys.stdout is None:
+            raise OSError("it is closed")
+        print(text, flush=True)
+    except OSError as error:  # that is no reason to stop serving
+        logging.getLogger("odradek").warning(
+            "listening on %s, but standard output cannot be written: %s", bootstrap, error
+        )
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is buffered must not be flushed once more
 
 
 def reason_of(error: OSError, config: "BrokerConfig") -> str:
