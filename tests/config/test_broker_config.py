@@ -79,6 +79,10 @@ def test_a_toml_file(tmp_path):
 def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"missing\.properties"):
         load_broker_config(tmp_path / "missing.properties")
+    escaped = tmp_path / "escaped.properties"
+    escaped.write_text("broker.rack=\\u00zz\n")
+    with pytest.raises(ConfigError, match=r"escaped\.properties.*is not a character"):
+        load_broker_config(escaped)
     broken = tmp_path / "broken.toml"
     broken.write_text("= 3")
     with pytest.raises(ConfigError, match=r"broken\.toml"):

@@ -61,6 +61,16 @@ def test_after_a_pause(odradek_broker, odradek_topic):
     assert odradek_topic in describe(odradek_broker).topics
 
 
+@pytest.fixture
+def uses_the_broker_at_its_end(odradek_broker):
+    yield
+    describe(odradek_broker)
+
+
+def test_fixtures_end_with_a_broker_that_works(odradek_broker, uses_the_broker_at_its_end):
+    odradek_broker.crash()
+
+
 def test_no_broker():
     pass
 """
@@ -104,7 +114,7 @@ def run_suite(tmp_path: Path):
 def test_fixtures_markers_and_undone_faults(run_suite, options: tuple[str, ...]) -> None:
     result = run_suite(SUITE, *options)
     assert result.returncode == 0, result.stdout
-    assert "8 passed" in result.stdout
+    assert "9 passed" in result.stdout
 
 
 def test_the_log_is_attached_to_a_test_that_fails(run_suite) -> None:

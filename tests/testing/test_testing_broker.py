@@ -3,6 +3,7 @@
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -94,6 +95,16 @@ def test_healing_undoes_every_fault() -> None:
         first = kafka.pid
         kafka.heal()
         assert kafka.pid == first
+
+
+def test_a_death_that_nobody_asked_for_is_told() -> None:
+    with broker() as kafka:
+        assert kafka.pid is not None
+        os.kill(kafka.pid, signal.SIGKILL)
+        wait_for_end(kafka.pid)
+        with pytest.raises(BrokerFailed, match="died by itself, with status -9"):
+            kafka.heal()
+        kafka.create_topic()
 
 
 def test_what_cannot_start_says_why_and_leaves_nothing(

@@ -97,8 +97,17 @@ def named_cluster(command: Naming, before: Naming, environ: Mapping[str, str]) -
     settings = chosen_profile(asked, environ) if asked or bootstrap is None else {}
     file = command.command_config or before.command_config
     if file is not None:
-        settings |= parse_properties(file.read_text())
+        settings |= read_settings(file)
     return Access(bootstrap or settings.get("bootstrap.servers") or DEFAULT_BOOTSTRAP, settings)
+
+
+def read_settings(file: Path) -> dict[str, str]:
+    try:
+        return parse_properties(file.read_text("utf-8"))
+    except OSError as error:
+        raise CommandError(f"{file}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise CommandError(f"{file} is not a file of settings: {error}") from None
 
 
 @dataclass
@@ -116,10 +125,16 @@ class Access:
         """A client of librdkafka that has reached the cluster. The user's settings win over ours."""
         check_reachable(self.bootstrap)
         settings: Settings = {"client.id": "odradek-cli", "socket.connection.setup.timeout.ms": 5000}
-        settings |= to_librdkafka(self.given) | {"error_cb": self.heard.note} | dict(extra or {})
+        settings |= self._given_to_librdkafka() | {"error_cb": self.heard.note} | dict(extra or {})
         client = _build(kind, settings | {"bootstrap.servers": self.bootstrap})
         self._wait_for_contact(client)
         return client
+
+    def _given_to_librdkafka(self) -> Settings:
+        try:
+            return dict(to_librdkafka(self.given))
+        except ValueError as error:
+            raise CommandError(f"bad client settings: {error}") from None
 
     def _wait_for_contact(self, client: Any) -> None:
         started_s = time.monotonic()

@@ -158,8 +158,9 @@ def _run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except Abort as abort:
-        note("Aborted!")
-        return INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else FAILED
+        is_interrupt = isinstance(abort.__context__, KeyboardInterrupt)
+        note("" if is_interrupt else "Aborted!")
+        return INTERRUPTED if is_interrupt else FAILED
     except SystemExit as exit_:
         if (
             sys.stdout is not output

@@ -15,6 +15,7 @@ several times as long to import, and a command should answer before its user has
 """
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,8 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
         except (ValueError, OverflowError):
             noun = "whole number" if self._kind is int else "number"
             self.fail(f"{value!r} is not a {noun}", param, ctx)
+        if isinstance(number, float) and not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
         if self._least is not None and number < self._least:
             self.fail(f"{value} is less than {self._least:g}", param, ctx)
         if self._most is not None and number > self._most:

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 from odradek.cli import profiles
-from odradek.cli.access import BootstrapServer, CommandConfig
+from odradek.cli.access import BootstrapServer, CommandConfig, read_settings
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
-from odradek.config.sources import parse_properties
 
 app = Group(
     help="Name clusters once. Then --profile, ODRADEK_PROFILE or 'odradek profile use' chooses one.",
@@ -58,7 +57,7 @@ def create(
 
 
 def _file_settings(file: Path | None) -> dict[str, str]:
-    settings = parse_properties(file.read_text()) if file else {}
+    settings = read_settings(file) if file else {}
     settings.pop("bootstrap.servers", None)
     return settings
 

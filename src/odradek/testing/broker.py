@@ -145,11 +145,18 @@ class Broker:
             self.resume()
 
     def heal(self) -> None:
-        """Undo every fault: it runs and answers when this returns."""
+        """Undo every fault: it runs and answers when this returns. Raises BrokerFailed if it had died by itself."""
         self.resume()
-        if not self.is_running:
-            self.crash()  # reap what died by itself
-            self.start()
+        if self.is_running:
+            return
+        status = None if self._process is None else self._process.poll()
+        self.crash()
+        log = self.log
+        self.start()
+        if status is not None:
+            raise BrokerFailed(
+                f"the broker died by itself, with status {status}, and was started again:\n{log}"
+            )
 
     def close(self) -> None:
         """End it, and remove its data."""

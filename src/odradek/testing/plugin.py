@@ -112,11 +112,17 @@ def odradek_topic(request: pytest.FixtureRequest, odradek_broker: "Broker") -> s
     return odradek_broker.create_topic(**(mark.kwargs if mark else {}))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[BROKERS].begin_test()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Faults are undone before fixtures are torn down, which may need the broker, and after."""
     brokers = item.config.stash[BROKERS]
-    brokers.begin_test()
     try:
+        brokers.heal()
         return (yield)
     finally:
         brokers.heal()
