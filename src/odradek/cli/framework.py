@@ -258,8 +258,10 @@ def _option(
 def _argument(
     name: str, parameter: inspect.Parameter, type_: _Type, declaration: _Declaration
 ) -> click.Parameter:
+    has_default = parameter.default not in (parameter.empty, None) and not type_.is_list
     return _DescribedArgument(
         [name],
+        **({"default": parameter.default} if has_default else {}),
         type=_click_type(type_, declaration),
         metavar=declaration.metavar or name.upper(),
         nargs=-1 if type_.is_list else 1,
