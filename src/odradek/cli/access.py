@@ -39,8 +39,9 @@ BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP_SERVER"
 DEFAULT_PORT = 9092
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
-CONTACT_STEP_S = 0.1
-CAUSE_PATIENCE_S = 1.0  # librdkafka may have another address of the same name to try
+FIRST_CONTACT_STEP_S = 0.1
+MISMATCH_PATIENCE_S = 0.5
+CAUSE_PATIENCE_S = 5.0  # librdkafka may have another address of the same name to try
 UNKNOWN_SETTING = re.compile(r'No such configuration property: "([^"]+)"')
 
 Client = TypeVar("Client")
@@ -137,18 +138,26 @@ class Access:
             raise CommandError(f"bad client settings: {error}") from None
 
     def _wait_for_contact(self, client: Any) -> None:
-        started_s = time.monotonic()
+        """Ask in steps that grow, for the sake of slow networks and large clusters, and listen in between."""
+        started_s, step_s = time.monotonic(), FIRST_CONTACT_STEP_S
         while True:
             try:
-                client.list_topics(timeout=CONTACT_STEP_S)
+                client.list_topics(timeout=step_s)
                 self.heard.forget()
                 return
             except KafkaException as error:
                 client.poll(0)
                 waited_s = time.monotonic() - started_s
-                patience_s = CAUSE_PATIENCE_S if self.heard.cause else REQUEST_TIMEOUT_S
-                if self.heard.is_refusal or waited_s >= patience_s:
+                if waited_s >= self._patience_s():
                     raise CommandError(self.explain(error.args[0])) from None
+                step_s = min(2 * step_s, REQUEST_TIMEOUT_S - waited_s)
+
+    def _patience_s(self) -> float:
+        if self.heard.is_refusal:
+            return 0.0
+        if self.heard.is_mismatch:
+            return MISMATCH_PATIENCE_S
+        return REQUEST_TIMEOUT_S if self.heard.cause is None else CAUSE_PATIENCE_S
 
     def explain(self, error: KafkaError) -> str:
         return explain(error, self.bootstrap, self.heard)

@@ -12,6 +12,8 @@ CAUSES = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL, KafkaErro
 # "ssl://localhost:9092/bootstrap: SSL handshake failed: … (after 2ms in state SSL_HANDSHAKE, 3 identical error(s) …)"
 LIBRDKAFKA_REASON = re.compile(r"(?:\w+://)?(?P<address>\S+?)(?:/\w+)?: (?P<reason>.*?)(?: \(after \d+ms.*)?")
 
+MISMATCH = re.compile(r"\bSSL\b|security\.protocol")
+
 NEXT_STEPS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic (see 'odradek topic list')",
     KafkaError._UNKNOWN_TOPIC: "no such topic (see 'odradek topic list')",
@@ -32,19 +34,23 @@ class Heard:
     def __init__(self) -> None:
         self.cause: str | None = None
         self.is_refusal = False  # the cluster has refused our credentials: no retry can help
+        self.is_mismatch = (
+            False  # one side speaks TLS or SASL and the other does not: a retry will hardly help
+        )
 
     def note(self, error: KafkaError) -> None:
         """The callback for a client's errors. The longer text about one address says more than the shorter."""
         if error.code() not in CAUSES:
             return
         cause = shortened(error.str())
+        self.is_mismatch |= error.code() == KafkaError._SSL or MISMATCH.search(cause) is not None
         if error.code() == KafkaError._AUTHENTICATION:
             self.cause, self.is_refusal = cause, True
         elif not self.is_refusal and len(cause) >= len(self.cause or ""):
             self.cause = cause
 
     def forget(self) -> None:
-        self.cause, self.is_refusal = None, False
+        self.cause, self.is_refusal, self.is_mismatch = None, False, False
 
 
 def shortened(text: str) -> str:
