@@ -288,7 +288,13 @@ def test_total_lag_and_watching(odradek: Odradek, bootstrap: str, orders: str) -
     commit(bootstrap, group, orders, p0=2, p1=4)
     assert described(odradek, group)["total_lag"] == 4
     command = ("group", "describe", group, "--watch", "0.1", "--json", "-b", bootstrap)
-    watcher = subprocess.Popen(odradek_command(*command), stdout=subprocess.PIPE, text=True)
+    watcher = subprocess.Popen(
+        odradek_command(*command),
+        stdout=subprocess.PIPE,
+        text=True,
+        # whoever runs us in the background may have SIGINT ignored, and that is inherited
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     watchdog = threading.Timer(60, watcher.kill)
     watchdog.start()
     assert watcher.stdout is not None
