@@ -1,12 +1,46 @@
-"""For all tests: property tests take the same examples every time, so that a red run can be repeated.
+"""For all tests.
 
-To look for new ones: HYPOTHESIS_PROFILE=explore python -m pytest tests/storage
+Property tests take the same examples every time, so that a red run can be repeated. To look for new ones:
+HYPOTHESIS_PROFILE=explore python -m pytest tests/storage
+
+A traceback in a broker's log is an error that nobody expected: the test during which it was written fails, whether
+the broker runs in a process of its own or in the test's. A test that plants one is marked `plants_traceback`.
 """
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+from tests.support import RunningBroker
 
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+class Tracebacks(logging.Handler):
+    """Takes note of exceptions that were logged in this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[0] is not None:
+            self.found.append(logging.Formatter("%(name)s: %(message)s").format(record))
+
+
+@pytest.fixture(autouse=True)
+def no_tracebacks(request: pytest.FixtureRequest) -> Iterator[None]:
+    handler = Tracebacks()
+    loggers = [logging.getLogger("odradek"), logging.getLogger("asyncio")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield
+    for logger in loggers:
+        logger.removeHandler(handler)
+    found = handler.found + [text for broker in RunningBroker.known if (text := broker.new_tracebacks())]
+    if found and request.node.get_closest_marker("plants_traceback") is None:
+        pytest.fail("a traceback was logged:\n" + "\n".join(found))

@@ -8,12 +8,13 @@ Nothing here reaches into the broker: it is started as a user starts it, and ask
 
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_TIMEOUT_S = 30
@@ -24,27 +25,48 @@ COMMAND_TIMEOUT_S = 60
 class RunningBroker:
     """A broker process on a port of the system's choice, which it keeps over restarts."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
+    known: "list[RunningBroker]" = []  # whose logs are looked through after every test, see conftest.py
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, str], prefix: Sequence[str] = ()) -> None:
         self.data_dir = data_dir
         self.settings = settings
+        self._prefix = prefix  # a command that runs the rest of its arguments as one
         self.bootstrap = ""
         self.process: subprocess.Popen[str]
         self._log = data_dir.with_name(f"{data_dir.name}.log")
+        self._searched = 0  # bytes of the log, for tracebacks
+        self.known.append(self)
 
     @property
     def log(self) -> str:
         """All the broker has written to its log, over all its lives."""
         return self._log.read_text()
 
+    def new_tracebacks(self) -> str:
+        """What was logged since the last call, if there is a traceback in it: the broker did not expect something."""
+        try:
+            with self._log.open(errors="replace") as log:
+                log.seek(self._searched)
+                written = log.read()
+                self._searched = log.tell()
+        except FileNotFoundError:
+            return ""
+        return written if "Traceback (most recent call last)" in written else ""
+
     def start(self) -> None:
+        """Start it, and wait until its port is open."""
+        self.launch()
+        self.bootstrap = json.loads(self._first_line())["bootstrap"]
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         port = self.bootstrap.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "odradek", "up", "--json", "--port", port]
+        command = [*self._prefix, sys.executable, "-m", "odradek", "up", "--json", "--port", port]
         command += ["--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         with self._log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.bootstrap = json.loads(self._first_line())["bootstrap"]
 
     def _first_line(self) -> str:
         assert self.process.stdout is not None
@@ -83,15 +105,27 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(tmp_path: Path, **settings: str) -> Iterator[RunningBroker]:
+def running_broker(tmp_path: Path, *, prefix: Sequence[str] = (), **settings: str) -> Iterator[RunningBroker]:
     """A broker for the length of a block. `settings` are Kafka's names, with '_' for '.'."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    broker = RunningBroker(tmp_path / "data", named)
+    broker = RunningBroker(tmp_path / "data", named, prefix)
     broker.start()
     try:
         yield broker
     finally:
         broker.kill()
+
+
+@contextmanager
+def no_descriptors_at_all(pid: int = 0) -> Iterator[None]:
+    """A process, this one unless told, can open nothing, whatever it closes; what is open stays so."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 def odradek_command(*arguments: str) -> list[str]:

@@ -75,7 +75,10 @@ def test_client_side_knows_no_broker() -> None:
     allowed = {"errors", "model", "wire", "records", "config", "client", "spark", "cli", "testing"}
     strangers = []
     for name, path in modules():
-        if name not in ("cli", "client", "spark", "testing") or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER:
+        if (
+            name not in ("cli", "client", "spark", "testing")
+            or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
+        ):
             continue
         for module in imports(path):
             if module.startswith("odradek.") and module.split(".")[1] not in allowed:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from odradek.api.dispatch import PRODUCE, Dispatcher, Route
+from odradek.api.dispatch import PRODUCE, Dispatcher, Effect, Route
 from odradek.api.registry import APIS, request_type, response_type
 from odradek.api.request import Request
 from odradek.broker.broker import Broker
@@ -302,10 +302,10 @@ class CountingDispatcher(Dispatcher):
         self._routes[api_key, version] = route._replace(handle=counted)
         return self._routes[api_key, version]
 
-    def finish(self) -> None:
+    def finish(self) -> Effect | None:
         if self._productions:
             self.handled[PRODUCE] += len(self._productions)
-        super().finish()
+        return super().finish()
 
 
 @dataclass
@@ -406,9 +406,9 @@ class Fuzzer:
         start = time.perf_counter()
         try:
             header = read_request_header(memoryview(bytearray(frame)))
-            request = Request(header, "127.0.0.1:1", "PLAINTEXT", self._answered)
+            request = Request(header, "127.0.0.1:1", "PLAINTEXT", self._answered, self._dispatcher.turns)
             effect = self._dispatcher.dispatch(request, memoryview(bytearray(frame)), header.body)
-            self._dispatcher.finish()
+            effect = effect or self._dispatcher.finish()
             if effect is not None:
                 await effect
         except ProtocolError:
@@ -444,9 +444,8 @@ class Fuzzer:
             bytearray(encode_request(message, message.API_KEY, version, 1, "healthy")[SIZE.size :])
         )
         header = read_request_header(frame)
-        request = Request(header, "127.0.0.1:2", "PLAINTEXT", answered.set_result)
-        effect = self._dispatcher.dispatch(request, frame, header.body)
-        self._dispatcher.finish()
+        request = Request(header, "127.0.0.1:2", "PLAINTEXT", answered.set_result, self._dispatcher.turns)
+        effect = self._dispatcher.dispatch(request, frame, header.body) or self._dispatcher.finish()
         if effect is not None:
             await effect
         return read_answer(await asyncio.wait_for(answered, 10))

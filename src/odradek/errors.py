@@ -167,3 +167,8 @@ class KafkaError(Exception):
 
 class ProtocolError(Exception):
     """A frame that breaks the protocol: the connection it came on is closed, the reason is logged."""
+
+
+class DamagedData(Exception):
+    """A file in the data directory cannot be trusted. The node does not start: the message says which file, what is
+    wrong with it, and what its operator can do."""

@@ -1,16 +1,17 @@
 """A broker in the test's own event loop, asked without sockets: what it answers, when, and what is on its disk."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.registry import response_type
-from odradek.api.request import Request
+from odradek.api.request import Part, Request
 from odradek.broker.broker import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.files import Files
+from odradek.storage.log import Slice
 from odradek.storage.reading import read_batches, whole_batches
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
@@ -27,6 +28,9 @@ class InProcess:
         config = {"listeners": "PLAINTEXT://localhost:0", "log.dirs": data_dir, **(settings or {})}
         self.broker = Broker(BrokerConfig(config), asyncio.get_running_loop(), files=files)
         self._dispatcher = Dispatcher(self.broker.services)
+        self.on_request: Callable[[Request], object] = lambda request: (
+            None
+        )  # told of each before it is handled
 
     async def __aenter__(self) -> "InProcess":
         await self.broker.start()
@@ -41,14 +45,18 @@ class InProcess:
         header = read_request_header(frame)
         answered = asyncio.get_running_loop().create_future()
         request = Request(
-            header, "127.0.0.1:1", "PLAINTEXT", lambda request: answered.set_result(request.parts)
+            header,
+            "127.0.0.1:1",
+            "PLAINTEXT",
+            lambda request: answered.set_result(request.parts),
+            self._dispatcher.turns,
         )
-        effect = self._dispatcher.dispatch(request, frame, header.body)
-        self._dispatcher.finish()
+        self.on_request(request)
+        effect = self._dispatcher.dispatch(request, frame, header.body) or self._dispatcher.finish()
         if effect is not None:
             await effect
         parts = await answered
-        return self._read(b"".join(bytes(part) for part in parts), api_key, version)
+        return self._read(b"".join(map(content, parts)), api_key, version)
 
     @staticmethod
     def _read(frame: bytes, api_key: int, version: int) -> Message:
@@ -71,6 +79,10 @@ class InProcess:
 
     def records(self, topic: str) -> list[Record]:
         return stored_records(self.broker, topic)
+
+
+def content(part: Part) -> bytes:
+    return part.file.read_at(part.position, part.length) if isinstance(part, Slice) else bytes(part)
 
 
 def stored_records(broker: Broker, topic: str) -> list[Record]:

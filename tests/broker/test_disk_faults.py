@@ -5,16 +5,17 @@ import errno
 import os
 import subprocess
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.broker.in_process import InProcess
 from tests.protocol.raw import Raw, batch, fetch_request, produce_request
 from tests.support import running_broker
 
-from odradek.errors import ErrorCode, KafkaError
+from odradek.broker import flusher
+from odradek.errors import ErrorCode
 from odradek.records.batch import Buffer
 from odradek.storage.files import DiskFile, DiskFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -52,6 +53,12 @@ class FaultyFiles(DiskFiles):
         self.may_sync = threading.Event()
         self.may_sync.set()
 
+    def heal(self) -> None:
+        self.is_full = False
+        self.room_for_directories = 1000
+        self.unopened = ""
+        self.may_sync.set()
+
     def file(self, path: str) -> DiskFile:
         return FaultyFile(self, path)
 
@@ -71,19 +78,36 @@ class FaultyFiles(DiskFiles):
         super().sync_many(files)
 
 
-def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[None]]) -> None:
+FailingFiles = TypeVar("FailingFiles", bound=FaultyFiles)
+
+
+def run_on(
+    files: FailingFiles,
+    data_dir: Path,
+    scenario: Callable[[InProcess, FailingFiles], Awaitable[None]],
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    """A broker on a disk that fails as the scenario says, and is well again before the broker stops."""
+    unhandled: list[object] = []
+
     async def main() -> None:
-        files = FaultyFiles()
-        async with InProcess(str(data_dir), files) as broker:
-            broker.broker._flusher._average_seconds = 1.0  # a slow disk: it is synced in a thread
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        async with InProcess(str(data_dir), files, settings) as broker:
             try:
                 await scenario(broker, files)
             finally:
-                files.is_full = False
-                files.unopened = ""
-                files.may_sync.set()
+                files.heal()
 
     asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
+    assert not unhandled
+
+
+def run(data_dir: Path, scenario: Callable[[InProcess, FaultyFiles], Awaitable[None]]) -> None:
+    async def on_a_slow_disk(broker: InProcess, files: FaultyFiles) -> None:
+        broker.broker._flusher._average_seconds = 1.0  # it is synced in a thread
+        await scenario(broker, files)
+
+    run_on(FaultyFiles(), data_dir, on_a_slow_disk)
 
 
 def answer_of(response: Any) -> Any:
@@ -132,20 +156,6 @@ def test_a_full_disk_refuses_the_append_and_nothing_else(tmp_path: Path) -> None
     run(tmp_path, scenario)
 
 
-def test_a_full_disk_while_a_topic_is_created(tmp_path: Path) -> None:
-    """Refused, and not half there: the same name works once there is room."""
-
-    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
-        files.is_full = True
-        with pytest.raises(KafkaError, match="No space left"):  # which closes the connection
-            await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 7)
-        files.is_full = False
-        await broker.create_topic(TOPIC)
-        assert (await broker.produce(TOPIC, [(None, b"x")])).base_offset == 0
-
-    run(tmp_path, scenario)
-
-
 def test_a_disk_that_fills_up_while_partitions_are_created(tmp_path: Path) -> None:
     """The topic is there, those of its logs that are not yet are made when there is room."""
 
@@ -182,6 +192,66 @@ def test_a_file_that_cannot_be_opened_keeps_no_other_from_being_synced(tmp_path:
         assert not waiting.done()
         files.unopened = ""
         assert ((await waiting).error_code, (await waiting).base_offset) == (0, 1)
+
+    run(tmp_path, scenario)
+
+
+def test_files_that_cannot_be_opened_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "RETRY_SECONDS", 0.001)
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        await broker.create_topic(TOPIC)
+        await broker.produce(TOPIC, [(None, b"before")])
+        log = broker.broker.replicas.get(TOPIC, 0).log
+        attempts = 0
+        begin_sync = type(log).begin_sync
+
+        def counted(self: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            return begin_sync(self)
+
+        monkeypatch.setattr(type(log), "begin_sync", counted)
+        waiting = asyncio.ensure_future(broker.produce(TOPIC, [(None, b"waits")]))
+        await asyncio.sleep(0)
+        files.unopened = log.active.log.path
+        log.active.log.close()
+        while attempts < 5:
+            await asyncio.sleep(0)
+        files.unopened = ""
+        assert (await waiting).error_code == 0
+
+    with caplog.at_level("INFO", "odradek.broker.flusher"):
+        run(tmp_path, scenario)
+    assert [record.levelname for record in caplog.records if record.name == "odradek.broker.flusher"] == [
+        "ERROR",
+        "INFO",
+    ]
+
+
+def test_a_round_takes_no_more_files_than_may_be_open(tmp_path: Path) -> None:
+    """The rest goes with the next ones, and everybody is answered."""
+
+    async def scenario(broker: InProcess, files: FaultyFiles) -> None:
+        rounds: list[int] = []
+        sync_many = files.sync_many
+
+        def counted(some: Any) -> None:
+            rounds.append(len(some))
+            sync_many(some)
+
+        files.sync_many = counted  # type: ignore[method-assign]
+        topics = [f"topic-{number}" for number in range(12)]
+        for topic in topics:
+            await broker.create_topic(topic)
+            await broker.produce(topic, [(None, b"x")])
+        rounds.clear()
+        broker.broker._flusher._max_files = 5
+        answers = await asyncio.gather(*(broker.produce(topic, [(None, b"y")]) for topic in topics))
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 1)] * 12
+        assert rounds and max(rounds) <= 5
 
     run(tmp_path, scenario)
 

@@ -42,7 +42,7 @@ class Stalled:
     def dispatch(self, frame: bytearray) -> None:
         view = memoryview(frame)[SIZE.size :]
         header = read_request_header(view)
-        request = Request(header, "127.0.0.1:1", "PLAINTEXT", self.answers.append)
+        request = Request(header, "127.0.0.1:1", "PLAINTEXT", self.answers.append, self._dispatcher.turns)
         self._dispatcher.dispatch(request, view, header.body)
 
     @staticmethod

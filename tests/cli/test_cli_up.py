@@ -163,6 +163,33 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in line
 
 
+DAMAGED_FILES = [
+    ("__cluster_metadata-0/00000000000000000000.log", 70, ["is damaged at byte 0", "from a backup"]),
+    ("__cluster_metadata-0/quorum-state", 0, ["cannot be trusted", "from a backup"]),
+    ("__cluster_metadata-0/leader-epoch-checkpoint", 0, ["has version 1", "from a backup"]),
+    ("recovery-point-offset-checkpoint", 0, ["has version 1", "from a backup"]),
+    ("meta.properties", 0, ["cannot be read", "from a backup"]),
+]
+
+
+def test_a_damaged_file_in_the_data_directory(tmp_path: Path) -> None:
+    """One bit is flipped in each of these files: the broker says so, starts not, and removes nothing."""
+    with running_broker(tmp_path) as broker:
+        assert run_command("topic", "create", "kept", "-b", broker.bootstrap).returncode == 0
+        assert broker.stop() == 0
+    before = {file.name for file in broker.data_dir.iterdir()} - {".kafka_cleanshutdown"}
+    for name, position, words in DAMAGED_FILES:
+        path = broker.data_dir / name
+        data = path.read_bytes()
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        status, line = refused("--port", "0", "--data-dir", str(broker.data_dir))
+        assert status == 1
+        assert str(path) in line
+        assert all(word in line for word in words), line
+        assert {file.name for file in broker.data_dir.iterdir()} >= before
+        path.write_bytes(data)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

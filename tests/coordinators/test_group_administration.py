@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from tests.coordinators.conversation import GROUP, Conversation, subscription
 
-from odradek.coordinators.routing import merge, partition_of, split
+from odradek.coordinators.routing import MOST, merge, partition_of, split
 from odradek.errors import ErrorCode
+from odradek.wire.codec import drain
 from odradek.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -14,7 +15,15 @@ from odradek.wire.messages.delete_groups import (
 )
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
 from odradek.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 
 
 @pytest.fixture
@@ -89,13 +98,44 @@ def test_a_deleted_group_can_be_born_again(talk: Conversation) -> None:
 
 def test_requests_about_many_groups_are_split_by_partition() -> None:
     names = [f"group {number}" for number in range(20)]
-    parts = split(DescribeGroupsRequest(names, True), 5)
-    assert sorted(name for part in parts.values() for name in part.groups) == sorted(names)
-    for partition, part in parts.items():
+    parts = drain(split(DescribeGroupsRequest(names, True), 5))
+    assert sorted(name for _, part in parts for name in part.groups) == sorted(names)
+    for partition, part in parts:
         assert part.include_authorized_operations
         assert {partition_of(name, 5) for name in part.groups} == {partition}
     fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in names])
-    assert set(split(fetch, 5)) == set(parts)
+    assert [partition for partition, _ in drain(split(fetch, 5))] == [partition for partition, _ in parts]
+
+
+@pytest.mark.parametrize("topics", [[2 * MOST + 7], [1] * 2 * MOST, [MOST - 1, MOST, MOST + 1], [], [0, 0]])
+def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(topics: list[int]) -> None:
+    """Nothing is lost, nothing comes twice, nothing is out of order, and no part is large."""
+    wanted = [
+        OffsetFetchRequestTopics(name=f"t{at}", partition_indexes=list(range(count)))
+        for at, count in enumerate(topics)
+    ]
+    groups = [OffsetFetchRequestGroup(name, topics=wanted) for name in ("a", "b", "c")]
+    parts = drain(split(OffsetFetchRequest(groups=groups), 2))
+    answers = []
+    for _, part in parts:
+        answer = OffsetFetchResponse()
+        assert sum(len(topic.partition_indexes) for group in part.groups for topic in group.topics) <= MOST
+        for group in part.groups:
+            results = [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    partitions=[OffsetFetchResponsePartitions(index) for index in topic.partition_indexes],
+                )
+                for topic in group.topics
+            ]
+            answer.groups.append(OffsetFetchResponseGroup(group.group_id, results))
+        answers.append(answer)
+    merged = merge(answers)
+    assert sorted(group.group_id for group in merged.groups) == ["a", "b", "c"]
+    for group in merged.groups:
+        assert [
+            (topic.name, [each.partition_index for each in topic.partitions]) for topic in group.topics
+        ] == [(topic.name, topic.partition_indexes) for topic in wanted]
 
 
 def test_answers_are_put_together_again() -> None:

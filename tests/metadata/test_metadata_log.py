@@ -1,10 +1,11 @@
 """The metadata log on a disk that forgets what was not synced."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import DamagedData, ErrorCode, KafkaError
 from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import (
@@ -27,6 +28,7 @@ from odradek.storage.sync import sync_tickets
 
 DIRECTORY = "/data"
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
+LOG = f"{PARTITION}/00000000000000000000.log"
 
 
 class Crash(Exception):
@@ -166,8 +168,101 @@ def test_a_damaged_quorum_state_keeps_the_node_from_starting():
     files = new_disk()
     open_log(files)
     files.file(f"{PARTITION}/quorum-state").truncate(10)
-    with pytest.raises(QuorumStateCorrupt):
+    with pytest.raises(QuorumStateCorrupt, match=f"{PARTITION}/quorum-state cannot be trusted"):
         open_log(files)
+
+
+def overwrite(files, path, data):
+    files.create(path).write_at(0, data)
+
+
+def batch_starts(data):
+    starts, position = [], 0
+    while position < len(data):
+        starts.append(position)
+        position += read_header(data[position:]).size
+    return starts
+
+
+def test_a_flipped_bit_in_any_batch_but_the_last_stops_the_start():
+    files = new_disk()
+    log = open_log(files)
+    for level in (1, 2, 3):
+        log.commit([feature(level)], 1000)
+    data = files.read(LOG)
+    starts = batch_starts(data)
+    for start, end in pairwise(starts):
+        for position in range(start, end):
+            damaged = bytearray(data)
+            damaged[position] ^= 16
+            overwrite(files, LOG, damaged)
+            with pytest.raises(DamagedData) as refusal:
+                open_log(files)
+            assert f"{LOG} is damaged at byte {start}" in str(refusal.value)
+            assert "from a backup" in str(refusal.value)
+            assert files.read(LOG) == damaged, "nothing is cut"
+    overwrite(files, LOG, data)
+    assert open_log(files).image.features == {"f": 3}
+
+
+def test_a_torn_last_batch_is_cut():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    log.checkpoint()
+    log.commit([feature(2)], 1000)
+    data = files.read(LOG)
+    *_, last = batch_starts(data)
+    state = files.read(f"{PARTITION}/quorum-state")
+    for torn in (data[: last + 30], data[:-1], data[: last + 61] + bytes(len(data) - last - 61), data[:last]):
+        overwrite(files, LOG, torn)
+        overwrite(files, f"{PARTITION}/quorum-state", state)
+        assert open_log(files).image.features == {"f": 1}
+
+
+def test_what_was_synced_before_a_checkpoint_is_not_taken_for_torn():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    log.commit([feature(2)], 1000)
+    log.checkpoint()
+    data = files.read(LOG)
+    *_, last = batch_starts(data)
+    for cut in (data[:last], data[:-1], data[: last + 61] + bytes(len(data) - last - 61)):
+        overwrite(files, LOG, cut)
+        with pytest.raises(DamagedData, match="synced"):
+            open_log(files)
+        assert files.read(LOG) == cut
+    files.remove(LOG)
+    with pytest.raises(DamagedData, match="synced"):
+        open_log(files)
+
+
+def test_a_clean_stop_leaves_a_recovery_point():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    log.close()
+    path = f"{PARTITION}/recovery-point-offset-checkpoint"
+    assert files.read(path) == b"0\n1\n__cluster_metadata 0 2\n"
+    files.crash()
+    log = open_log(files)
+    syncs = files.syncs
+    log.checkpoint()
+    log.checkpoint()
+    assert files.syncs == syncs + 2, "written once: the file and its name"
+
+
+def test_a_damaged_epoch_file_stops_the_start():
+    """It would make every batch look wrong."""
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    data = files.read(LOG)
+    overwrite(files, f"{PARTITION}/leader-epoch-checkpoint", b"0\n1\n3 0\n")
+    with pytest.raises(DamagedData, match="wrong offset or leader epoch"):
+        open_log(files)
+    assert files.read(LOG) == data
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -196,8 +291,34 @@ def test_crashes_at_random_syncs(seed):
                     files.sync_many(ticket.files)
                     for delta in log.complete_sync(ticket, None):
                         published = delta.after.features["f"]
+                if rng.random() < 0.2:
+                    log.checkpoint()
         except Crash:
             pass
         files.on_sync = None
         files.crash(rng)
     assert epochs == sorted(epochs)
+
+
+@pytest.mark.parametrize("opens", range(6))
+def test_a_moment_without_descriptors_refuses_a_change_and_no_more(opens):
+    """Nothing is left between the newest image and the committed one, and the next change is taken."""
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 2000)
+    end_offset = log.end_offset
+    files.run_out_of_descriptors(opens)
+    try:
+        log.commit([feature(2)], 2000)
+    except KafkaError as error:
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.end_offset == end_offset
+        assert log.newest is log.image
+        assert log.image.features == {"f": 1}
+    else:
+        assert log.image.features == {"f": 2}
+    files.free_descriptors()
+    log.commit([feature(3)], 2000)
+    assert log.image.features == log.newest.features == {"f": 3}
+    files.crash()
+    assert open_log(files).image.features == {"f": 3}

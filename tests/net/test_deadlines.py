@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from odradek.net.deadlines import MIN_FORGET_AT, Deadlines
 
 FAR_MS = 10**9
@@ -29,6 +31,7 @@ def test_in_order_and_not_early() -> None:
     run(scenario)
 
 
+@pytest.mark.plants_traceback
 def test_one_that_fails_stops_no_other() -> None:
     async def scenario(deadlines: Deadlines) -> None:
         first, second = asyncio.Event(), asyncio.Event()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support import no_descriptors_at_all
 
 from odradek.net import output
 from odradek.net.output import Output, Sent, is_in_memory, read_into_memory
@@ -198,3 +199,58 @@ def test_small_answers_are_joined_and_survive_a_full_socket(
         received += theirs.recv(1 << 16)
     assert received == expected
     assert kept == b"kept"
+
+
+def test_a_client_that_does_not_read_keeps_few_files_open(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    """The others are opened again when their turn comes, and all of it arrives."""
+    ours, theirs = sockets
+    files = DiskFiles(max_open=2)
+    queue = Output(ours)
+    count = output.MAX_PINNED * 3
+    for _ in range(count):
+        queue.add([Slice(files.file(str(tmp_path / "file")), 0, LARGE)])
+    assert len(files.open_files) <= output.MAX_PINNED + 2
+    received = b""
+    while queue.size:
+        queue.send()
+        received += receive(theirs, count * LARGE - queue.size - len(received))
+    assert received == data[:LARGE] * count
+    assert not any(file.pinned for file in files.open_files)
+
+
+def test_a_slice_whose_file_cannot_be_opened_now_waits_for_its_turn(
+    sockets: tuple[socket.socket, socket.socket], tmp_path: Path, data: bytes
+) -> None:
+    ours, theirs = sockets
+    queue = Output(ours)
+    with no_descriptors_at_all():
+        queue.add([slice_of(tmp_path, 0, LARGE)])
+    received = b""
+    while queue.size:
+        queue.send()
+        received += receive(theirs, LARGE - queue.size - len(received))
+    assert received == data[:LARGE]
+    queue.add([slice_of(tmp_path, 0, LARGE)])
+    queue.clear()
+
+
+def test_what_a_thread_is_going_to_read_is_pinned(
+    sockets: tuple[socket.socket, socket.socket],
+    tmp_path: Path,
+    data: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, _ = sockets
+    files = DiskFiles()
+    queue = Output(ours)
+    monkeypatch.setattr(output, "MAX_PINNED", 0)
+    monkeypatch.setattr(output, "is_in_memory", lambda _: False)
+    file = files.file(str(tmp_path / "file"))
+    queue.add([Slice(file, 0, LARGE)])
+    assert not file.pinned
+    assert queue.send() is Sent.NEEDS_DISK
+    assert file.pinned
+    queue.clear()
+    assert not file.pinned

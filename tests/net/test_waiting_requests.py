@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from odradek.api.request import Request
+from odradek.api.turns import Turns
 from odradek.net import connection
 from odradek.net.server import Bounds, Server
 from odradek.wire.frame import encode_request
@@ -19,12 +20,16 @@ class Parking:
     """A broker that answers when it is told to."""
 
     def __init__(self) -> None:
+        self.turns = Turns()
         self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.parked: list[Request] = []
 
     def finish(self) -> None:
         pass
+
+    def keeps(self, api_key: int, size: int) -> bool:
+        return False
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         self.parked.append(request)

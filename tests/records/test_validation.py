@@ -314,3 +314,24 @@ def test_changed_bytes_under_a_right_crc(changes: list[tuple[int, int]], codec: 
     except KafkaError:
         return
     assert len(decode_batch(result, header)) == header.record_count
+
+
+# Timestamps that no clock shows
+
+
+def test_a_base_timestamp_in_the_far_future_is_refused_though_the_header_shows_a_near_one() -> None:
+    batch = with_header(base_timestamp=2**63 - 1)
+    header = check_batch(batch)
+    assert header.max_timestamp < NOW_MS + HOUR_MS
+    assert code_of(lambda: prepare_batch(batch, header, DEFAULT_RULES, NOW_MS)) == ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("base_timestamp", [2**63 - 1, -(2**63)])
+def test_a_timestamp_beyond_int64_is_refused_where_records_are_looked_at(base_timestamp: int) -> None:
+    batch = batch_of([Record(0, 5, b"key", b"x"), Record(1, 9, b"key", b"x"), Record(2, 1, b"key", b"x")])
+    header = read_header(batch)._replace(base_timestamp=base_timestamp)
+    HEADER.pack_into(batch, 0, *header)
+    patch_crc(batch)
+    rules = TopicRules(compact=True, timestamp_after_max_ms=2**63 - 1)
+    header = check_batch(batch)
+    assert code_of(lambda: prepare_batch(batch, header, rules, NOW_MS)) == ErrorCode.INVALID_TIMESTAMP

@@ -12,6 +12,7 @@ from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
 from odradek.storage.log import Appended, Log
 from odradek.storage.recovery import Opening, create_log, open_log
+from odradek.storage.segment import CLEANED_SUFFIX, Segment
 
 PARTITION = TopicPartition("topic", 0)
 TOPIC_ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -56,6 +57,7 @@ def reopen(
     clean: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    strict: bool = False,
 ) -> Log:
     return open_log(
         files,
@@ -63,11 +65,20 @@ def reopen(
         PARTITION,
         TOPIC_ID,
         config or LogConfig(),
-        Opening(clean, recovery_point, log_start_offset),
+        Opening(clean, recovery_point, log_start_offset, strict),
         NOW_MS,
         random.Random(0),
         Deletions(),
     )
+
+
+def compact_first_segment(log: Log) -> None:
+    """Replace it by one of the same base offset and content, as a round of compaction does."""
+    old = log.segments[0]
+    new = Segment.create(log._files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
+    new.log.write_at(0, old.log.read_at(0, old.size))
+    new.size = old.size
+    log.replace_segments([old], [new], NOW_MS)
 
 
 def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:

@@ -17,6 +17,8 @@ CONFIGS = {
     "small segments": LogConfig(segment_bytes=2_000, index_interval_bytes=100),
     "small indexes": LogConfig(index_interval_bytes=100, segment_index_bytes=160),
     "short segments": LogConfig(segment_ms=500),
+    "every batch indexed": LogConfig(index_interval_bytes=0),
+    "every batch indexed, small indexes": LogConfig(index_interval_bytes=0, segment_index_bytes=160),
 }
 
 

@@ -33,7 +33,16 @@ def test_a_new_entry_drops_what_conflicts(epochs: LeaderEpochs) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "answer"),
-    [(-1, (-1, -1)), (0, (0, 10)), (1, (1, 20)), (2, (1, 20)), (3, (3, 40)), (4, (4, 55)), (5, (-1, -1))],
+    [
+        (-2, (-1, -1)),
+        (-1, (-1, -1)),
+        (0, (0, 10)),
+        (1, (1, 20)),
+        (2, (1, 20)),
+        (3, (3, 40)),
+        (4, (4, 55)),
+        (5, (-1, -1)),
+    ],
 )
 def test_where_an_epoch_ended(epochs: LeaderEpochs, asked: int, answer: tuple[int, int]) -> None:
     assert epochs.end_offset_for(asked, 55) == answer
@@ -89,4 +98,33 @@ def test_entries_are_written_when_asked_and_read_again() -> None:
     assert again.entries == [(7, 0)]
     assert not again.is_unsaved
     again.truncate_from_end(0)
-    assert again.is_unsaved
+    assert not again.is_unsaved, "whoever opens a log cuts its epochs to fit"
+    assert again.persisted_epoch != again.latest, "but an append writes them first"
+
+
+def test_a_leader_enters_its_epoch_without_a_write() -> None:
+    files = SimulatedFiles()
+    files.make_directory("/d")
+    epochs = LeaderEpochs(files, "/d/e")
+    epochs.assign(1, 0)
+    epochs.persist()
+    syncs = files.syncs
+    epochs.begin(4, 10)
+    assert (files.syncs, epochs.is_unsaved) == (syncs, False)
+    assert epochs.end_offset_for(1, 10) == epochs.end_offset_for(3, 10) == (1, 10)
+    assert epochs.end_offset_for(4, 10) == (4, 10)
+    assert epochs.persisted_epoch != 4
+    epochs.persist()
+    assert (files.read("/d/e"), epochs.persisted_epoch) == (b"0\n2\n1 0\n4 10\n", 4)
+
+
+def test_an_epoch_without_data_gives_way_to_the_next() -> None:
+    epochs = LeaderEpochs(SimulatedFiles(), "/x")
+    for epoch in range(3):
+        epochs.begin(epoch, 0)
+        assert epochs.entries == [(epoch, 0)]
+    epochs.begin(2, 5)
+    assert epochs.entries == [(2, 0)]
+    epochs.begin(3, 5)
+    assert epochs.entries == [(2, 0), (3, 5)]
+    assert epochs.end_offset_for(0, 5) == (0, 0)

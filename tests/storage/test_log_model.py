@@ -1,14 +1,18 @@
 """A log against a plain list of records, under whatever order of operations hypothesis comes up with."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from odradek.errors import KafkaError
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
 from odradek.storage.retention import delete_old_segments
+from odradek.storage.shortage import CannotOpen
 from odradek.storage.simulated import SimulatedFiles
 
 from .batches import NOW_MS, append, make_batch, new_log, reopen, values_of
@@ -86,9 +90,52 @@ class LogMachine(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def delete_records(self, part: float) -> None:
         offset = self.start + round(part * (self.end - self.start))
+        if offset > self.log.synced_offset:
+            self.log.sync()  # as the store does: no log start is on disk before the records below it
         assert self.log.delete_records_before(offset) == offset
         self.start = offset
         delete_old_segments(self.log, NOW_MS, self.end)
+
+    @contextmanager
+    def few_descriptors(self, count: int) -> Iterator[None]:
+        """So many files can be opened, and then none: what was begun is refused, or done in full."""
+        self.files.run_out_of_descriptors(count)
+        try:
+            yield
+        except (KafkaError, CannotOpen):
+            pass
+        finally:
+            self.files.free_descriptors()
+        assert not self.log.failed
+
+    @rule(opens=st.integers(0, 12), count=st.integers(1, 5))
+    def append_when_short(self, opens: int, count: int) -> None:
+        values = self.next_values(count)
+        with self.few_descriptors(opens):
+            append(self.log, make_batch(values), self.epoch)
+            self.batches.append((self.end, values))
+            self.end += count
+
+    @rule(opens=st.integers(0, 12), part=st.floats(0, 1))
+    def truncate_when_short(self, opens: int, part: float) -> None:
+        offset = max(round(part * self.end), self.log.segments[0].base_offset)
+        with self.few_descriptors(opens):
+            self.log.truncate_to(offset)
+        if self.log.end_offset < self.end:
+            self.batches = [(base, values) for base, values in self.batches if base + len(values) <= offset]
+            self.end = self.log.end_offset
+            self.start = min(self.start, self.end)
+
+    @rule(opens=st.integers(0, 12))
+    def roll_when_short(self, opens: int) -> None:
+        with self.few_descriptors(opens):
+            self.log.roll(NOW_MS)
+
+    @rule(opens=st.integers(0, 12))
+    def write_all_when_short(self, opens: int) -> None:
+        with self.few_descriptors(opens):
+            self.log.sync()
+            self.log.persist_state()
 
     @rule(jump=st.integers(0, 50))
     def start_over(self, jump: int) -> None:

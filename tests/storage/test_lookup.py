@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.records.batch import HEADER, HEADER_SIZE, read_header
 from odradek.records.compression import Codec
-from odradek.records.record import TimestampType
+from odradek.records.record import TimestampType, decode_batch, patch_crc
 from odradek.storage.config import LogConfig
 from odradek.storage.lookup import offset_for_timestamp, offset_of_max_timestamp
 from odradek.storage.simulated import SimulatedFiles
@@ -69,3 +70,49 @@ def test_the_largest_timestamp_after_a_cut(cut: int) -> None:
     log.truncate_to(cut)
     largest = max(times[:cut])
     assert offset_of_max_timestamp(log) == (largest, times.index(largest), 0)
+
+
+def rewritten(batch: bytearray, **changes: int) -> bytearray:
+    """The batch with other values in its header, and a CRC that fits them."""
+    HEADER.pack_into(batch, 0, *read_header(batch)._replace(**changes))
+    patch_crc(memoryview(batch))
+    return batch
+
+
+STRANGE_BATCHES = {
+    "the sum overflows": rewritten(make_batch([b"x", b"y"], timestamps=[5, 9]), base_timestamp=2**63 - 1),
+    "the sum underflows": rewritten(make_batch([b"x", b"y"], timestamps=[9, 5]), base_timestamp=-(2**63)),
+    "the largest timestamp lies": rewritten(make_batch([b"x", b"y"], timestamps=[5, 9]), max_timestamp=2**62),
+    "its records are unreadable": rewritten(make_batch([b"x", b"y"], timestamps=[5, 9]), attributes=1),
+    "a record is missing": rewritten(make_batch([b"x", b"y"], timestamps=[5, 9]), record_count=1),
+    "it is empty": rewritten(
+        make_batch([b"x", b"y"], timestamps=[5, 9])[:HEADER_SIZE], record_count=0, length=49
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE_BATCHES)
+def test_whatever_lies_in_the_log_has_an_answer(name: str) -> None:
+    log = new_log(SimulatedFiles(), D, LogConfig(index_interval_bytes=0))
+    append(log, make_batch([b"before"], timestamps=[3]))
+    append(log, bytearray(STRANGE_BATCHES[name]))
+    append(log, make_batch([b"behind"], timestamps=[20]))
+    for target in (-(2**63), -1, 0, 3, 5, 9, 10, 2**62, 2**63 - 1):
+        found = offset_for_timestamp(log, target, log.end_offset)
+        assert found is None or (0 <= found.offset < log.end_offset and -(2**63) <= found.timestamp < 2**63)
+    found = offset_of_max_timestamp(log)
+    assert found is not None
+    assert 0 <= found.offset < log.end_offset
+    assert -(2**63) <= found.timestamp < 2**63
+
+
+def test_records_that_cannot_be_read_are_found_at_the_start_of_their_batch() -> None:
+    log = new_log(SimulatedFiles(), D, LogConfig())
+    append(log, make_batch([b"before"], timestamps=[3]))
+    append(log, bytearray(STRANGE_BATCHES["its records are unreadable"]))
+    assert offset_for_timestamp(log, 4, log.end_offset) == (9, 1, 0)
+
+
+def test_a_timestamp_that_overflows_is_what_java_makes_of_it() -> None:
+    batch = bytearray(STRANGE_BATCHES["the sum overflows"])
+    assert [record.timestamp for record in decode_batch(batch)] == [2**63 - 1, -(2**63) + 3]

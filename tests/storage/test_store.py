@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.errors import DamagedData
 from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.files import DataDirectoryLocked, DiskFiles, Files
@@ -138,10 +139,50 @@ def test_a_directory_belongs_to_one_store(tmp_path: Path) -> None:
 def test_a_store_that_does_not_open_lets_go_of_its_directory() -> None:
     files = disk()
     files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, b"damaged")
-    with pytest.raises(Exception, match="recovery-point-offset-checkpoint"):
+    with pytest.raises(DamagedData, match="recovery-point-offset-checkpoint"):
         open_store(files)
     files.remove(f"{D}/recovery-point-offset-checkpoint")
     open_store(files)
+
+
+def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop() -> None:
+    files = disk()
+    store = open_store(files)
+    create(store)
+    store.close({})
+    data = files.read(f"{D}/recovery-point-offset-checkpoint")
+    files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, b"damaged")
+    with pytest.raises(DamagedData):
+        open_store(files)
+    assert MARKER in names(files)
+    files.create(f"{D}/recovery-point-offset-checkpoint").write_at(0, data)
+    assert open_store(files).was_clean
+
+
+def test_a_start_after_a_clean_stop_writes_no_checkpoint() -> None:
+    files = disk()
+    store = open_store(files)
+    logs = [create(store, TopicPartition("many", number)) for number in range(8)]
+    append_values(logs[0], b"a", b"b")
+    assert store.delete_records({logs[0].topic_partition: 1}) == {}
+    store.close({logs[0].topic_partition: 2})
+    syncs = files.syncs
+    open_store(files)
+    assert files.syncs == syncs + 1, "the marker is removed"
+
+
+def test_a_full_disk_at_the_end_is_an_unclean_stop(caplog: pytest.LogCaptureFixture) -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store)
+    append_values(log, b"a")
+    log.persist_state()
+    files.free_bytes = 0
+    store.close({ONE: 1})
+    files.free_bytes = None
+    assert "no space" in caplog.text
+    assert MARKER not in names(files)
+    assert values_of(open_store(files).logs[ONE]) == [(0, b"a")]
 
 
 def test_other_directories_are_left_alone() -> None:
@@ -152,11 +193,66 @@ def test_other_directories_are_left_alone() -> None:
         "topic-0.abc-future",
         "lost+found",
         "no-partition",
+        "backup-2026",  # named like a log, but not one
+        "backup-007",
+        "not a topic-0",
+        "old-delete",
+        "topic-0.abc-delete",
     ):
         files.make_directory(f"{D}/{name}")
+        files.create(f"{D}/{name}/notes.log")
     before = names(files)
-    assert open_store(files).logs == {}
+    store = open_store(files)
+    assert store.logs == {}
+    assert not store.deletions.run_next(NOW_MS)
     assert before <= names(files)
+    assert names(files, f"{D}/backup-2026") == {"notes.log"}, "nothing is made in there"
+
+
+def test_files_in_a_log_that_are_not_its_own_are_left_alone() -> None:
+    files = disk()
+    append_values(create(open_store(files)), b"x")
+    for name in ("notes.log", "1.log", f"{0:020d}.log.bak"):
+        files.create(f"{D}/one-0/{name}")
+    log = open_store(files.twin()).logs[ONE]
+    assert values_of(log) == [(0, b"x")]
+
+
+def test_many_logs_are_set_aside_with_one_sync() -> None:
+    files = disk()
+    store = open_store(files)
+    for number in range(20):
+        create(store, TopicPartition("gone", number))
+    store.close({})
+    syncs = files.syncs
+    store = LogStore(files, D)
+    store.load(NOW_MS, is_expected=lambda partition, topic_id: False)
+    assert files.syncs - syncs <= 2 + 4, "for the marker, for the names, and for two checkpoints without them"
+    assert sum(name.endswith("-stray") for name in names(files)) == 20
+
+
+def test_a_log_that_is_not_expected_is_kept_under_another_name(caplog: pytest.LogCaptureFixture) -> None:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store, ONE), b"one")
+    append_values(create(store, TWO), b"two")
+    store.close({})
+    damaged = f"{D}/one-0/{0:020d}.log"
+    files.file(damaged).truncate(70)
+    store = LogStore(files, D)
+    store.load(NOW_MS, is_expected=lambda partition, topic_id: partition == TWO and topic_id == TOPIC_ID)
+    assert list(store.logs) == [TWO]
+    (stray,) = [name for name in names(files) if name.endswith("-stray")]
+    assert stray.startswith("one-0.") and len(stray) == len("one-0.") + 32 + len("-stray")
+    assert len(files.read(f"{D}/{stray}/{0:020d}.log")) == 70, "it is not touched"
+    assert f"{D}/{stray}" in caplog.text
+    create(store, ONE)
+    store.close({})
+    files.crash()
+    store = open_store(files)
+    assert (store.logs[ONE].end_offset, store.logs[TWO].end_offset) == (0, 1)
+    assert stray in names(files)
+    assert len(store.deletions) == 0
 
 
 def test_a_deleted_log_is_renamed_now_and_removed_later() -> None:
@@ -235,18 +331,34 @@ def test_a_new_log_can_be_synced_after_it_was_deleted() -> None:
 
 def test_a_log_that_does_not_know_whose_it_is_is_told() -> None:
     files = disk()
-    files.make_directory(f"{D}/one-0")
-    store = open_store(files)
+    create(open_store(files))
+    files.remove(f"{D}/one-0/partition.metadata")
+    store = open_store(files.twin())
+    assert store.logs[ONE].topic_id == NO_TOPIC_ID
+    files = store._files
     store.set_topic_id(store.logs[ONE], TOPIC_ID)
     store.close({})
     assert open_store(files).logs[ONE].topic_id == TOPIC_ID
 
 
 def test_a_log_whose_making_was_interrupted() -> None:
+    """Its directory may have come to disk without what was in it: then it is made again."""
     files = disk()
     files.make_directory(f"{D}/one-0")
-    log = open_store(files).logs[ONE]
-    assert (log.topic_id, log.end_offset) == (NO_TOPIC_ID, 0)
+    store = open_store(files)
+    assert store.logs == {}
+    append_values(create(store), b"x")
+    store.close({})
+    assert values_of(open_store(files).logs[ONE]) == [(0, b"x")]
+
+
+@pytest.mark.parametrize("missing", ["partition.metadata", f"{0:020d}.log"])
+def test_a_log_that_lacks_a_file_is_a_log(missing: str) -> None:
+    files = disk()
+    create(open_store(files))
+    files.remove(f"{D}/one-0/{missing}")
+    log = open_store(files.twin()).logs[ONE]
+    assert (log.topic_id, log.end_offset) == (TOPIC_ID if missing != "partition.metadata" else NO_TOPIC_ID, 0)
 
 
 def test_a_log_start_is_kept_over_restarts() -> None:

@@ -5,7 +5,15 @@ import random
 import pytest
 
 from odradek.errors import ProtocolError
-from odradek.wire.codec import MAX_TAGGED_FIELDS, encode, read_message, read_uvarint, write_uvarint
+from odradek.wire.codec import (
+    MAX_TAGGED_FIELDS,
+    encode,
+    read_in_steps,
+    read_message,
+    read_uvarint,
+    write_in_steps,
+    write_uvarint,
+)
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -92,3 +100,34 @@ def test_records_are_views_of_what_was_read() -> None:
     assert isinstance(records, memoryview)
     buffer[buffer.index(b"abc")] = ord("X")
     assert bytes(records) == b"Xbc"
+
+
+# Steps
+
+
+def large_commit(topics: int, partitions: int) -> OffsetCommitRequest:
+    asked = [OffsetCommitRequestPartition(index, 5) for index in range(partitions)]
+    return OffsetCommitRequest(
+        "group", topics=[OffsetCommitRequestTopic(name="t", partitions=asked)] * topics
+    )
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 100_000), (100, 1000), (1000, 10), (100_000, 1)])
+def test_no_step_of_reading_or_writing_is_long(topics: int, partitions: int) -> None:
+    """Reading stops at least every 64 elements, and so does writing: seen in the bytes that a step takes."""
+    message = large_commit(topics, partitions)
+    out = bytearray()
+    longest = size = 0
+    for _ in write_in_steps(message, 8, out):
+        longest, size = max(longest, len(out) - size), len(out)
+    assert out == encode(message, 8)
+    assert longest < 64 * 30
+    steps = sum(1 for _ in read_in_steps(OffsetCommitRequest, 8, bytes(out), 0, 2_000_000))
+    assert steps >= topics * partitions // 64
+
+
+def test_a_message_of_more_elements_than_are_allowed_is_refused_before_they_are_read() -> None:
+    encoded = bytes(encode(large_commit(1, 1001), 8))
+    steps = read_in_steps(OffsetCommitRequest, 8, encoded, 0, 1000)
+    with pytest.raises(ProtocolError, match="too many array elements"):
+        list(steps)

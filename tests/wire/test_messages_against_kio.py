@@ -87,6 +87,10 @@ def test_equal_bytes(schema: str) -> None:
             back, end = codec.read_message(ours, version, encoded)
             assert end == len(encoded)
             assert back == message, path
+            assert codec.drain(codec.read_in_steps(ours, version, encoded, 0, 1000)) == (message, end), path
+            in_steps = bytearray()
+            codec.drain(codec.write_in_steps(message, version, in_steps))
+            assert in_steps == encoded, path
 
 
 class Sink:

@@ -6,17 +6,17 @@ The work is done by the group's coordinator (`coordinators`); it answers once wh
 from odradek.api.authorized import GROUP_OPERATIONS
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.wire.codec import Steps
 from odradek.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 
 
-def handle(services: Services, request: Request, message: ConsumerGroupDescribeRequest) -> None:
+def handle(services: Services, request: Request, message: ConsumerGroupDescribeRequest) -> Steps[None]:
     if message.include_authorized_operations:
-        services.groups.handle_many(request, message, _add_operations)
-    else:
-        services.groups.handle_many(request, message)
+        return services.groups.handle_many(request, message, _add_operations)
+    return services.groups.handle_many(request, message)
 
 
 def _add_operations(answer: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:

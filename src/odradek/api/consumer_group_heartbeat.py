@@ -1,12 +1,27 @@
 """ConsumerGroupHeartbeat (68): the whole of KIP-848's protocol: join, stay, leave, be assigned.
 
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+
+Unlike Kafka's, a member may not subscribe to more than 5,000 topics by name: the coordinator looks at all of them, for
+every member, at every change.
 """
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.errors import ErrorCode
+from odradek.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+MAX_NAMES = 5_000
 
 
-def handle(services: Services, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
+def handle(
+    services: Services, request: Request, message: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | None:
+    if len(message.subscribed_topic_names or ()) > MAX_NAMES:
+        reason = f"A member may subscribe to {MAX_NAMES} topics by name; use a regular expression for more."
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
     services.groups.handle(request, message, message.group_id)
+    return None

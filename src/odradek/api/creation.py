@@ -4,31 +4,47 @@ from collections.abc import Mapping
 
 from odradek.api.services import Services
 from odradek.controller.topics import create_topics
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1
+TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 
 async def create_missing_topics(services: Services, names: list[str]) -> dict[str, ErrorCode]:
-    """Create what clients asked for; answers why a topic could not be created."""
-    wanted = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in names if name not in INTERNAL_TOPICS]
-    return await _create(services, wanted)
+    """Create what clients asked for; answers why a topic could not be created. That our disk is full is for the log:
+    to a client the topic is not there yet, and it asks again."""
+    refused: dict[str, KafkaError] = {}
+    pace = services.turns.pace()
+    wanted = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
+    for at in range(0, len(wanted), TOPICS_AT_ONCE):
+        topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
+        await pace.step()
+        refused |= await _create(services, topics)
+    return {
+        name: error.code for name, error in refused.items() if error.code is not ErrorCode.KAFKA_STORAGE_ERROR
+    }
 
 
 async def create_internal_topic(
     services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
-    """Fewer brokers than the replication factor asks for is no reason to have no topic."""
+    """Fewer brokers than the replication factor asks for is no reason to have no topic. Raises what is one."""
     available = len(list(services.image.active_brokers()))
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     factor = min(replication_factor, available)
-    await _create(services, [CreatableTopic(name, partitions, factor, configs=settings)])
+    wanted = CreatableTopic(name, partitions, factor, configs=settings)
+    refused = await _create(services, [wanted])
+    if name in refused:
+        raise refused[name]
 
 
-async def _create(services: Services, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
+async def _create(services: Services, topics: list[CreatableTopic]) -> dict[str, KafkaError]:
     message = CreateTopicsRequest(topics=topics)
     answer = await services.decide(lambda image: create_topics(image, message, services.config, services.rng))
-    refused = {topic.name: ErrorCode(topic.error_code) for topic in answer.topics if topic.error_code}
-    return {name: code for name, code in refused.items() if code is not ErrorCode.TOPIC_ALREADY_EXISTS}
+    return {
+        topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
+        for topic in answer.topics
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    }

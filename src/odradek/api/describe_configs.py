@@ -1,14 +1,21 @@
-"""DescribeConfigs (32): every setting of a topic or broker with its value, source and synonyms.
+"""DescribeConfigs (32): every setting of a topic, broker or group with its value, source and synonyms.
 
-Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
+Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.config.describe import ConfigEntry, describe_broker, describe_broker_defaults, describe_topic
+from odradek.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_broker_defaults,
+    describe_group,
+    describe_topic,
+)
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType
 from odradek.model import check_topic_name
+from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -19,10 +26,14 @@ from odradek.wire.messages.describe_configs import (
 )
 
 
-def handle(services: Services, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(services, message, wanted) for wanted in message.resources]
-    )
+def handle(
+    services: Services, request: Request, message: DescribeConfigsRequest
+) -> Steps[DescribeConfigsResponse]:
+    answer = DescribeConfigsResponse()
+    for wanted in message.resources:
+        answer.results.append(_describe(services, message, wanted))
+        yield
+    return answer
 
 
 def _describe(
@@ -56,6 +67,8 @@ def _entries(services: Services, wanted: DescribeConfigsResource) -> list[Config
                 ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}, not {name}: ask that one"
             )
         return describe_broker(services.config, keys)
+    if wanted.resource_type == ResourceType.GROUP and name:
+        return describe_group(services.image.group_overrides(name), services.config, keys)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {wanted.resource_type} is not described here")
 
 

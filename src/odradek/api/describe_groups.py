@@ -6,14 +6,14 @@ The work is done by the group's coordinator (`coordinators`); it answers once wh
 from odradek.api.authorized import GROUP_OPERATIONS
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 
-def handle(services: Services, request: Request, message: DescribeGroupsRequest) -> None:
+def handle(services: Services, request: Request, message: DescribeGroupsRequest) -> Steps[None]:
     if message.include_authorized_operations:
-        services.groups.handle_many(request, message, _add_operations)
-    else:
-        services.groups.handle_many(request, message)
+        return services.groups.handle_many(request, message, _add_operations)
+    return services.groups.handle_many(request, message)
 
 
 def _add_operations(answer: DescribeGroupsResponse) -> DescribeGroupsResponse:

@@ -5,11 +5,13 @@ Left out: replicas being moved between directories (there is one directory).
 
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.replication.partition import Partition
+from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -18,11 +20,19 @@ from odradek.wire.messages.describe_log_dirs import (
 )
 
 
-def handle(services: Services, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    services: Services, request: Request, message: DescribeLogDirsRequest
+) -> Steps[DescribeLogDirsResponse]:
     chosen: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-    for partition in _chosen(services, message):
-        topic, index = partition.topic_partition
-        chosen[topic].append(DescribeLogDirsPartition(index, partition.log.size_bytes, offset_lag=0))
+    for topic, index in (
+        [partition.topic_partition for partition in services.replicas]
+        if message.topics is None
+        else _named(message.topics)
+    ):
+        partition = services.replicas.find(topic, index)
+        if partition is not None:
+            chosen[topic].append(DescribeLogDirsPartition(index, partition.log.size_bytes, offset_lag=0))
+        yield
     usage = shutil.disk_usage(services.data_dir)
     return DescribeLogDirsResponse(
         results=[
@@ -36,9 +46,7 @@ def handle(services: Services, request: Request, message: DescribeLogDirsRequest
     )
 
 
-def _chosen(services: Services, message: DescribeLogDirsRequest) -> list[Partition]:
-    """All of them where none is named."""
-    if message.topics is None:
-        return list(services.replicas)
-    named = ((topic.topic, index) for topic in message.topics for index in topic.partitions)
-    return [found for topic, index in named if (found := services.replicas.find(topic, index))]
+def _named(topics: list[DescribableLogDirTopic]) -> Iterator[tuple[str, int]]:
+    """Each once, however often it is named."""
+    for topic in topics:
+        yield from ((topic.topic, index) for index in dict.fromkeys(topic.partitions))

@@ -5,6 +5,7 @@ from odradek.api.services import Services
 from odradek.errors import KafkaError
 from odradek.records.batch import NO_SEQUENCE
 from odradek.storage.producers import Producer
+from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -16,15 +17,15 @@ from odradek.wire.messages.describe_producers import (
 
 def handle(
     services: Services, request: Request, message: DescribeProducersRequest
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                topic.name, [_describe(services, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in message.topics
-        ]
-    )
+) -> Steps[DescribeProducersResponse]:
+    answer = DescribeProducersResponse()
+    for topic in message.topics:
+        results: list[PartitionResponse] = []
+        for index in topic.partition_indexes:
+            results.append(_describe(services, topic.name, index))
+            yield
+        answer.topics.append(TopicResponse(topic.name, results))
+    return answer
 
 
 def _describe(services: Services, topic: str, index: int) -> PartitionResponse:

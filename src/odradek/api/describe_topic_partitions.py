@@ -3,7 +3,9 @@
 Topics are answered in the order of their names; where the page ends, `next_cursor` names the next partition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import groupby, islice
 
 from odradek.api.authorized import TOPIC_OPERATIONS
 from odradek.api.request import Request
@@ -11,6 +13,7 @@ from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
+from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_topic_partitions import (
     CursorInResponse,
     DescribeTopicPartitionsRequest,
@@ -20,19 +23,21 @@ from odradek.wire.messages.describe_topic_partitions import (
 )
 
 Answer = DescribeTopicPartitionsResponse
+SORTED_AT_ONCE = 5_000
 
 
-def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Answer:
+def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Steps[Answer]:
     cursor = message.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
         return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
     topics = services.image.topics
-    names = {topic.name for topic in message.topics} if message.topics else set(topics)
+    names = [topic.name for topic in message.topics] or list(topics)
     most = services.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
     answer = Answer()
-    for name in sorted(name for name in names if name >= first_topic):
+    for name in (yield from _in_order(name for name in names if name >= first_topic)):
+        yield
         topic = topics.get(name)
         if topic is None:
             answer.topics.append(_unknown(name))
@@ -48,6 +53,16 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
             answer.next_cursor = CursorInResponse(name, start + len(described.partitions))
             break
     return answer
+
+
+def _in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
+    """Sorted, each once."""
+    runs: list[list[str]] = []
+    unsorted = iter(names)
+    while run := sorted(islice(unsorted, SORTED_AT_ONCE)):
+        runs.append(run)
+        yield
+    return (name for name, _ in groupby(merge(*runs)))
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:

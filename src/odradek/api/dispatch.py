@@ -4,21 +4,27 @@ What cannot be read, and what is not served, closes the connection, as Kafka doe
 could understand. The exception is ApiVersions in a version from the future, which is answered in version 0 with
 what we do serve, so that clients and brokers of any age can meet.
 
+No request keeps the event loop for long (see `api.turns`): a large one is read in steps, its handler may work in
+steps, and its answer is written in steps. One that names more than `MAX_ELEMENTS` is refused: no client has a use for
+it, and what it becomes in memory is fifty times as large as its frame.
+
 Produce requests are gathered: those that arrive in one read are handled as one (see `api.produce`) when a request
 of another kind comes, or when the connection says by `finish` that there are no more.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
-from types import CoroutineType
+from collections.abc import Awaitable, Coroutine
+from types import CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from odradek.api import registry
 from odradek.api.produce import handle_all as handle_productions
+from odradek.api.produce import handle_in_turns as handle_productions_in_turns
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.api.turns import Turns
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.wire.codec import fields_in, read_message
+from odradek.wire.codec import Message, Steps, fields_in, read_in_steps, read_message
 from odradek.wire.frame import API_VERSIONS
 from odradek.wire.produce import ProduceReader, ProduceRequest
 
@@ -26,72 +32,121 @@ log = logging.getLogger(__name__)
 
 PRODUCE = 0
 PRODUCE_VERSIONS = range(registry.APIS[PRODUCE].min_version, registry.APIS[PRODUCE].max_version + 1)
+MAX_ELEMENTS = 200_000  # of all arrays of one request together
+LARGE_FRAME = 16 * 1024  # is read in steps
+LARGE_PRODUCE_FRAME = 4 << 20  # is appended in several turns
+MAX_RUN = 500  # Produce requests handled as one: enough to share a write
+
+Effect = Awaitable[None]
 
 
 class Route(NamedTuple):
     """Where requests of one API in one version go."""
 
-    read: Callable[[memoryview, int], Any]
+    message_type: type[Message]
     handle: registry.Handler
 
 
 class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self.turns: Turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
         self._produce_reader = ProduceReader()
         self._productions: list[tuple[Request, ProduceRequest]] = []
 
-    def dispatch(self, request: Request, frame: memoryview, body: int) -> Coroutine[Any, Any, None] | None:
-        """Handle the request; a coroutine is what is left to be done before the next one may be handled."""
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
+        """Handle the request; an effect is what is left to be done before the next one may be handled."""
         if request.api_key == PRODUCE and request.version in PRODUCE_VERSIONS:
-            message = self._produce_reader.read(frame, body, request.version)
-            self._productions.append((request, message))
-            return None
-        self.finish()
+            self._productions.append((request, self._produce_reader.read(frame, body, request.version)))
+            if len(frame) > LARGE_PRODUCE_FRAME:
+                run, self._productions = self._productions, []
+                return handle_productions_in_turns(self._services, run)
+            return self.finish() if len(self._productions) >= MAX_RUN else None
+        rest = self.finish()
+        if rest is not None:
+            return self._dispatch_after(rest, request, memoryview(bytes(frame)), body)
         route = self._routes.get((request.api_key, request.version))
         if route is None:
             if not registry.is_served(request.api_key, request.version):
                 self._refuse(request)
                 return None
             route = self._add_route(request.api_key, request.version)
-        message = route.read(frame, body)
+        if len(frame) > LARGE_FRAME:
+            return self._handle_in_turns(request, route, frame, body)
+        return self._handle(request, route, read_message(route.message_type, request.version, frame, body)[0])
+
+    def keeps(self, api_key: int, size: int) -> bool:
+        """Whether a frame of this size is still read after `dispatch` and `finish` have returned."""
+        return api_key != PRODUCE and size > LARGE_FRAME
+
+    # --- Produce ---
+
+    def finish(self) -> Effect | None:
+        """Handle the Produce requests gathered so far: what they view is about to be read over."""
+        if self._productions:
+            run, self._productions = self._productions, []
+            return handle_productions(self._services, run)
+        return None
+
+    async def _dispatch_after(self, rest: Effect, request: Request, frame: memoryview, body: int) -> None:
+        await rest
+        effect = self.dispatch(request, frame, body)
+        if effect is not None:
+            await effect
+
+    # --- everything else ---
+
+    def _add_route(self, api_key: int, version: int) -> Route:
+        """Imports what serves the API, the first time it is asked for."""
+        try:
+            route = Route(registry.request_type(api_key), registry.handler(api_key))
+        except OSError as error:  # out of descriptors: the next request tries again
+            raise ProtocolError(f"the code for api key {api_key} cannot be read: {error}") from error
+        self._routes[api_key, version] = route
+        return route
+
+    def _handle(self, request: Request, route: Route, message: Message) -> Effect | None:
+        outcome: Any
         try:
             outcome = route.handle(self._services, request, message)
+            if isinstance(outcome, GeneratorType):
+                done = self.turns.advance(outcome)
+                outcome = self.turns.finish(outcome) if done is None else done.result
         except ProtocolError:
             raise
         except Exception as error:
             answer_error(request, error)
             return None
-        if outcome is None:
-            return None
         if isinstance(outcome, CoroutineType):
             return self._finish(request, outcome)
-        request.answer(outcome)  # type: ignore[arg-type]
-        return None
+        if outcome is not None:
+            request.answer(outcome)
+        return request.unfinished
 
-    def finish(self) -> None:
-        """Handle the Produce requests gathered so far: what they view is about to be read over."""
-        if self._productions:
-            run, self._productions = self._productions, []
-            handle_productions(self._services, run)
-
-    def _add_route(self, api_key: int, version: int) -> Route:
-        """Imports what serves the API, the first time it is asked for."""
-        message_type = registry.request_type(api_key)
-        handle = registry.handler(api_key)
-        route = Route(lambda frame, body: read_message(message_type, version, frame, body)[0], handle)
-        self._routes[api_key, version] = route
-        return route
+    async def _handle_in_turns(self, request: Request, route: Route, frame: memoryview, body: int) -> None:
+        reading: Steps[tuple[Message, int]] = read_in_steps(
+            route.message_type, request.version, frame, body, MAX_ELEMENTS
+        )
+        message, _ = await self.turns.finish(reading)
+        effect = self._handle(request, route, message)
+        if effect is not None:
+            await effect
 
     async def _finish(self, request: Request, work: Coroutine[Any, Any, Any]) -> None:
         try:
             answer = await work
+            if isinstance(answer, CoroutineType):  # steps may end in something that has to be waited for
+                answer = await answer
+        except ProtocolError:
+            raise
         except Exception as error:
             answer_error(request, error)
             return
         if answer is not None:
             request.answer(answer)
+        if request.unfinished is not None:
+            await request.unfinished
 
     def _refuse(self, request: Request) -> None:
         if request.api_key != API_VERSIONS:

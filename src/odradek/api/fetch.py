@@ -11,41 +11,85 @@ Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), p
 """
 
 import logging
-from typing import NamedTuple
 
+from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
 from odradek.api.request import Part, Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
-from odradek.wire.fetch_response import Divergence, PartitionAnswer, TopicAnswer, encode_fetch_response
+from odradek.storage.shortage import CannotOpen
+from odradek.wire.codec import Steps
+from odradek.wire.fetch_response import (
+    Divergence,
+    PartitionAnswer,
+    TopicAnswer,
+    encode_fetch_response,
+    encode_in_steps,
+)
 from odradek.wire.messages.fetch import FetchRequest
 
 log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
+MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event loop
 TOPIC_IDS_SINCE = 13
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def handle(services: Services, request: Request, message: FetchRequest) -> None:
+def handle(services: Services, request: Request, message: FetchRequest) -> Steps[None] | None:
     try:
-        session = services.fetch_sessions.open(message, request.version >= TOPIC_IDS_SINCE)
+        session = services.fetch_sessions.find(message, request.version >= TOPIC_IDS_SINCE)
     except KafkaError as error:
         send(request, error.code, NO_SESSION, [])
-        return
+        return None
+    if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
+        return _fetch_in_steps(services, request, message, session)
+    session.update(message)
+    services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
-    outcome = fetch.read()
+    _answer_or_park(fetch, message, fetch.read())
+    return None
+
+
+def _names_many(message: FetchRequest) -> bool:
+    for topic in message.topics:
+        if len(topic.partitions) > MANY_PARTITIONS:
+            return True
+    return len(message.topics) > MANY_PARTITIONS
+
+
+def _fetch_in_steps(
+    services: Services, request: Request, message: FetchRequest, session: Session
+) -> Steps[None]:
+    yield from session.update_in_steps(message)
+    services.fetch_sessions.keep(session, message)
+    fetch = Fetching(services, request, message, session)
+    _answer_or_park(fetch, message, (yield from fetch.read_in_steps()))
+
+
+def _answer_or_park(fetch: "Fetching", message: FetchRequest, outcome: "Outcome") -> None:
     if outcome.size >= message.min_bytes or outcome.has_error or message.max_wait_ms <= 0 or fetch.is_empty:
         fetch.answer(outcome)
     else:
         fetch.park()
 
 
-class Outcome(NamedTuple):
-    answers: list[tuple[Wanted, PartitionAnswer]]
-    size: int
-    has_error: bool
+class Outcome:
+    """What was read of each partition."""
+
+    __slots__ = ("answers", "has_error", "size")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[Wanted, PartitionAnswer]] = []
+        self.size = 0
+        self.has_error = False
+
+    def add(self, wanted: Wanted, answer: PartitionAnswer) -> None:
+        self.answers.append((wanted, answer))
+        self.size += answer.length
+        if answer.error_code or answer.divergence is not None:
+            self.has_error = True
 
 
 class Fetching:
@@ -62,6 +106,7 @@ class Fetching:
         self._committed_only = message.isolation_level == READ_COMMITTED
         self._is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
         self._timer: Timer | None = None
+        self._watched: list[Partition] = []  # those that will call us; none once the wait is over
 
     @property
     def is_empty(self) -> bool:
@@ -70,17 +115,21 @@ class Fetching:
     # --- reading ---
 
     def read(self) -> Outcome:
-        answers: list[tuple[Wanted, PartitionAnswer]] = []
-        size, has_error = 0, False
+        outcome = Outcome()
         for wanted in self._wanted:
-            answer = self._read_partition(wanted, self._limit - size, minimum_one=size == 0)
-            size += answer.length
-            has_error = has_error or bool(answer.error_code) or answer.divergence is not None
-            answers.append((wanted, answer))
-        return Outcome(answers, size, has_error)
+            outcome.add(wanted, self._read_partition(wanted, outcome.size))
+        return outcome
 
-    def _read_partition(self, wanted: Wanted, room: int, minimum_one: bool) -> PartitionAnswer:
+    def read_in_steps(self) -> Steps[Outcome]:
+        outcome = Outcome()
+        for wanted in self._wanted:
+            outcome.add(wanted, self._read_partition(wanted, outcome.size))
+            yield
+        return outcome
+
+    def _read_partition(self, wanted: Wanted, size_so_far: int) -> PartitionAnswer:
         asked = wanted.asked
+        room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:
             partition = self._find(wanted)
             partition.check_leader_epoch(asked.current_leader_epoch)
@@ -91,6 +140,8 @@ class Fetching:
         except KafkaError as error:
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return PartitionAnswer(asked.partition, error.code, aborted=aborted)
+        except CannotOpen:  # which is logged where files are opened, once and not for each request
+            return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except OSError as error:
             log.error("%s-%d cannot be read: %s", wanted.topic or wanted.topic_id, asked.partition, error)
             return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -132,6 +183,8 @@ class Fetching:
         stable_offset = partition.last_stable_offset
         end = stable_offset if self._committed_only else partition.high_watermark
         piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
+        if piece is not None:
+            piece.file.ensure_open()
         aborted = None
         if self._committed_only:
             aborted = [
@@ -152,52 +205,76 @@ class Fetching:
     # --- waiting ---
 
     def park(self) -> None:
+        """Wait for data, an error or the deadline, whichever comes first; it alone is answered.
+
+        What is watched are the partitions themselves, not their names: when a topic is deleted the names are gone
+        before its partitions are closed, and those of other topics deleted with it are closed later still.
+        """
         self._timer = self._services.deadlines.add(self._max_wait_ms, self._finish)
         self._request.on_abandoned = self._end_waiting
+        self._watched = [self._find(wanted) for wanted in self._wanted]
         self._watch()
 
     def _watch(self) -> None:
-        for wanted in self._wanted:
-            self._find(wanted).when_data_arrives(self._data_arrived)
+        for partition in self._watched:
+            partition.when_data_arrives(self._data_arrived)
 
     def _data_arrived(self, error: ErrorCode) -> None:
         outcome = self.read()
         if error or outcome.has_error or outcome.size >= self._min_bytes:
-            self._end_waiting()
-            self.answer(outcome)
+            self._finish(outcome)
         else:
             self._watch()
 
-    def _finish(self) -> None:
+    def _finish(self, outcome: Outcome | None = None) -> None:
         self._end_waiting()
-        self.answer(self.read())
+        try:
+            self.answer(outcome or self.read())
+        except Exception as error:
+            answer_error(self._request, error)
 
     def _end_waiting(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
-        for wanted in self._wanted:
-            try:
-                self._find(wanted).forget_data_waiter(self._data_arrived)
-            except KafkaError:
-                continue  # the topic is gone, and its waiters with it
+        watched, self._watched = self._watched, []
+        for partition in watched:
+            partition.forget_data_waiter(self._data_arrived)
 
     # --- answering ---
 
     def answer(self, outcome: Outcome) -> None:
-        session = self._session
+        if len(outcome.answers) > MANY_PARTITIONS:
+            self._request.answer_in_steps(self._answer_in_steps(outcome))
+            return
         topics: dict[object, TopicAnswer] = {}
         for wanted, answer in outcome.answers:
-            if session.is_incremental and not wanted.has_news(answer):
-                continue
-            if session.id:
-                wanted.told(answer)
-                if answer.length:
-                    session.move_to_end(wanted)
-            topic = topics.get(wanted.topic_key)
-            if topic is None:
-                topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
-            topic.partitions.append(answer)
-        send(self._request, ErrorCode.NONE, session.id, list(topics.values()))
+            self._tell(topics, wanted, answer)
+        send(self._request, ErrorCode.NONE, self._session.id, list(topics.values()))
+
+    def _answer_in_steps(self, outcome: Outcome) -> Steps[list[Part]]:
+        topics: dict[object, TopicAnswer] = {}
+        for wanted, answer in outcome.answers:
+            self._tell(topics, wanted, answer)
+            yield
+        version, correlation_id = self._request.version, self._request.correlation_id
+        parts = yield from encode_in_steps(
+            version, correlation_id, ErrorCode.NONE, self._session.id, list(topics.values())
+        )
+        return parts  # type: ignore[return-value]
+
+    def _tell(self, topics: dict[object, TopicAnswer], wanted: Wanted, answer: PartitionAnswer) -> None:
+        """What is news to the client, which its session remembers."""
+        session = self._session
+        if session.is_incremental and not wanted.has_news(answer):
+            return
+        if session.id:
+            wanted.told(answer)
+            if answer.length:
+                session.move_to_end(wanted)
+        topic = topics.get(wanted.topic_key)
+        if topic is None:
+            topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
+        topic.partitions.append(answer)
 
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[TopicAnswer]) -> None:

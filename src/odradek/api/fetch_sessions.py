@@ -13,8 +13,9 @@ from random import Random
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import PartitionAnswer
-from odradek.wire.messages.fetch import FetchPartition, FetchRequest
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -74,12 +75,26 @@ class Session:
         for topic in message.topics:
             topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
-                known = self.partitions.get((topic_key, asked.partition))
-                if known is None:
-                    wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
-                    self.partitions[topic_key, asked.partition] = wanted
-                else:
-                    known.asked = asked
+                self._want(topic_key, topic, asked)
+        self._forget(message)
+
+    def update_in_steps(self, message: FetchRequest) -> Steps[None]:
+        for topic in message.topics:
+            topic_key = topic.topic or topic.topic_id.bytes
+            for asked in topic.partitions:
+                self._want(topic_key, topic, asked)
+                yield
+        self._forget(message)
+
+    def _want(self, topic_key: TopicKey, topic: FetchTopic, asked: FetchPartition) -> None:
+        known = self.partitions.get((topic_key, asked.partition))
+        if known is None:
+            wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
+            self.partitions[topic_key, asked.partition] = wanted
+        else:
+            known.asked = asked
+
+    def _forget(self, message: FetchRequest) -> None:
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:
@@ -102,24 +117,25 @@ class FetchSessions:
 
     def open(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
         """The session that a request belongs to, brought up to date with it."""
+        session = self.find(message, uses_topic_ids)
+        session.update(message)
+        self.keep(session, message)
+        return session
+
+    def find(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
+        """The session as it was before the request. A full fetch ends the one that it names."""
         if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            return self._begin(message, uses_topic_ids)
+            self._sessions.pop(message.session_id, None)
+            return Session(NO_SESSION, uses_topic_ids)
         session = self._find(message, uses_topic_ids)
         session.is_incremental = True
         session.next_epoch = 1 if session.next_epoch == MAX_EPOCH else session.next_epoch + 1
-        session.update(message)
         return session
 
-    def _begin(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
-        """A full fetch: it ends the session named, and begins one unless it is the final one."""
-        self._sessions.pop(message.session_id, None)
-        session = Session(NO_SESSION, uses_topic_ids)
-        session.update(message)
-        if message.session_epoch == INITIAL_EPOCH and session.partitions and self._slots > 0:
-            self._keep(session)
-        return session
-
-    def _keep(self, session: Session) -> None:
+    def keep(self, session: Session, message: FetchRequest) -> None:
+        """A full fetch begins a session, unless it is the final one."""
+        if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
+            return
         while len(self._sessions) >= self._slots:
             self._sessions.popitem(last=False)
         session.id = self._new_id()

@@ -8,7 +8,7 @@ is the one refused: clients retry FindCoordinator for as long as they are let.
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -25,7 +25,11 @@ async def handle(
     services: Services, request: Request, message: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     keys = message.coordinator_keys if request.version >= KEYS_SINCE else [message.key]
-    found = [await _find(services, request, message.key_type, key) for key in keys]
+    found: list[Coordinator] = []
+    pace = services.turns.pace()
+    for key in keys:
+        found.append(await _find(services, request, message.key_type, key))
+        await pace.step()
     if request.version >= KEYS_SINCE:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
@@ -46,7 +50,14 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         return answer
     node_id = services.node_id
     if key_type == GROUP:
-        node_id = await services.groups.find(key)
+        try:
+            node_id = await services.groups.find(key)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+            return answer
+        except OSError as error:  # the coordinators' code cannot be read, for want of a descriptor
+            answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+            return answer
     broker = services.image.brokers.get(node_id)
     endpoint = broker.endpoint(request.listener) if broker else None
     if endpoint is None:

@@ -1,8 +1,15 @@
-"""IncrementalAlterConfigs (44): set, delete, append to or subtract from single settings of a topic or broker.
+"""IncrementalAlterConfigs (44): set, delete, append to or subtract from single settings of a topic, broker or group.
 
-Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
+What is accepted takes effect at once; what only a restart could change is refused, as is what no topic could be created
+with.
+
+Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
+from dataclasses import replace
+from functools import partial
+
+from odradek.api.parts import RESOURCES_AT_ONCE, cut_by
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.controller.configs import incremental_alter_configs
@@ -15,4 +22,15 @@ from odradek.wire.messages.incremental_alter_configs import (
 async def handle(
     services: Services, request: Request, message: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    return await services.decide(lambda image: incremental_alter_configs(image, message, services.config))
+    parts = await services.turns.complete(
+        cut_by(message.resources, lambda item: (item.resource_type, item.resource_name), RESOURCES_AT_ONCE)
+    )
+    answer = IncrementalAlterConfigsResponse()
+    pace = services.turns.pace()
+    for part in parts:
+        await pace.step()
+        decision = partial(
+            incremental_alter_configs, request=replace(message, resources=part), config=services.config
+        )
+        answer.responses += (await services.decide(decision)).responses
+    return answer

@@ -3,13 +3,16 @@
 - A producer that comes with an id and epoch (version 3 on) gets a new id too, as in Kafka: without a transactional
   id nobody can say that the one it names is its own.
 
+- Where no ids can be had, because the metadata log cannot be written, the answer is COORDINATOR_LOAD_IN_PROGRESS, as in
+  Kafka: it is the one error here that all clients wait and retry after.
+
 Left out: transactional ids. They are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every
 client takes as final: `init_transactions` fails at once instead of being retried until its timeout.
 """
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_PRODUCER_ID = -1
@@ -25,7 +28,10 @@ async def handle(
         return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
         return _refuse(ErrorCode.INVALID_REQUEST)
-    return InitProducerIdResponse(producer_id=await services.new_producer_id(), producer_epoch=0)
+    try:
+        return InitProducerIdResponse(producer_id=await services.new_producer_id(), producer_epoch=0)
+    except KafkaError:
+        return _refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def _refuse(code: ErrorCode) -> InitProducerIdResponse:

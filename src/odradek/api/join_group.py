@@ -1,12 +1,20 @@
 """JoinGroup (11): enter a classic group, or stay in it when it rebalances.
 
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+A member that offers more than a thousand protocols is refused: every other member's would be compared with them.
 """
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.wire.messages.join_group import JoinGroupRequest
+from odradek.errors import ErrorCode
+from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+MAX_PROTOCOLS = 1_000
 
 
-def handle(services: Services, request: Request, message: JoinGroupRequest) -> None:
+def handle(services: Services, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
+    if len(message.protocols) > MAX_PROTOCOLS:
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return JoinGroupResponse(error_code=code, member_id=message.member_id)
     services.groups.handle(request, message, message.group_id)
+    return None

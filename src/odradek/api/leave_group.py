@@ -3,10 +3,16 @@
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
 """
 
+from dataclasses import replace
+
+from odradek.api.parts import cut
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.wire.codec import Steps
 from odradek.wire.messages.leave_group import LeaveGroupRequest
 
 
-def handle(services: Services, request: Request, message: LeaveGroupRequest) -> None:
-    services.groups.handle(request, message, message.group_id)
+def handle(services: Services, request: Request, message: LeaveGroupRequest) -> Steps[None]:
+    parts = yield from cut(message.members)
+    messages = [replace(message, members=part) for part in parts]
+    yield from services.groups.handle_parts(request, messages, message.group_id)

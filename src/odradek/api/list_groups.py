@@ -5,8 +5,9 @@ The work is done by the group's coordinator (`coordinators`); it answers once wh
 
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.wire.codec import Steps
 from odradek.wire.messages.list_groups import ListGroupsRequest
 
 
-def handle(services: Services, request: Request, message: ListGroupsRequest) -> None:
-    services.groups.handle_all(request, message)
+def handle(services: Services, request: Request, message: ListGroupsRequest) -> Steps[None]:
+    return services.groups.handle_all(request, message)

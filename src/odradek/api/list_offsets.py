@@ -6,6 +6,7 @@
   waits for upload (-1).
 """
 
+import logging
 from collections import Counter
 
 from odradek.api.request import Request
@@ -13,6 +14,7 @@ from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.partition import Partition
 from odradek.storage.lookup import offset_for_timestamp, offset_of_max_timestamp
+from odradek.wire.codec import Steps
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -20,6 +22,8 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+log = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
@@ -41,20 +45,21 @@ NOT_FOUND = (-1, -1, -1)  # timestamp, offset, leader epoch
 Found = tuple[int, int, int]
 
 
-def handle(services: Services, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
-    asked_for = Counter(
-        (topic.name, asked.partition_index) for topic in message.topics for asked in topic.partitions
-    )
+def handle(services: Services, request: Request, message: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+    asked_for: Counter[tuple[str, int]] = Counter()
+    for topic in message.topics:
+        for asked in topic.partitions:
+            asked_for[topic.name, asked.partition_index] += 1
+            yield
     search = Search(services, request.version, message)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                topic.name,
-                [search.answer(topic.name, asked, asked_for) for asked in topic.partitions],
-            )
-            for topic in message.topics
-        ]
-    )
+    answer = ListOffsetsResponse()
+    for topic in message.topics:
+        results: list[ListOffsetsPartitionResponse] = []
+        for asked in topic.partitions:
+            results.append(search.answer(topic.name, asked, asked_for))
+            yield
+        answer.topics.append(ListOffsetsTopicResponse(topic.name, results))
+    return answer
 
 
 class Search:
@@ -76,6 +81,10 @@ class Search:
             timestamp, offset, leader_epoch = self._find(partition, asked.timestamp)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(index, error.code, timestamp=-1, offset=-1, leader_epoch=-1)
+        except OSError as error:
+            log.error("%s-%d cannot be searched: %s", topic, index, error)
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            return ListOffsetsPartitionResponse(index, code, timestamp=-1, offset=-1, leader_epoch=-1)
         return ListOffsetsPartitionResponse(
             index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
         )
@@ -83,17 +92,21 @@ class Search:
     def _find(self, partition: Partition, timestamp: int) -> Found:
         if timestamp < 0 and self._version < KNOWN_SINCE.get(timestamp, self._version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        log, end = partition.log, self._end(partition)
+        end = self._end(partition)
         if timestamp == LATEST:
             return -1, end, partition.leader_epoch
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return -1, log.log_start_offset, self._epoch_at(partition, log.log_start_offset)
+            return (
+                -1,
+                partition.log.log_start_offset,
+                self._epoch_at(partition, partition.log.log_start_offset),
+            )
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return NOT_FOUND
         if timestamp == MAX_TIMESTAMP:
-            found = offset_of_max_timestamp(log)
+            found = offset_of_max_timestamp(partition.log)
             return found if found is not None and found.offset < end else NOT_FOUND
-        return offset_for_timestamp(log, timestamp, end) or NOT_FOUND
+        return offset_for_timestamp(partition.log, timestamp, end) or NOT_FOUND
 
     def _end(self, partition: Partition) -> int:
         if not self._is_consumer:

@@ -6,7 +6,7 @@
 - Unlike Kafka, which lists a new topic as LEADER_NOT_AVAILABLE first, because the answer waits for the creation.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
+from odradek.wire.codec import Steps
 from odradek.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -32,18 +33,18 @@ TOPIC_IDS_SINCE = 12
 
 def handle(
     services: Services, request: Request, message: MetadataRequest
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    if request.version < TOPIC_IDS_SINCE and any(_is_by_id(topic) for topic in message.topics or ()):
-        return _refuse(message)
-    missing = [
-        topic.name
-        for topic in message.topics or ()
-        if topic.name and topic.topic_id == NO_TOPIC_ID and topic.name not in services.image.topics
-    ]
+) -> Steps[MetadataResponse | Coroutine[Any, Any, MetadataResponse]]:
+    missing: list[str] = []
+    for topic in message.topics or ():
+        if request.version < TOPIC_IDS_SINCE and _is_by_id(topic):
+            return _refuse(message)
+        if topic.name and topic.topic_id == NO_TOPIC_ID and topic.name not in services.image.topics:
+            missing.append(topic.name)
+        yield
     may_create = message.allow_auto_topic_creation or request.version < 4
     if missing and may_create and services.config["auto.create.topics.enable"]:
         return _create_and_describe(services, request, message, missing)
-    return describe(services, request, message, {})
+    return (yield from describe(services, request, message, {}))
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
@@ -64,29 +65,34 @@ async def _create_and_describe(
     services: Services, request: Request, message: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     refused = await create_missing_topics(services, missing)
-    return describe(services, request, message, refused)
+    return await services.turns.complete(describe(services, request, message, refused))
 
 
 def describe(
     services: Services, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
-) -> MetadataResponse:
+) -> Steps[MetadataResponse]:
     image = services.image
-    wants_all = message.topics is None or (request.version == 0 and not message.topics)
-    if wants_all:
-        topics = [describe_topic(topic) for topic in image.topics.values()]
-    else:
-        topics = [_find_topic(image, topic, refused) for topic in message.topics or ()]
     answer = MetadataResponse(
         brokers=brokers(image, request.listener),
         cluster_id=image.cluster_id,
         controller_id=services.controller_id,
-        topics=topics,
     )
     if message.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-    if message.include_topic_authorized_operations:
-        answer.topics = [replace(topic, topic_authorized_operations=TOPIC_OPERATIONS) for topic in topics]
+    for topic in _described(image, request, message, refused):
+        if message.include_topic_authorized_operations:
+            topic = replace(topic, topic_authorized_operations=TOPIC_OPERATIONS)
+        answer.topics.append(topic)
+        yield
     return answer
+
+
+def _described(
+    image: MetadataImage, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
+) -> Iterator[MetadataResponseTopic]:
+    if message.topics is None or (request.version == 0 and not message.topics):
+        return map(describe_topic, image.topics.values())
+    return (_find_topic(image, topic, refused) for topic in message.topics)
 
 
 def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:

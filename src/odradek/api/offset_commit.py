@@ -1,16 +1,20 @@
 """OffsetCommit (8): how far a group has read, by member or, without membership, by anybody.
 
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed. Topics by
-id from version 10 on. Partitions that do not exist are refused here: the coordinator knows only names.
+id from version 10 on. Partitions that do not exist are refused here: the coordinator knows only names. A partition
+that is named more than once is committed once, and a commit of very many partitions is cut into parts.
 """
 
 from dataclasses import replace
 
+from odradek.api.parts import cut
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode
+from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -20,11 +24,13 @@ from odradek.wire.messages.offset_commit import (
 TOPIC_IDS_SINCE = 10
 
 
-def handle(services: Services, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
+def handle(
+    services: Services, request: Request, message: OffsetCommitRequest
+) -> Steps[OffsetCommitResponse | None]:
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for topic in message.topics:
-        _sort_out(services, request.version, topic, known, refused)
+        yield from _sort_out(services, request.version, topic, known, refused)
     if not known and refused:
         return OffsetCommitResponse(topics=refused)
 
@@ -32,7 +38,12 @@ def handle(services: Services, request: Request, message: OffsetCommitRequest) -
         answer.topics += refused
         return answer
 
-    services.groups.handle(request, replace(message, topics=known), message.group_id, add_refused)
+    parts = yield from cut(known, "partitions")
+    if len(parts) == 1:
+        services.groups.handle(request, replace(message, topics=known), message.group_id, add_refused)
+    else:
+        messages = [replace(message, topics=part) for part in parts]
+        yield from services.groups.handle_parts(request, messages, message.group_id, add_refused)
     return None
 
 
@@ -42,16 +53,23 @@ def _sort_out(
     topic: OffsetCommitRequestTopic,
     known: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
-) -> None:
+) -> Steps[None]:
+    """Of a partition that is named more than once, the last offset counts."""
     by_id = version >= TOPIC_IDS_SINCE
     name = services.topic_name(topic.topic_id) if by_id else topic.name
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     there = services.image.topics.get(name) if name else None
     indexes = there.partitions if there else {}
-    good = [partition for partition in topic.partitions if partition.partition_index in indexes]
-    bad = [partition for partition in topic.partitions if partition.partition_index not in indexes]
+    good: dict[int, OffsetCommitRequestPartition] = {}
+    bad: dict[int, OffsetCommitResponsePartition] = {}
+    for partition in topic.partitions:
+        index = partition.partition_index
+        if index in indexes:
+            good[index] = partition
+        else:
+            bad[index] = OffsetCommitResponsePartition(index, unknown)
+        yield
     if good or not bad:
-        known.append(OffsetCommitRequestTopic(topic.topic_id, name or "", good))
+        known.append(OffsetCommitRequestTopic(topic.topic_id, name or "", list(good.values())))
     if bad:
-        results = [OffsetCommitResponsePartition(partition.partition_index, unknown) for partition in bad]
-        refused.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, results))
+        refused.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, list(bad.values())))

@@ -3,10 +3,16 @@
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
 """
 
+from dataclasses import replace
+
+from odradek.api.parts import cut
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 
 
-def handle(services: Services, request: Request, message: OffsetDeleteRequest) -> None:
-    services.groups.handle(request, message, message.group_id)
+def handle(services: Services, request: Request, message: OffsetDeleteRequest) -> Steps[None]:
+    parts = yield from cut(message.topics, "partitions")
+    messages = [replace(message, topics=part) for part in parts]
+    yield from services.groups.handle_parts(request, messages, message.group_id)

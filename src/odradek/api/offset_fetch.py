@@ -3,10 +3,14 @@
 The work is done by the groups' coordinators (`coordinators`), which know topics by name; ids are translated here.
 """
 
+from dataclasses import replace
+
+from odradek.api.parts import cut
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode
 from odradek.model import NO_TOPIC_ID
+from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -20,21 +24,28 @@ TOPIC_IDS_SINCE = 10
 Refused = dict[str, list[OffsetFetchResponseTopics]]  # by group
 
 
-def handle(services: Services, request: Request, message: OffsetFetchRequest) -> None:
+def handle(services: Services, request: Request, message: OffsetFetchRequest) -> Steps[None]:
     if request.version < MANY_GROUPS_SINCE:
-        services.groups.handle(request, message, message.group_id)
+        parts = [message]
+        if message.topics:
+            cut_topics = yield from cut(message.topics, "partition_indexes")
+            parts = [replace(message, topics=topics) for topics in cut_topics]
+        yield from services.groups.handle_parts(request, parts, message.group_id)
     elif request.version < TOPIC_IDS_SINCE:
-        services.groups.handle_many(request, message)
+        yield from services.groups.handle_many(request, message)
     else:
-        refused = _ids_to_names(services, message)
-        services.groups.handle_many(request, message, lambda answer: _names_to_ids(services, answer, refused))
+        refused = yield from _ids_to_names(services, message)
+        yield from services.groups.handle_many(
+            request, message, lambda answer: _names_to_ids(services, answer, refused)
+        )
 
 
-def _ids_to_names(services: Services, message: OffsetFetchRequest) -> Refused:
+def _ids_to_names(services: Services, message: OffsetFetchRequest) -> Steps[Refused]:
     """Give every topic its name, and take out those that have none."""
     refused: Refused = {}
     for group in message.groups:
         for topic in group.topics or ():
+            yield
             name = services.topic_name(topic.topic_id)
             if name is not None:
                 topic.name = name

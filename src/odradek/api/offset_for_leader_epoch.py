@@ -1,11 +1,15 @@
 """OffsetForLeaderEpoch (23): where an epoch ended in our log, so that a client finds out what it lost.
 
+The current epoch ends where the log does. An epoch older than all that are known ended where the first of those
+began: nothing of it is left. An epoch newer than all that are known is answered with -1.
+
 Left out: asking as a replica that is not one (answered like a consumer; there is one broker).
 """
 
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -17,15 +21,15 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 
 def handle(
     services: Services, request: Request, message: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic.topic, [_find(services, topic.topic, asked) for asked in topic.partitions]
-            )
-            for topic in message.topics
-        ]
-    )
+) -> Steps[OffsetForLeaderEpochResponse]:
+    answer = OffsetForLeaderEpochResponse()
+    for topic in message.topics:
+        results: list[EpochEndOffset] = []
+        for asked in topic.partitions:
+            results.append(_find(services, topic.topic, asked))
+            yield
+        answer.topics.append(OffsetForLeaderTopicResult(topic.topic, results))
+    return answer
 
 
 def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -5,6 +5,8 @@
 - The requests that arrived together, in one read from a connection, are handled together: what they bring to a
   partition is one write, and those that wait for the same partitions wait as one. A request that came alone is a
   run of one.
+- A request that takes long (many partitions, many megabytes, many records that a rule of the topic wants looked at) is
+  handled in several turns of the event loop, by itself.
 - acks=0 is never answered, and an error then closes the connection; acks=1 is answered once written; acks=all
   once committed, which includes being on disk (see `replication.partition`), or at the request's timeout with
   REQUEST_TIMED_OUT.
@@ -13,28 +15,43 @@
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
 """
 
-from collections.abc import Container, Sequence
+import asyncio
+from collections.abc import Container, Coroutine, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
-from odradek.api.request import Request
+from odradek.api.request import Part, Request
 from odradek.api.services import Services, Timer
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.records.batch import TRANSACTIONAL, BatchHeader
-from odradek.records.record import TimestampType
-from odradek.records.validation import NotOneBatch, RejectedRecords, check_batch, prepare_batch
+from odradek.records.record import TimestampType, uncompressed_records
+from odradek.records.validation import (
+    NotOneBatch,
+    Prepared,
+    RejectedRecords,
+    TakesLong,
+    check_batch,
+    check_records,
+    finish_records,
+    prepare_batch,
+)
 from odradek.replication.partition import Partition
 from odradek.storage.log import Appended
+from odradek.wire.codec import Steps
 from odradek.wire.produce import (
     TOPIC_IDS_SINCE,
     PartitionAnswer,
     ProduceRequest,
     TopicAnswer,
+    TopicBatches,
+    encode_answers_in_steps,
     encode_produce_response,
 )
 
 ALL = -1
+MANY_PARTITIONS = 200  # more are appended in several turns of the event loop
 # Refusals that do not say where the log starts.
 TELL_NOTHING = frozenset(
     {
@@ -48,6 +65,15 @@ TELL_NOTHING = frozenset(
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
+
+
+class ManyRecords(TakesLong):
+    """A batch whose records have to be looked at, and are many."""
+
+    def __init__(self, partition: Partition, batch: memoryview, header: BatchHeader) -> None:
+        self.partition = partition
+        self.batch = batch
+        self.header = header
 
 
 class Outcome(PartitionAnswer):
@@ -108,8 +134,16 @@ class Production:
 
     def send(self) -> None:
         request = self.request
+        if len(self.answers) > MANY_PARTITIONS or len(self.outcomes) > MANY_PARTITIONS:
+            request.answer_in_steps(self._encode())
+            return
         frame = encode_produce_response(request.version, request.correlation_id, self.answers)
         request.answer_parts((frame,))
+
+    def _encode(self) -> Steps[Sequence[Part]]:
+        request = self.request
+        frame = yield from encode_answers_in_steps(request.version, request.correlation_id, self.answers)
+        return (frame,)
 
     def finish_without_answer(self) -> str:
         """acks=0: the client hears of an error by losing its connection. Answers what went wrong, if anything."""
@@ -120,10 +154,66 @@ class Production:
         return ", ".join(sorted(ErrorCode(code).name for code in codes))
 
 
-def handle_all(services: Services, run: Sequence[tuple[Request, ProduceRequest]]) -> None:
+Run = Sequence[tuple[Request, ProduceRequest]]
+
+
+def handle_all(services: Services, run: Run) -> Coroutine[Any, Any, None] | None:
+    """Answers what is left to do if one of the requests takes long: that one, and all behind it."""
     appends = Appends(services)
-    productions = [appends.add(request, message) for request, message in run]
+    productions: list[Production] = []
+    rest: Run = ()
+    for request, message in run:
+        try:
+            productions.append(appends.add(request, message))
+        except TakesLong:
+            rest = run[len(productions) :]
+            break
     appends.write()
+    _answer(services, productions)
+    if rest:
+        return handle_in_turns(services, [(request, _copy(message)) for request, message in rest])
+    return None
+
+
+async def handle_in_turns(services: Services, run: Run) -> None:
+    """One after the other, a few batches in each turn of the event loop."""
+    for request, message in run:
+        production = await _append_in_turns(services, request, message)
+        _answer(services, [production])
+        if request.unfinished is not None:
+            await request.unfinished
+
+
+async def _append_in_turns(services: Services, request: Request, message: ProduceRequest) -> Production:
+    """A batch is written as soon as it is checked: in the next turn its partition may be gone."""
+    appends = Appends(services)
+    production = Production(request, message)
+    pace = services.turns.pace()
+    for topic in message.topics:
+        name = appends.name_of(topic)
+        answers: list[PartitionAnswer] = []
+        production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
+        for index, records in topic.partitions:
+            answers.append(await appends.add_in_turns(production, message, name, index, records))
+            appends.write()
+            await pace.step()
+    return production
+
+
+def _copy(message: ProduceRequest) -> ProduceRequest:
+    """With memory of its own: that of the frame is about to be read over."""
+    topics = [
+        topic._replace(partitions=[(index, _copied(records)) for index, records in topic.partitions])
+        for topic in message.topics
+    ]
+    return message._replace(topics=topics)
+
+
+def _copied(records: memoryview | None) -> memoryview | None:
+    return None if records is None else memoryview(bytearray(records))
+
+
+def _answer(services: Services, productions: Sequence[Production]) -> None:
     failures = ""
     for waits_for, group in groupby(productions, attrgetter("waits_for")):
         timeout_ms, partitions = waits_for
@@ -152,15 +242,68 @@ class Appends:
     def add(self, request: Request, message: ProduceRequest) -> Production:
         """Check all batches of a request; those that may be appended are written by `write`."""
         production = Production(request, message)
-        for topic in message.topics:
-            name: str | None = topic.name
-            if request.version >= TOPIC_IDS_SINCE:
-                name = self._services.topic_name(topic.topic_id)
-            answers = [
-                self._add(production, message, name, index, records) for index, records in topic.partitions
-            ]
-            production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
+        if len(message.topics) > MANY_PARTITIONS:
+            raise TakesLong
+        try:
+            for topic in message.topics:
+                if len(topic.partitions) > MANY_PARTITIONS:
+                    raise TakesLong
+                name: str | None = topic.name
+                if request.version >= TOPIC_IDS_SINCE:
+                    name = self.name_of(topic)
+                answers = [
+                    self._add(production, message, name, index, records)
+                    for index, records in topic.partitions
+                ]
+                production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
+        except TakesLong:
+            self._take_back(production)
+            raise
         return production
+
+    def name_of(self, topic: TopicBatches) -> str | None:
+        return topic.name or self._services.topic_name(topic.topic_id)
+
+    def _take_back(self, production: Production) -> None:
+        """Its batches were the last ones gathered for their partitions."""
+        for outcome in production.outcomes:
+            gathered = self._batches[outcome.partition]
+            gathered.pop()
+            if not gathered:
+                del self._batches[outcome.partition]
+
+    async def add_in_turns(
+        self,
+        production: Production,
+        message: ProduceRequest,
+        topic: str | None,
+        index: int,
+        records: memoryview | None,
+    ) -> PartitionAnswer:
+        """As `add`, of one partition, however many records have to be looked at."""
+        try:
+            return self._add(production, message, topic, index, records)
+        except ManyRecords as many:
+            outcome = Outcome(index, many.partition)
+            try:
+                batch = await self._prepare_in_turns(many)
+            except KafkaError as error:
+                outcome.refuse(error)
+            else:
+                production.outcomes.append(outcome)
+                self._batches.setdefault(many.partition, []).append((outcome, batch))
+            return outcome
+
+    async def _prepare_in_turns(self, many: "ManyRecords") -> Prepared:
+        """The codecs work in a thread, and let the event loop go on meanwhile."""
+        partition, batch, header = many.partition, many.batch, many.header
+        rules, now_ms, turns = partition.rules, self._now_ms, self._services.turns
+        data = await asyncio.to_thread(uncompressed_records, batch, header)
+        max_timestamp = await turns.complete(check_records(data, header, rules, now_ms))
+        prepared = await asyncio.to_thread(finish_records, batch, header, rules, data, max_timestamp, now_ms)
+        if partition.closed_with:
+            raise KafkaError(partition.closed_with)
+        return prepared
 
     def _add(
         self,
@@ -209,10 +352,14 @@ class Appends:
         header = check_batch(batch, partition.rules.max_message_bytes, version)
         if is_transactional or header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
-        return prepare_batch(batch, header, partition.rules, self._now_ms)
+        try:
+            return prepare_batch(batch, header, partition.rules, self._now_ms)
+        except TakesLong:
+            raise ManyRecords(partition, batch, header) from None
 
     def write(self) -> None:
-        for partition, gathered in self._batches.items():
+        batches_by_partition, self._batches = self._batches, {}
+        for partition, gathered in batches_by_partition.items():
             batches = [batch for _, batch in gathered]
             results = partition.log.append_all_as_leader(batches, partition.leader_epoch, self._now_ms)
             for (outcome, _), result in zip(gathered, results, strict=True):

@@ -3,7 +3,9 @@
 Each API lives in the module of its name: `handle(services, request, message)` does the work and either
 - answers the message to send,
 - answers None, having answered the request itself or promised to (`request.answer`), its effect done, or
-- is a coroutine: its effect takes time, and the requests behind it on the connection wait for it.
+- is a coroutine: its effect takes time, and the requests behind it on the connection wait for it, or
+- is a generator, which yields every few items and returns one of the above: where there are many, it takes several
+  turns of the event loop (`api.turns`), and the requests behind it wait too.
 
 A module, and the messages of its API, are imported when a client first asks for them: a broker that starts
 should not pay for what nobody uses.
@@ -16,10 +18,11 @@ from typing import Any, NamedTuple
 
 from odradek.api.request import Request
 from odradek.api.services import Services
-from odradek.wire.codec import Message
+from odradek.wire.codec import Message, Steps
 from odradek.wire.messages.index import SCHEMAS
 
-Handler = Callable[[Services, Request, Any], Message | Coroutine[Any, Any, Message | None] | None]
+Outcome = Message | Coroutine[Any, Any, Message | None] | None
+Handler = Callable[[Services, Request, Any], Outcome | Steps[Outcome]]
 
 
 class Api(NamedTuple):

@@ -1,10 +1,12 @@
 """One request in flight: who asked, in which version, and where its answer goes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
+from odradek.api.turns import Turns
 from odradek.storage.log import Slice
-from odradek.wire.codec import Message
-from odradek.wire.frame import RequestHeader, encode_response
+from odradek.wire.codec import Message, Steps
+from odradek.wire.frame import RequestHeader, encode_response_in_steps
 
 Part = bytes | bytearray | memoryview | Slice
 Answered = Callable[["Request"], None]
@@ -22,11 +24,13 @@ class Request:
         "on_abandoned",
         "on_answered",
         "parts",
+        "turns",
+        "unfinished",
         "version",
     )
 
     def __init__(
-        self, header: RequestHeader, client_address: str, listener: str, on_answered: Answered
+        self, header: RequestHeader, client_address: str, listener: str, on_answered: Answered, turns: Turns
     ) -> None:
         self.api_key = header.api_key
         self.version = header.version
@@ -35,16 +39,34 @@ class Request:
         self.client_address = client_address
         self.listener = listener
         self.on_answered = on_answered
+        self.turns = turns
         # What to do when nobody waits for the answer any more.
         self.on_abandoned: Callable[[], None] | None = None
         self.parts: Sequence[Part] | None = None  # None until it is answered
+        self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
 
     @property
     def is_answered(self) -> bool:
-        return self.parts is not None
+        return self.parts is not None or self.unfinished is not None
 
     def answer(self, message: Message) -> None:
-        self.answer_parts((encode_response(message, self.api_key, self.version, self.correlation_id),))
+        self.answer_in_steps(self._encode(message))
+
+    def _encode(self, message: Message) -> Steps[Sequence[Part]]:
+        frame = yield from encode_response_in_steps(message, self.api_key, self.version, self.correlation_id)
+        return (frame,)
+
+    def answer_in_steps(self, encoding: Steps[Sequence[Part]]) -> None:
+        """A small answer is written at once, a large one in as many turns as it takes."""
+        assert self.parts is None and self.unfinished is None, "a request is answered once"
+        done = self.turns.advance(encoding)
+        if done is not None:
+            self.answer_parts(done.result)
+        else:
+            self.unfinished = asyncio.get_running_loop().create_task(self._finish(encoding))
+
+    async def _finish(self, encoding: Steps[Sequence[Part]]) -> None:
+        self.answer_parts(await self.turns.finish(encoding))
 
     def answer_parts(self, parts: Sequence[Part]) -> None:
         assert self.parts is None, "a request is answered once"

@@ -1,7 +1,7 @@
 """What the handlers of requests work with: the parts of a broker, put together by `broker`."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -9,12 +9,17 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.api.fetch_sessions import FetchSessions
+from odradek.api.refusal import refuse_all
 from odradek.api.request import Request
+from odradek.api.turns import Turns
 from odradek.config.broker import BrokerConfig
+from odradek.errors import KafkaError
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import MetadataRecord
+from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
+from odradek.wire.codec import Steps
 
 Answer = TypeVar("Answer")
 Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
@@ -44,22 +49,29 @@ class Metadata(Protocol):
     def image(self) -> MetadataImage: ...
 
     async def decide(self, decision: Decision[Answer]) -> Answer:
-        """Have the controller decide on its newest image; answers once what it wrote is committed and applied."""
+        """Have the controller decide on its newest image; answers once what it wrote is committed and applied.
+        Raises KafkaError where it cannot be written."""
 
 
 class Groups(Protocol):
     """The group coordinators of this broker. They answer the request themselves."""
 
     async def find(self, group_id: str) -> int:
-        """The broker that coordinates a group; the internal topic is created if it is not there yet."""
+        """The broker that coordinates a group; the internal topic is created if it is not there yet.
+        Raises KafkaError where there is none now; who asks again later may find one."""
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group; `amend` has the last word on its answer."""
 
-    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> None:
+    def handle_parts(
+        self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
+    ) -> Steps[None]:
+        """A request about one group, in parts that are handled one after the other."""
+
+    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
         """A request about many groups."""
 
-    def handle_all(self, request: Request, message: Any) -> None:
+    def handle_all(self, request: Request, message: Any) -> Steps[None]:
         """A request about all groups."""
 
 
@@ -73,9 +85,12 @@ class Services:
     replicas: Replicas
     fetch_sessions: FetchSessions
     appended: Callable[[Partition], None]  # to be told of every append
+    # Let logs start at these offsets, on disk when it returns; what went wrong, by partition.
+    delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
+    turns: Turns = field(default_factory=Turns)  # for requests that take long
     get_groups: Callable[[], Groups] = field(init=False)  # set last: they work with all of the above
 
     @property
@@ -96,7 +111,21 @@ class Services:
         return topic.name if topic else None
 
     async def decide(self, decision: Decision[Answer]) -> Answer:
-        return await self.metadata.decide(decision)
+        """Change the metadata. If that cannot be written, the answer says so for each of its topics or resources."""
+        answer: Answer | None = None
+
+        def noted(image: MetadataImage) -> tuple[list[MetadataRecord], Answer]:
+            nonlocal answer
+            records, answer = decision(image)
+            return records, answer
+
+        try:
+            return await self.metadata.decide(noted)
+        except KafkaError as error:
+            if answer is None:
+                raise
+            refuse_all(answer, error)
+            return answer
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -7,6 +7,8 @@ nothing more, answer everybody who waits, bring everything to disk, let go of th
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -15,22 +17,23 @@ from typing import TYPE_CHECKING
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
+from odradek.broker import descriptors
 from odradek.broker.clock import wall_clock_ms
 from odradek.broker.compactor import Compactor
-from odradek.broker.descriptors import max_open_files
 from odradek.broker.flusher import Flusher
 from odradek.broker.local_partitions import LocalPartitions
 from odradek.broker.maintenance import Maintenance
 from odradek.broker.metadata import BrokerMetadata
 from odradek.broker.producer_ids import ProducerIds
 from odradek.config.broker import BrokerConfig
+from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.net.deadlines import Deadlines
-from odradek.net.server import Bounds, Server
+from odradek.net.server import Bounds, ListenerBounds, Server
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.storage.files import DiskFiles, Files
@@ -44,6 +47,10 @@ log = logging.getLogger(__name__)
 DEFAULT_REQUEST_MEMORY = 512 << 20
 
 
+class BrokerFailed(Exception):
+    """Why a broker stopped by itself."""
+
+
 class Broker:
     def __init__(
         self,
@@ -51,15 +58,20 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         rng: Random | None = None,
         files: Files | None = None,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """Everything but the network. Raises what keeps it from starting, with nothing left behind."""
+        """Everything but the network. Raises what keeps it from starting, with nothing left behind.
+
+        `on_failure` is called when the broker cannot go on: then `failure` says why, and it must be stopped."""
         check_supported(config)
+        self.failure: BrokerFailed | None = None
+        self._on_failure = on_failure
         self.config = config
         self.node_id = config.node_id
         self.data_dir = config.log_dirs[0]
         self._loop = loop
         self._rng = rng or Random()
-        self._files: Files = files or DiskFiles(max_open_files())
+        self._files: Files = files or DiskFiles(descriptors.max_open_files(), descriptors.reserve())
         self._make_data_directory(self.data_dir)
         self._store = LogStore(
             self._files,
@@ -82,18 +94,27 @@ class Broker:
     def _build(self) -> None:
         config = self.config
         self.replicas = Replicas()
-        self.metadata = BrokerMetadata(self._files, config, self._rng)
+        self.metadata = BrokerMetadata(self._files, config, self._rng, self._failed)
         config = self.config = self.metadata.effective_config(config)
+        self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(
             self.node_id, self._store, self.replicas, config, self._loop.call_soon
         )
-        self._store.load(wall_clock_ms(), self._partitions.log_config_for(self.metadata.image))
+        self._store.load(
+            wall_clock_ms(),
+            self._partitions.log_config_for(self.metadata.image),
+            self._partitions.expected_in(self.metadata.image),
+        )
         self._partitions.open_all(self.metadata.image)
-        self.metadata.listen(self._metadata_changed)
+        self.metadata.listen(self._partitions.apply)
+        self.metadata.listen(self._tell_groups)
+        self.metadata.listen(self._maybe_reconfigure)
         self._flusher = Flusher(self._loop, self._files)
-        self._maintenance = Maintenance(self._store, self.replicas, config, self._partitions.retry_failed)
+        self._maintenance = Maintenance(self._store, self.metadata, self.replicas, config, self._retry_failed)
         self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
+        self.metadata.listen(self._compactor.configured)
         self._partitions.on_removed.append(self._compactor.removed)
+        self._partitions.on_opened.append(self._opened)
         self.services = Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
@@ -103,6 +124,7 @@ class Broker:
             replicas=self.replicas,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
             appended=self._appended,
+            delete_records=self._store.delete_records,
             deadlines=Deadlines(self._loop),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
@@ -130,14 +152,39 @@ class Broker:
             self._maintenance.appended(partition)
             self._compactor.appended(partition)
 
-    def _metadata_changed(self, delta: MetadataDelta) -> None:
-        self._partitions.apply(delta)
+    def _opened(self, partition: Partition) -> None:
+        if self._groups is not None:
+            self._groups.opened(partition)
+
+    def _failed(self, reason: str) -> None:
+        if self.failure is None:
+            self.failure = BrokerFailed(reason)
+            self._on_failure()
+
+    def _retry_failed(self) -> None:
+        """Do what could not be done when it should have been."""
+        self._partitions.retry_failed()
+        with suppress(KafkaError):  # which is logged
+            self.metadata.settle()
+
+    def _tell_groups(self, delta: MetadataDelta) -> None:
         if self._groups is not None:
             self._groups.metadata_changed(delta)
+
+    def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
             self.config = self.services.config = config
-            self._partitions.reconfigure(delta.after, config)
+            for reconfigure in (
+                self._partitions.reconfigure,
+                lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
+                self._compactor.reconfigure,
+                lambda config: self._server.reconfigure(_bounds(config)),
+            ):
+                try:
+                    reconfigure(config)
+                except Exception:
+                    log.exception("a part of the broker cannot follow a change of its settings")
 
     # --- life ---
 
@@ -157,7 +204,7 @@ class Broker:
         self._tasks.append(self._loop.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._loop.create_task(self._compactor.run()))
-        self._loop.run_in_executor(None, import_module, "odradek.broker.groups")
+        self._loop.run_in_executor(None, _import_ahead, "odradek.broker.groups")
         log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
 
     async def stop(self) -> None:
@@ -174,9 +221,21 @@ class Broker:
         self._server.flush_connections()
         self._server.close_connections()
         self._partitions.stop_opening()
-        self._store.close(self.replicas.high_watermarks())
+        try:
+            self._store.close(self.replicas.high_watermarks())
+        except OSError as error:
+            log.error("the stop is not clean, logs are recovered at the next start: %s", error)
+            self._store.release()
         self.metadata.close()
         log.info("broker %d stopped", self.node_id)
+
+
+def _import_ahead(module: str) -> None:
+    """So that the first who needs it does not wait. Without a descriptor to spare it is left to them."""
+    try:
+        import_module(module)
+    except OSError as error:
+        log.info("%s is imported when it is needed: %s", module, error)
 
 
 def check_supported(config: BrokerConfig) -> None:
@@ -196,7 +255,17 @@ def _bounds(config: BrokerConfig) -> Bounds:
         max_request_memory=memory if memory > 0 else DEFAULT_REQUEST_MEMORY,
         max_connections=config["max.connections"],
         max_connections_per_address=config["max.connections.per.ip"],
+        max_connections_of_address=parse_per_address(config["max.connections.per.ip.overrides"]),
+        max_new_connections_per_second=config["max.connection.creation.rate"],
+        of_listener={
+            listener.name: ListenerBounds(
+                config.for_listener(listener.name, "max.connections"),
+                config.for_listener(listener.name, "max.connection.creation.rate"),
+            )
+            for listener in config.broker_listeners
+        },
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,
         socket_receive_buffer=-1,
+        max_descriptors=descriptors.max_connections(),
     )

@@ -2,14 +2,18 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import ResourceType
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.storage.cleaner import Cleaner, CleaningFailed, CleaningTarget, CleanOffsets, choose, facts_of
 from odradek.storage.files import Files
+from odradek.storage.shortage import CannotOpen
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +22,14 @@ class Compactor:
     def __init__(self, files: Files, replicas: Replicas, config: BrokerConfig, data_directory: str) -> None:
         self._replicas = replicas
         self._config = config
+        self._reconfigured = asyncio.Event()  # ends a rest, which may be shorter now
         self._clean_offsets = CleanOffsets(files, data_directory)
         self._cleaner = Cleaner(
             files,
             bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
             map_bytes=config["log.cleaner.dedupe.buffer.size"],
         )
+        self._is_short = False  # of descriptors, when a log was last to be compacted
         self._candidates = {
             partition.topic_partition for partition in replicas if len(partition.log.segments) > 1
         }
@@ -31,6 +37,25 @@ class Compactor:
     def appended(self, partition: Partition) -> None:
         if partition.log.config.compact:
             self._candidates.add(partition.topic_partition)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """A log that is being cleaned is finished as it was begun."""
+        self._config = config
+        self._cleaner.bytes_per_second = config["log.cleaner.io.max.bytes.per.second"]
+        self._cleaner.map_bytes = config["log.cleaner.dedupe.buffer.size"]
+        self._reconfigured.set()
+
+    def configured(self, delta: MetadataDelta) -> None:
+        """Settings changed: what was only deleted by age so far may have to be compacted from now on."""
+        for resource in delta.changed_configs:
+            if resource.type == ResourceType.TOPIC:
+                topic = delta.after.topics.get(resource.name)
+                indexes = topic.partitions if topic else ()
+                concerned = [self._replicas.opened(resource.name, index) for index in indexes]
+            else:
+                concerned = list(self._replicas)  # a broker's settings are the defaults of every topic
+            for partition in filter(None, concerned):
+                self.appended(partition)
 
     def removed(self, partition: Partition) -> None:
         """The partition is deleted: stop work on it before its directory is renamed."""
@@ -42,14 +67,28 @@ class Compactor:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause = self._config["log.cleaner.backoff.ms"] / 1000
         try:
             while True:
-                if not await self.clean_one():
+                if not await self._try_to_clean_one():
                     await self._cleaner.stop()
-                    await asyncio.sleep(pause)
+                    await self._rest()
         finally:
             await self._cleaner.stop()
+
+    async def _rest(self) -> None:
+        self._reconfigured.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reconfigured.wait(), self._config["log.cleaner.backoff.ms"] / 1000)
+
+    async def _try_to_clean_one(self) -> bool:
+        """Whatever goes wrong, the next round is tried: nothing else would ever compact again."""
+        try:
+            return await self.clean_one()
+        except OSError as error:
+            log.error("compaction could not go on, trying again: %s", error)
+        except Exception:
+            log.exception("compaction failed, trying again")
+        return False
 
     async def clean_one(self) -> bool:
         """Clean the log that needs it most; whether there was one, and it went well."""
@@ -60,10 +99,18 @@ class Compactor:
             return False
         try:
             stats = await self._cleaner.clean(partition.log, target, now_ms)
+        except CannotOpen as error:
+            if not self._is_short:
+                self._is_short = True
+                log.warning("%s could not be compacted, trying again: %s", target.partition, error)
+            return False
         except (CleaningFailed, OSError) as error:
             self._candidates.discard(target.partition)
             log.warning("%s could not be compacted: %s", target.partition, error)
             return False
+        self._is_short = False
+        if self._replicas.opened(*target.partition) is not partition:
+            return True  # deleted meanwhile: the next log of this name is not clean
         self._clean_offsets.note(target.partition, stats.end_offset)
         log.info("%s compacted up to offset %d", target.partition, stats.end_offset)
         return True

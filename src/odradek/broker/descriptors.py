@@ -2,11 +2,19 @@
 
 Most systems start a process with a soft limit of 1,024, which a few hundred partitions use up. The hard limit is what
 was meant for servers, and any process may raise itself to it.
+
+Connections may not take what files need, or a crowd of idle clients would keep the broker from writing. Some
+descriptors belong to neither: the event loop, the listeners, the cleaner's process; and a few are held back for a
+moment in which there are no others (`storage.shortage`).
 """
 
 import resource
+import sys
 
 from odradek.storage.files import DEFAULT_MAX_OPEN_FILES
+
+MAX_RESERVE = 16
+OTHERS = 32
 
 
 def claim_descriptors() -> None:
@@ -17,7 +25,21 @@ def claim_descriptors() -> None:
         pass  # macOS has a lower limit than the one it tells
 
 
+def _limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft < 0 else soft
+
+
 def max_open_files() -> int:
     """What storage may keep open at a time."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return DEFAULT_MAX_OPEN_FILES if soft < 0 else min(DEFAULT_MAX_OPEN_FILES, soft // 2)
+    return min(DEFAULT_MAX_OPEN_FILES, _limit() // 2)
+
+
+def reserve() -> int:
+    """What is held back for storage."""
+    return min(MAX_RESERVE, _limit() // 16)
+
+
+def max_connections() -> int:
+    """What is left for clients."""
+    return max(1, _limit() - max_open_files() - reserve() - OTHERS)

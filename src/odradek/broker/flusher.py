@@ -7,6 +7,9 @@ thousand requests share one.
 A sync runs in a thread, unless it is one file on a disk that has been fast lately: then handing it over and back
 would cost as much as the sync itself, and it is done in place.
 
+A round takes no more files than may be open at a time; what does not fit goes with the next. So does a partition
+whose files cannot be opened because the process has no descriptor left.
+
 With `log.sync.commit=false` nobody waits: records count as committed once written, as in Kafka, and only
 `flush.messages` and `flush.ms` say when a log is synced.
 """
@@ -35,6 +38,8 @@ class Flusher:
     def __init__(self, loop: asyncio.AbstractEventLoop, files: Files) -> None:
         self._loop = loop
         self._files = files
+        self._max_files = max(1, files.max_open // 2)  # the rest stay open for reads and appends
+        self._unopened: set[Partition] = set()  # whose files could not be opened when they were last tried
         self._dirty: dict[Partition, None] = {}
         self._scheduled = False  # a round is due or under way
         self._average_seconds = 0.0
@@ -59,26 +64,47 @@ class Flusher:
             self._loop.call_soon(self._begin_round)
 
     def _begin_round(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        tickets = [(partition, ticket) for partition in dirty if (ticket := self._ticket(partition))]
+        tickets, count = self._take_tickets()
         if not tickets:
             self._scheduled = False
-        elif sum(len(ticket.files) for _, ticket in tickets) == 1 and self._disk_is_fast:
+        elif count == 1 and self._disk_is_fast:
             self._finish_round(tickets, *self._sync(tickets))
         else:
             self._loop.create_task(self._sync_in_thread(tickets))
+
+    def _take_tickets(self) -> tuple[Round, int]:
+        """What is dirty, as far as it may be open at a time, and how many files that is."""
+        tickets: Round = []
+        count = 0
+        dirty, self._dirty = iter(self._dirty), {}
+        for partition in dirty:
+            ticket = self._ticket(partition)
+            if ticket is not None:
+                tickets.append((partition, ticket))
+                count += len(ticket.files)
+                if count >= self._max_files:
+                    break
+        self._dirty.update(dict.fromkeys(dirty))
+        return tickets, count
 
     def _ticket(self, partition: Partition) -> SyncTicket | None:
         """What must be synced of a partition. What keeps one from being synced keeps no other: a topic that is
         deleted is left alone, and files that cannot be opened are tried again."""
         if partition.closed_with:
+            self._unopened.discard(partition)
             return None
         try:
-            return partition.log.begin_sync()
+            ticket = partition.log.begin_sync()
         except KafkaError as error:
-            log.error("%s, trying again in %g s", error, RETRY_SECONDS)
+            if partition not in self._unopened:
+                self._unopened.add(partition)
+                log.error("%s, trying again every %g s", error, RETRY_SECONDS)
             self._loop.call_later(RETRY_SECONDS, self._mark, partition)
             return None
+        if partition in self._unopened:
+            self._unopened.remove(partition)
+            log.info("%s can be synced again", partition.topic_partition)
+        return ticket
 
     @property
     def _disk_is_fast(self) -> bool:
@@ -100,6 +126,8 @@ class Flusher:
             self._mark(next(iter(self._dirty)))
         for (partition, ticket), error in zip(tickets, errors, strict=True):
             partition.log.complete_sync(ticket, error)
+            if ticket.is_partial and error is None:
+                self._mark(partition)
         for (partition, _), error in zip(tickets, errors, strict=True):
             self._tell(partition, error)
 

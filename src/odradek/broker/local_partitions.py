@@ -3,13 +3,19 @@
 The image is the plan: topics, their partitions, their settings. A delta of it is acted on here: logs are created and
 deleted, settings handed to the logs they concern. At start the whole image is the delta.
 
+A delta says where to look, the image what should be there: acting on the same delta twice changes nothing. Nothing here
+fails the request that changed the metadata, which is committed by then. What cannot be done now (a full disk, say) is
+remembered and tried again at the next change, and every few seconds (`retry_failed`). Until the log of a deleted topic
+is removed, a new topic of the same name waits for its own: a log serves no topic but the one whose id it carries.
+
 A topic exists once the metadata says so. Its logs are created afterwards, one in each turn of the event loop, or
 when a request names one: whoever creates a thousand partitions does not wait for thousands of files, nor does
 anybody else, and no request to a partition can tell.
 """
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -28,6 +34,11 @@ from odradek.storage.log import Log
 from odradek.storage.store import LogStore
 
 log = logging.getLogger(__name__)
+
+# A request for a log that could not be opened tries again, unless another attempt failed just now.
+REQUEST_RETRY_SECONDS = 1.0
+
+Told = Callable[[Partition], None]
 
 
 class TopicSettings(NamedTuple):
@@ -51,6 +62,7 @@ class Unopened(NamedTuple):
 
     topic_id: UUID
     leader_epoch: int
+    has_failed: bool = False  # which is logged once, though it is tried again every few seconds
 
 
 class LocalPartitions:
@@ -67,11 +79,16 @@ class LocalPartitions:
         self._replicas = replicas
         self._call_soon = call_soon
         self.config = config
+        self._image = MetadataImage("")
         self._settings: dict[str, TopicSettings] = {}
         self._unopened: dict[TopicPartition, Unopened] = {}
         self._failed: dict[TopicPartition, Unopened] = {}  # could not be opened, and will be tried again
+        self._doomed: dict[TopicPartition, Log] = {}  # logs of deleted topics that are not removed yet
+        self._unsettled: dict[UUID, Topic] = {}  # topics that we failed to act on, and will try again
         self._is_scheduled = False  # the next one is about to be opened
-        self.on_removed: list[Callable[[Partition], None]] = []
+        self._next_attempt = 0.0  # a request does not try a failed one again before this time
+        self.on_opened: list[Told] = []
+        self.on_removed: list[Told] = []
         replicas.open_missing = self._open_missing
 
     # --- at start ---
@@ -80,65 +97,92 @@ class LocalPartitions:
         """What the store opens the logs of a topic with."""
         return lambda topic: log_config(topic_values(image.topic_overrides(topic), self.config))
 
+    def expected_in(self, image: MetadataImage) -> Callable[[TopicPartition, UUID], bool]:
+        """Which logs the store opens. One without an id is taken for the topic's: a crash came before its first sync.
+        All others are of topics that were deleted, and perhaps created again, just before a crash."""
+
+        def is_expected(topic_partition: TopicPartition, topic_id: UUID) -> bool:
+            topic = image.topics.get(topic_partition.topic)
+            return (
+                topic is not None
+                and topic_id in (topic.id, NO_TOPIC_ID)
+                and topic_partition.partition in topic.partitions
+            )
+
+        return is_expected
+
     def open_all(self, image: MetadataImage) -> None:
-        self._delete_strays(image)
+        self._image = image
         for topic in image.topics.values():
-            self._plan_topic(image, topic)
+            self._plan_topic(topic)
         for name in [name for name in self._unopened if name in self._store.logs]:
             self._open(name)
         self._open_soon()
 
-    def _delete_strays(self, image: MetadataImage) -> None:
-        """Logs of topics that were deleted, or deleted and created anew, while we were not looking."""
-        strays = []
-        for topic_partition, found in self._store.logs.items():
-            topic = image.topics.get(topic_partition.topic)
-            if (
-                topic is None
-                or not _is_of(found, topic.id)
-                or topic_partition.partition not in topic.partitions
-            ):
-                log.warning("%s is of no topic that exists, its log is deleted", topic_partition)
-                strays.append(topic_partition)
-        self._store.delete(strays, wall_clock_ms())
-
     # --- changes ---
 
     def apply(self, delta: MetadataDelta) -> None:
-        for topic in delta.deleted_topics:
-            self._close_topic(topic)
-        for topic in delta.created_topics:
-            self._plan_topic(delta.after, topic)
-        for change in delta.changed_topics:
-            if change.before.id != change.after.id:
-                self._close_topic(change.before)
-            self._plan_topic(delta.after, change.after)
-        for resource in delta.changed_configs:
-            if resource.type == ResourceType.TOPIC and resource.name in delta.after.topics:
-                self._configure(delta.after, delta.after.topics[resource.name])
+        image = self._image = delta.after
+        configured = [
+            image.topics[resource.name]
+            for resource in delta.changed_configs
+            if resource.type == ResourceType.TOPIC and resource.name in image.topics
+        ]
+        self._settle(
+            (
+                *self._unsettled.values(),
+                *delta.deleted_topics,
+                *delta.created_topics,
+                *(change.after for change in delta.changed_topics),
+                *configured,
+            )
+        )
+        self._remove_doomed()
         self._open_soon()
 
-    def reconfigure(self, image: MetadataImage, config: BrokerConfig) -> None:
+    def reconfigure(self, config: BrokerConfig) -> None:
         """The broker's own settings changed: the defaults of every topic may have."""
         self.config = config
-        for topic in image.topics.values():
-            self._configure(image, topic)
+        self._settle(self._image.topics.values())
+        self._open_soon()
 
-    def _plan_topic(self, image: MetadataImage, topic: Topic) -> None:
-        self._configure(image, topic)
+    def retry_failed(self) -> None:
+        """Try again what could not be done: the disk may have room by now."""
+        self._unopened |= self._failed
+        self._failed.clear()
+        self._settle(list(self._unsettled.values()))
+        self._remove_doomed()
+        self._open_soon()
+
+    def _settle(self, topics: Iterable[Topic]) -> None:
+        """Make what we hold of these topics what the image says of them. One that fails keeps no other from it."""
+        for topic in {topic.id: topic for topic in topics}.values():
+            try:
+                now = self._image.topics_by_id.get(topic.id)
+                if now is None:
+                    self._close_topic(topic)
+                else:
+                    self._plan_topic(now)
+                self._unsettled.pop(topic.id, None)
+            except Exception:
+                self._unsettled[topic.id] = topic
+                log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+
+    def _plan_topic(self, topic: Topic) -> None:
+        self._configure(topic)
         for index, registration in topic.partitions.items():
             if self._node_id not in registration.replicas:
                 continue
-            partition = self._replicas.opened(topic.name, index)
+            partition = self._opened(topic, index)
             if partition is not None:
-                partition.leader_epoch = registration.leader_epoch
+                partition.become_leader(registration.leader_epoch)
             else:
                 name = TopicPartition(topic.name, index)
                 self._failed.pop(name, None)
                 self._unopened[name] = Unopened(topic.id, registration.leader_epoch)
 
-    def _configure(self, image: MetadataImage, topic: Topic) -> None:
-        values = topic_values(image.topic_overrides(topic.name), self.config)
+    def _configure(self, topic: Topic) -> None:
+        values = topic_values(self._image.topic_overrides(topic.name), self.config)
         log_settings = log_config(values)
         settings = self._settings[topic.name] = TopicSettings(
             log=log_settings,
@@ -147,9 +191,49 @@ class LocalPartitions:
             sync_commit=self.config["log.sync.commit"] or log_settings.flush_messages == 1,
         )
         for index in topic.partitions:
-            partition = self._replicas.opened(topic.name, index)
+            partition = self._opened(topic, index)
             if partition is not None:
                 settings.apply(partition)
+
+    def _opened(self, topic: Topic, index: int) -> Partition | None:
+        """Open, and of this topic: not of an earlier one of the same name."""
+        partition = self._replicas.opened(topic.name, index)
+        return partition if partition is not None and partition.topic_id == topic.id else None
+
+    # --- deleting ---
+
+    def _close_topic(self, topic: Topic) -> None:
+        if topic.name not in self._image.topics:
+            self._settings.pop(topic.name, None)
+        for index in topic.partitions:
+            name = TopicPartition(topic.name, index)
+            for plans in (self._unopened, self._failed):
+                if name in plans and plans[name].topic_id == topic.id:
+                    del plans[name]
+            found = self._store.get(name)
+            if found is not None and _is_of(found, topic.id):
+                self._doomed[name] = found
+            partition = self._opened(topic, index)
+            if partition is not None:
+                self._replicas.remove(name)
+                partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                _tell(self.on_removed, partition)
+
+    def _remove_doomed(self) -> None:
+        failure: OSError | None = None
+        try:
+            self._store.delete(self._still_doomed(), wall_clock_ms())
+        except OSError as error:
+            failure = error
+        left = ", ".join(map(str, self._still_doomed()))
+        if failure is not None:
+            left = left or "none, but a crash may bring some back"
+            log.error("cannot remove all logs of deleted topics, trying again: %s. Left: %s", failure, left)
+
+    def _still_doomed(self) -> list[TopicPartition]:
+        """By now a log of the next topic of that name may be in its place."""
+        self._doomed = {name: found for name, found in self._doomed.items() if self._store.get(name) is found}
+        return list(self._doomed)
 
     # --- opening ---
 
@@ -167,55 +251,60 @@ class LocalPartitions:
     def _open_missing(self, topic: str, index: int) -> Partition | None:
         """A request names a partition that is not open: it is, if it should be."""
         name = TopicPartition(topic, index)
+        if name in self._failed and time.monotonic() >= self._next_attempt:
+            self._unopened[name] = self._failed.pop(name)
         return self._open(name) if name in self._unopened else None
-
-    def retry_failed(self) -> None:
-        """Try again what could not be opened: the disk may have room by now."""
-        self._unopened |= self._failed
-        self._failed.clear()
-        self._open_soon()
 
     def stop_opening(self) -> None:
         """What is not open yet will be created at the next start."""
         self._unopened.clear()
+        self._failed.clear()
 
     def _open(self, name: TopicPartition) -> Partition | None:
         plan = self._unopened.pop(name)
         settings = self._settings[name.topic]
         try:
             opened = self._open_log(name, plan.topic_id, settings.log)
-        except (OSError, KafkaError) as error:
-            log.error("%s cannot be opened, trying again: %s", name, error)
-            self._failed[name] = plan
+            partition = Partition(name, plan.topic_id, opened, plan.leader_epoch)
+            settings.apply(partition)
+        except Exception as error:
+            self._failed[name] = plan._replace(has_failed=True)
+            self._next_attempt = time.monotonic() + REQUEST_RETRY_SECONDS
+            if not plan.has_failed:
+                is_expected = isinstance(error, (OSError, KafkaError))
+                log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
             return None
-        partition = Partition(name, plan.topic_id, opened, plan.leader_epoch)
-        settings.apply(partition)
+        if plan.has_failed:
+            log.info("%s could not be opened before, and is open now", name)
         self._replicas.add(partition)
+        _tell(self.on_opened, partition)
         return partition
 
     def _open_log(self, name: TopicPartition, topic_id: UUID, settings: LogConfig) -> Log:
         found = self._store.get(name)
+        if found is not None and found is self._doomed.get(name):
+            self._store.delete([name], wall_clock_ms())
+            found = None
         if found is None:
             return self._store.create(name, topic_id, settings, wall_clock_ms())
+        if not _is_of(found, topic_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"its log belongs to topic {found.topic_id}, not {topic_id}"
+            )
         if found.topic_id == NO_TOPIC_ID:
             self._store.set_topic_id(found, topic_id)
         return found
 
-    def _close_topic(self, topic: Topic) -> None:
-        closed = []
-        del self._settings[topic.name]
-        for index in topic.partitions:
-            name = TopicPartition(topic.name, index)
-            self._unopened.pop(name, None)
-            self._failed.pop(name, None)
-            partition = self._replicas.remove(name)
-            if partition is None:
-                continue
-            partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            for told in self.on_removed:
-                told(partition)
-            closed.append(partition.topic_partition)
-        self._store.delete(closed, wall_clock_ms())
+
+def _tell(everybody: list[Told], partition: Partition) -> None:
+    """One that raises keeps no other from being told."""
+    for told in everybody:
+        try:
+            told(partition)
+        except Exception:
+            log.exception(
+                "%s came or went, and a part of the broker cannot follow", partition.topic_partition
+            )
 
 
 def _is_of(found: Log, topic_id: UUID) -> bool:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from odradek.broker.broker import Broker
+from odradek.broker.collector import Collector
 from odradek.broker.descriptors import claim_descriptors
 from odradek.config.broker import BrokerConfig
 
@@ -20,7 +21,8 @@ SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait fo
 
 
 def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted."""
+    """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed where
+    the broker had to stop by itself."""
     claim_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
@@ -38,13 +40,16 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(config, loop)
+    broker = Broker(config, loop, on_failure=stopping.set)
     try:
         await broker.start()
         gc.collect()
         gc.freeze()  # what is alive now stays: the collector need not look at it again
         gc.set_threshold(GARBAGE_THRESHOLD)
+        broker.services.turns.on_long_work = Collector(loop).long_work
         announce(broker)
         await stopping.wait()
     finally:
         await broker.stop()
+    if broker.failure is not None:
+        raise broker.failure

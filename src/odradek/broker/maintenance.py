@@ -1,7 +1,7 @@
 """What a broker does unasked, every so often: retention, checkpoints, compaction.
 
 One timer for all partitions. Idle ones cost nothing: the store knows which logs are due, and checkpoints are written
-only after something was appended.
+only after something was appended or deleted.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from odradek.broker.clock import wall_clock_ms
+from odradek.broker.metadata import BrokerMetadata
 from odradek.config.broker import BrokerConfig
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
@@ -20,10 +21,16 @@ log = logging.getLogger(__name__)
 
 class Maintenance:
     def __init__(
-        self, store: LogStore, replicas: Replicas, config: BrokerConfig, retry_failed: Callable[[], None]
+        self,
+        store: LogStore,
+        metadata: BrokerMetadata,
+        replicas: Replicas,
+        config: BrokerConfig,
+        retry_failed: Callable[[], None],
     ) -> None:
         """`retry_failed` opens the logs that could not be opened when they should have been."""
         self._store = store
+        self._metadata = metadata
         self._retry_failed = retry_failed
         self._replicas = replicas
         self._retention_seconds = config["log.retention.check.interval.ms"] / 1000
@@ -38,6 +45,7 @@ class Maintenance:
         await asyncio.gather(
             self._repeat(self._retention_seconds, self.look_after_logs),
             self._repeat(self._checkpoint_seconds, self.checkpoint),
+            self._repeat(self._checkpoint_seconds, self._metadata.checkpoint),
             self._repeat(self._checkpoint_seconds, self._remove_deleted),
         )
 
@@ -49,6 +57,8 @@ class Maintenance:
                 unfinished = work()
                 if unfinished is not None:
                     await unfinished
+            except OSError as error:
+                log.error("maintenance failed, trying again in %g s: %s", seconds, error)
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
@@ -65,8 +75,18 @@ class Maintenance:
 
     def checkpoint(self) -> None:
         self._retry_failed()
-        if self._unsaved:
+        if self._unsaved or self._store.needs_checkpoint:
             unsaved, self._unsaved = self._unsaved, {}
             for partition in unsaved.values():
                 partition.is_touched = False
-            self._store.checkpoint({name: partition.high_watermark for name, partition in unsaved.items()})
+            try:
+                self._store.checkpoint(
+                    {
+                        name: partition.high_watermark
+                        for name, partition in unsaved.items()
+                        if self._replicas.opened(*name) is partition  # and not deleted meanwhile
+                    }
+                )
+            except OSError:
+                self._unsaved = unsaved | self._unsaved
+                raise

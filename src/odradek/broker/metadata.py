@@ -3,8 +3,16 @@
 One node is controller and broker in one: a decision is taken on the newest image, its records are appended to the
 metadata log and synced, the next image is published, and everybody who listens acts on the difference. Then the
 decision's answer is given.
+
+Three things can keep that from happening, and none leaves the log and the image in doubt:
+
+- The records cannot be appended, as on a full disk. Nothing has changed; the request is refused, the next one may work.
+- They are appended, and the sync cannot begin, for want of a descriptor. It is tried again before anything else is
+  decided, and every few seconds (`settle`).
+- The sync fails, or half an append cannot be undone. Nobody knows what a restart would find: the broker must stop.
 """
 
+import logging
 import uuid
 from collections.abc import Callable
 from random import Random
@@ -14,6 +22,7 @@ from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.controller.brokers import bootstrap_records, register_broker, renew_leaderships
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
@@ -22,15 +31,22 @@ from odradek.metadata.records import BrokerEndpoint, MetadataRecord
 from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.files import Files
 
+log = logging.getLogger(__name__)
+
 # The log is the only copy of the metadata: it is never rolled by time, and nothing of it is deleted.
 METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_bytes=-1, delete=False)
 
 
 class BrokerMetadata:
-    def __init__(self, files: Files, config: BrokerConfig, rng: Random) -> None:
+    def __init__(
+        self, files: Files, config: BrokerConfig, rng: Random, on_failure: Callable[[str], None]
+    ) -> None:
+        """`on_failure` is called with the reason why the broker must stop."""
+        self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
         self._listeners: list[Callable[[MetadataDelta], None]] = []
+        self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
         self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, wall_clock_ms())
@@ -48,13 +64,43 @@ class BrokerMetadata:
     async def decide(self, decision: Decision[Answer]) -> Answer:
         records, answer = decision(self._log.newest)
         if records:
+            self.settle()
             self._commit(records)
         return answer
 
+    def settle(self) -> None:
+        """Commit what is appended and could not be synced then."""
+        if self._log.failed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
+        if self._log.newest is not self._log.image:
+            self._publish(self._write(self._log.settle))
+
     def _commit(self, records: list[MetadataRecord]) -> None:
-        for delta in self._log.commit(records, wall_clock_ms()):
+        self._publish(self._write(lambda: self._log.commit(records, wall_clock_ms())))
+
+    def _write(self, work: Callable[[], list[MetadataDelta]]) -> list[MetadataDelta]:
+        try:
+            return work()
+        except (KafkaError, OSError) as error:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            reason = str(error)
+            if self._log.failed:
+                log.critical("the metadata log has failed, this broker stops: %s", reason)
+                self._on_failure(reason)
+            elif self._log.newest is not self._log.image:
+                log.error("a change of the metadata is not committed yet, trying again: %s", reason)
+            else:
+                log.error("a change of the metadata is refused, and may be tried again: %s", reason)
+            raise KafkaError(code, reason) from error
+
+    def _publish(self, committed: list[MetadataDelta]) -> None:
+        """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
+        for delta in committed:
             for listener in self._listeners:
-                listener(delta)
+                try:
+                    listener(delta)
+                except Exception:
+                    log.exception("a part of the broker cannot follow metadata offset %d", delta.after.offset)
 
     def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
         """Say where this broker can be reached. After a crash its leaderships begin a new epoch each: what was not
@@ -73,12 +119,23 @@ class BrokerMetadata:
         self._commit(records)
 
     def effective_config(self, config: BrokerConfig) -> BrokerConfig:
-        """The configuration with what is set dynamically; the same object where that changes nothing."""
-        dynamic = dict(self.image.broker_overrides(self._node_id))
-        defaults = dict(self.image.default_broker_overrides)
-        if dynamic == config.dynamic and defaults == config.dynamic_default:
+        """The configuration with what is set dynamically; the same object where that has not changed."""
+        layers = dict(self.image.broker_overrides(self._node_id)), dict(self.image.default_broker_overrides)
+        if layers == self._config_layers:
             return config
-        return config.with_dynamic(dynamic, defaults)
+        self._config_layers = layers
+        changed = config.with_dynamic(*layers)
+        for warning in changed.warnings:
+            if warning not in config.warnings:
+                log.warning("dynamic configuration: %s", warning)
+        return changed
+
+    def checkpoint(self) -> None:
+        """Write down how far the log is synced."""
+        self._log.checkpoint()
 
     def close(self) -> None:
-        self._log.close()
+        try:
+            self._log.close()
+        except (KafkaError, OSError) as error:
+            log.error("the metadata log cannot be closed, and is recovered at the next start: %s", error)

@@ -5,7 +5,7 @@ rebalance. `broker` is for the service manager: it wants a file, keeps Kafka's d
 
 Only the standard library and the broker itself are imported here; `main` says why. A broker that cannot
 start because of something its user can change (a port in use, a data directory that another broker
-holds, a bad setting) says so in one line; anything else is a bug and shows its traceback.
+holds, a damaged file, a bad setting) says so in one line; anything else is a bug and shows its traceback.
 """
 
 import argparse
@@ -82,8 +82,10 @@ SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir
 def main(arguments: Sequence[str], command: str = "up") -> int:
     options = parse_arguments(arguments, command)
     configure_logging(options.log_level)
+    from odradek.broker.broker import BrokerFailed
     from odradek.broker.main import run
     from odradek.config.definition import ConfigError
+    from odradek.errors import DamagedData, KafkaError
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.files import DataDirectoryLocked
 
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
         pass  # before the broker took over the signal
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
-    except (DataDirectoryLocked, WrongDirectory) as error:
+    except (DataDirectoryLocked, DamagedData, WrongDirectory, BrokerFailed, KafkaError) as error:
         return fail(str(error), FAILED)
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
@@ -229,6 +231,8 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
     if error.errno == errno.EADDRINUSE:
         port = config.broker_listeners[0].port
         return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
+    if error.errno == errno.ENOSPC:
+        return f"no space is left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 

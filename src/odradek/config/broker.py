@@ -21,7 +21,7 @@ from odradek.config.listeners import (
     parse_protocol_map,
 )
 from odradek.config.sources import read_environment, read_file, variable_of
-from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS
+from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS, contradiction
 from odradek.config.unsupported import (
     Setting,
     refuse_protection,
@@ -31,6 +31,7 @@ from odradek.config.unsupported import (
 )
 
 OVERRIDE = "--set"  # where overrides come from, as their user knows it
+_TOPIC_DEFAULTS = {name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
 
 
@@ -76,15 +77,16 @@ class BrokerConfig:
         dynamic_default: Mapping[str, str] | None = None,
     ) -> None:
         self.warnings: list[str] = []
+        self._ignored: list[ConfigError] = []  # of the dynamic layers
         self.static = self._keep_known(static or {})
         self._apply_older_names()
         self._values: dict[str, Any] = {
             name: definition.default for name, definition in BROKER_DEFINITIONS.items()
         }
         self._values.update(self._parse(self.static))
+        self._check_together()
         self.dynamic_default = self._keep_valid(dynamic_default or {})
         self.dynamic = self._keep_valid(dynamic or {})
-        self._check_together()
 
     def __getitem__(self, key: str) -> Any:
         """The typed value of a broker key; KeyError for a key that does not exist."""
@@ -93,6 +95,12 @@ class BrokerConfig:
     def with_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> "BrokerConfig":
         """This configuration under new dynamic layers (this broker's own, and the cluster's default)."""
         return BrokerConfig(self.static, dynamic, dynamic_default)
+
+    def check_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> None:
+        """Refuse, by a ConfigError, layers of which a part would be ignored."""
+        ignored = self.with_dynamic(dynamic, dynamic_default)._ignored
+        if ignored:
+            raise ignored[0]
 
     def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
         """What was set, as text, the strongest layer first."""
@@ -152,6 +160,9 @@ class BrokerConfig:
     @cached_property
     def topic_defaults(self) -> dict[str, Any]:
         """The value of every topic key for a topic that sets none."""
+        return self._topic_values()
+
+    def _topic_values(self) -> dict[str, Any]:
         return {name: self._topic_default(definition) for name, definition in TOPIC_DEFINITIONS.items()}
 
     def _topic_default(self, definition: Definition) -> Any:
@@ -204,14 +215,19 @@ class BrokerConfig:
     def _keep_valid(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Apply a dynamic layer. It was checked when it was set: what is wrong now (after an upgrade, say)
         must not keep the broker from starting."""
-        kept = {}
-        for key, text in self._keep_known(settings).items():
+        before = dict(self._values)
+        kept = self._keep_known(settings)
+        while True:
+            self._values = dict(before)
             try:
-                self._values.update(self._parse({key: text}))
-                kept[key] = text
+                self._values.update(self._parse(kept))
+                self._check_topic_defaults()
+                return kept
             except ConfigError as error:
+                self._ignored.append(error)
                 self.warnings.append(f"ignored: {error}")
-        return kept
+                wrong = kept.keys() & {error.name} or kept.keys() & _TOPIC_DEFAULTS or kept.keys()
+                kept = {key: text for key, text in kept.items() if key not in wrong}
 
     def _check_together(self) -> None:
         """What one key alone cannot show to be wrong."""
@@ -227,7 +243,15 @@ class BrokerConfig:
                 )
         if "broker" in self._values["process.roles"] and not self.broker_listeners:
             raise ConfigError("listeners", self._values["listeners"], "a broker needs a listener for clients")
-        if self.topic_defaults["retention.ms"] == 0:
-            raise ConfigError("log.retention.ms", 0, "must be -1 (no limit) or at least 1")
         if not self._values["process.roles"]:
             raise ConfigError("process.roles", "", "must be broker, controller or both")
+        self._check_topic_defaults()
+
+    def _check_topic_defaults(self) -> None:
+        """What topics are created with: else each creation would be refused, for a reason its client cannot mend."""
+        values = self._topic_values()
+        if values["retention.ms"] == 0:
+            raise ConfigError("log.retention.ms", 0, "must be -1 (no limit) or at least 1")
+        reason = contradiction(values)
+        if reason:
+            raise ConfigError("log.cleaner.min.compaction.lag.ms", values["min.compaction.lag.ms"], reason)

@@ -20,11 +20,18 @@ from odradek.config.definition import (
     Row,
     Scope,
     at_least,
+    between,
     each_one_of,
     one_of,
 )
 from odradek.config.security_definitions import SECURITY_DEFINITIONS
-from odradek.config.topic_definitions import HOUR_MS, MIB, SYNONYMS, TOPIC_DEFINITIONS
+from odradek.config.topic_definitions import (
+    HOUR_MS,
+    MAX_PARTITIONS_PER_REQUEST,
+    MIB,
+    SYNONYMS,
+    TOPIC_DEFINITIONS,
+)
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 DOUBLE, LIST = ConfigType.DOUBLE, ConfigType.LIST
@@ -33,7 +40,29 @@ FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 
 PROTOCOL_MAP_DEFAULT = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 NO_EFFECT = "Accepted and without effect: a broker is one event loop."
+REPLICATION_LATER = "Used once there is more than one broker."
 QUORUM_LATER = "Used once the quorum has more than one voter."
+
+
+def per_address(value: str) -> str | None:
+    """Of max.connections.per.ip.overrides."""
+    try:
+        parse_per_address(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def parse_per_address(value: str) -> dict[str, int]:
+    """address:count, separated by commas; an IPv6 address has colons of its own."""
+    counts = {}
+    for item in filter(None, (part.strip() for part in value.split(","))):
+        address, _, count = item.rpartition(":")
+        if not address or not count.isdecimal():
+            raise ValueError(f"must be a list of address:count, which {item} is not")
+        counts[address.strip("[]")] = int(count)
+    return counts
+
 
 _NODE: tuple[Row, ...] = (
     ("node.id", INT, 1, at_least(0), HIGH, FIXED, "This node's number, unique in the cluster."),
@@ -86,7 +115,7 @@ _NETWORK: tuple[Row, ...] = (
      "Connections at one time; further ones wait until one closes."),
     ("max.connections.per.ip", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
      "Connections at one time from one address."),
-    ("max.connections.per.ip.overrides", STRING, "", None, MEDIUM, DYNAMIC,
+    ("max.connections.per.ip.overrides", STRING, "", per_address, MEDIUM, DYNAMIC,
      "Exceptions to max.connections.per.ip, as address:count."),
     ("max.connection.creation.rate", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
      "New connections accepted in a second."),
@@ -110,8 +139,9 @@ _LOG: tuple[Row, ...] = (
     ("log.dir", STRING, "/tmp/odradek-logs", None, HIGH, FIXED,
      "The data directory, where log.dirs is not set."),
     ("log.dirs", LIST, None, None, HIGH, FIXED, "The data directories. Odradek uses the first."),
-    ("num.partitions", INT, 1, at_least(1), MEDIUM, FIXED, "Partitions of a topic created without a number."),
-    ("default.replication.factor", INT, 1, None, MEDIUM, FIXED,
+    ("num.partitions", INT, 1, between(1, MAX_PARTITIONS_PER_REQUEST), MEDIUM, FIXED,
+     "Partitions of a topic created without a number."),
+    ("default.replication.factor", INT, 1, at_least(1), MEDIUM, FIXED,
      "Replicas of a topic created without a number."),
     ("auto.create.topics.enable", BOOLEAN, True, None, HIGH, FIXED,
      "Whether asking for a topic's metadata creates it."),
@@ -133,9 +163,9 @@ _LOG: tuple[Row, ...] = (
     ("log.cleaner.dedupe.buffer.size", LONG, 128 * MIB, None, MEDIUM, DYNAMIC,
      "Memory for the keys of one compaction."),
     ("log.cleaner.io.buffer.size", INT, 512 * 1024, at_least(0), MEDIUM, DYNAMIC,
-     "Memory for the reads and writes of a compaction."),
+     "Memory for the reads and writes of a compaction. Accepted and without effect."),
     ("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, None, MEDIUM, DYNAMIC,
-     "How full the memory for keys may become."),
+     "How full the memory for keys may become. Accepted and without effect."),
     ("log.cleaner.backoff.ms", LONG, 15000, at_least(0), MEDIUM, DYNAMIC,
      "How long compaction rests when there is nothing to do."),
     ("log.sync.commit", BOOLEAN, True, None, HIGH, DYNAMIC,
@@ -164,11 +194,11 @@ _REPLICATION: tuple[Row, ...] = (
     ("replica.selector.class", STRING, None, None, MEDIUM, FIXED,
      "Which replica a consumer is sent to; only reading from the leader is there."),
     ("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     "Bytes a second that a leader sends to throttled replicas."),
+     f"Bytes a second that a leader sends to throttled replicas. {REPLICATION_LATER}"),
     ("follower.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     "Bytes a second that throttled replicas fetch."),
+     f"Bytes a second that throttled replicas fetch. {REPLICATION_LATER}"),
     ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     "Bytes a second at which replicas move between the directories of a broker."),
+     f"Bytes a second at which replicas move between the directories of a broker. {REPLICATION_LATER}"),
     ("num.replica.fetchers", INT, 1, None, HIGH, DYNAMIC, NO_EFFECT),
     ("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, FIXED,
      "Whether leadership goes back to preferred replicas by itself."),

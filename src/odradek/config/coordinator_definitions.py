@@ -14,12 +14,22 @@ from odradek.config.definition import (
     each_one_of,
     one_of,
 )
-from odradek.config.topic_definitions import DAY_MS, HOUR_MS, MIB
+from odradek.config.topic_definitions import (
+    DAY_MS,
+    HOUR_MS,
+    MAX_PARTITIONS_PER_REQUEST,
+    MIB,
+    TOPIC_DEFINITIONS,
+)
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 SHORT, LIST = ConfigType.SHORT, ConfigType.LIST
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
+
+# What a topic is created from is held to the limits of creating one: later nobody would hear what is wrong.
+SEGMENT_BYTES = TOPIC_DEFINITIONS["segment.bytes"].validator
+PARTITIONS = between(1, MAX_PARTITIONS_PER_REQUEST)
 
 _CLASSIC: tuple[Row, ...] = (
     ("group.min.session.timeout.ms", INT, 6000, None, MEDIUM, FIXED,
@@ -51,7 +61,8 @@ _CONSUMER: tuple[Row, ...] = (
     ("group.consumer.max.heartbeat.interval.ms", INT, 15000, at_least(1), MEDIUM, FIXED,
      "The most that interval may be set to for a group."),
     ("group.consumer.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, DYNAMIC,
-     "The least time between two assignments of a consumer group."),
+     "The least time between two assignments of a consumer group. Accepted and without effect: a group is assigned "
+     "anew as soon as something changes."),
     ("group.consumer.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM, FIXED,
      "The least that interval may be set to for a group."),
     ("group.consumer.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM, FIXED,
@@ -80,7 +91,7 @@ _SHARE: tuple[Row, ...] = (
     ("group.share.max.heartbeat.interval.ms", INT, 15000, at_least(1), MEDIUM, FIXED,
      "The most that interval may be set to for a group."),
     ("group.share.assignment.interval.ms", INT, 1000, at_least(0), MEDIUM, DYNAMIC,
-     "The least time between two assignments of a share group."),
+     "The least time between two assignments of a share group. Accepted and without effect: there are none yet."),
     ("group.share.min.assignment.interval.ms", INT, 0, at_least(0), MEDIUM, FIXED,
      "The least that interval may be set to for a group."),
     ("group.share.max.assignment.interval.ms", INT, 15000, at_least(0), MEDIUM, FIXED,
@@ -122,11 +133,11 @@ _SHARE_STATE: tuple[Row, ...] = (
      "Codec, by its number, of batches in the share state topic."),
     ("share.coordinator.state.topic.min.isr", SHORT, 2, at_least(1), MEDIUM, FIXED,
      "min.insync.replicas of the share state topic."),
-    ("share.coordinator.state.topic.num.partitions", INT, 50, at_least(1), HIGH, FIXED,
+    ("share.coordinator.state.topic.num.partitions", INT, 50, PARTITIONS, HIGH, FIXED,
      "Partitions of the share state topic."),
     ("share.coordinator.state.topic.replication.factor", SHORT, 3, at_least(1), HIGH, FIXED,
      "Replicas of the share state topic."),
-    ("share.coordinator.state.topic.segment.bytes", INT, 100 * MIB, at_least(1), HIGH, FIXED,
+    ("share.coordinator.state.topic.segment.bytes", INT, 100 * MIB, SEGMENT_BYTES, HIGH, FIXED,
      "Segment size of the share state topic."),
     ("share.coordinator.threads", INT, 1, at_least(1), MEDIUM, FIXED,
      "Accepted and without effect: a broker is one event loop."),
@@ -145,10 +156,10 @@ _OFFSETS: tuple[Row, ...] = (
      "How long the offsets of an empty group are kept."),
     ("offsets.retention.check.interval.ms", LONG, 600000, at_least(1), HIGH, FIXED,
      "How often offsets are looked through for old ones."),
-    ("offsets.topic.num.partitions", INT, 50, at_least(1), HIGH, FIXED, "Partitions of the offsets topic."),
+    ("offsets.topic.num.partitions", INT, 50, PARTITIONS, HIGH, FIXED, "Partitions of the offsets topic."),
     ("offsets.topic.replication.factor", SHORT, 3, at_least(1), HIGH, FIXED,
      "Replicas of the offsets topic."),
-    ("offsets.topic.segment.bytes", INT, 100 * MIB, at_least(1), HIGH, FIXED,
+    ("offsets.topic.segment.bytes", INT, 100 * MIB, SEGMENT_BYTES, HIGH, FIXED,
      "Segment size of the offsets topic."),
     ("offsets.topic.compression.codec", INT, 0, between(0, 4), HIGH, FIXED,
      "Codec, by its number, of batches in the offsets topic."),
@@ -159,13 +170,13 @@ _TRANSACTIONS: tuple[Row, ...] = (
      "The longest transaction timeout a producer may ask for."),
     ("transactional.id.expiration.ms", INT, 7 * DAY_MS, at_least(1), HIGH, FIXED,
      "How long an unused transactional id is remembered."),
-    ("transaction.state.log.num.partitions", INT, 50, at_least(1), HIGH, FIXED,
+    ("transaction.state.log.num.partitions", INT, 50, PARTITIONS, HIGH, FIXED,
      "Partitions of the transactions topic."),
     ("transaction.state.log.replication.factor", SHORT, 3, at_least(1), HIGH, FIXED,
      "Replicas of the transactions topic."),
     ("transaction.state.log.min.isr", INT, 2, at_least(1), HIGH, FIXED,
      "min.insync.replicas of the transactions topic."),
-    ("transaction.state.log.segment.bytes", INT, 100 * MIB, at_least(1), HIGH, FIXED,
+    ("transaction.state.log.segment.bytes", INT, 100 * MIB, SEGMENT_BYTES, HIGH, FIXED,
      "Segment size of the transactions topic."),
     ("transaction.state.log.load.buffer.size", INT, 5 * MIB, at_least(1), HIGH, FIXED,
      "Bytes read at once while a coordinator loads."),
@@ -174,7 +185,8 @@ _TRANSACTIONS: tuple[Row, ...] = (
     ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, HOUR_MS, at_least(1), LOW, FIXED,
      "How often transactional ids are looked through for expired ones."),
     ("transaction.partition.verification.enable", BOOLEAN, True, None, LOW, DYNAMIC,
-     "Whether a transactional write is refused unless its partition was added to the transaction."),
+     "Whether a transactional write is refused unless its partition was added to the transaction. Used once there "
+     "are transactions."),
     ("producer.id.expiration.ms", INT, DAY_MS, at_least(1), LOW, DYNAMIC,
      "How long a partition remembers an idle producer's sequence."),
     ("producer.id.expiration.check.interval.ms", INT, 600000, at_least(1), LOW, FIXED,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
-from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+from odradek.config.topic_definitions import TOPIC_DEFINITIONS, contradiction
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.compression import Codec
 from odradek.records.record import TimestampType
@@ -45,15 +45,9 @@ def check_topic_overrides(overrides: Mapping[str, str | None], broker: BrokerCon
             values[name] = definition.parse(text or "")
         except ConfigError as error:
             _refuse(str(error))
-    _check_together(values)
-
-
-def _check_together(values: Mapping[str, Any]) -> None:
-    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
-    if least > most:
-        _refuse(f"min.compaction.lag.ms ({least}) is more than max.compaction.lag.ms ({most})")
-    if values["remote.storage.enable"]:
-        _refuse("remote.storage.enable must be false: this broker has no tiered storage")
+    reason = contradiction(values)
+    if reason:
+        _refuse(reason)
 
 
 def _refuse(message: str) -> NoReturn:

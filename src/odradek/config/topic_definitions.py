@@ -5,6 +5,8 @@ ask in turn and the factor that turns their unit into the topic key's (hours to 
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from odradek.config.definition import (
     MAX_LONG,
@@ -68,6 +70,9 @@ SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
+
+# One request may not create more: a count beyond it, given or configured, would be refused every time.
+MAX_PARTITIONS_PER_REQUEST = 10_000
 
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
@@ -182,7 +187,10 @@ _DEFINITIONS = (
         "min.insync.replicas", INT, 1, at_least(1),
         "In-sync replicas without which a write with acks=all is refused.",
     ),
-    _topic("preallocate", BOOLEAN, False, None, "Whether a new segment's file gets its full size at once."),
+    _topic(
+        "preallocate", BOOLEAN, False, None,
+        "Whether a new segment's file gets its full size at once. Accepted and without effect.",
+    ),
     _topic(
         "remote.log.copy.disable", BOOLEAN, False, None,
         "With remote storage: stop copying, keep what was copied readable.",
@@ -218,7 +226,8 @@ _DEFINITIONS = (
     _topic("segment.ms", LONG, 7 * DAY_MS, at_least(1), "Age at which a new segment is begun, full or not."),
     _topic(
         "unclean.leader.election.enable", BOOLEAN, False, None,
-        "Whether a replica that lacks committed records may lead when no other is left: records are lost.",
+        "Whether a replica that lacks committed records may lead when no other is left: records are lost. Used once "
+        "there is more than one broker.",
     ),
     _topic(
         "internal.segment.bytes", INT, None, at_least(1),
@@ -227,3 +236,13 @@ _DEFINITIONS = (
 )  # fmt: skip
 
 TOPIC_DEFINITIONS: dict[str, Definition] = {definition.name: definition for definition in _DEFINITIONS}
+
+
+def contradiction(values: Mapping[str, Any]) -> str | None:
+    """What no single key shows to be wrong in the values of a topic, whether it sets them or the broker."""
+    least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if least > most:
+        return f"min.compaction.lag.ms ({least}) is more than max.compaction.lag.ms ({most})"
+    if values["remote.storage.enable"]:
+        return "remote.storage.enable must be false: this broker has no tiered storage"
+    return None

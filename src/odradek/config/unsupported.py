@@ -45,7 +45,6 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
         *_named("socket.connection.setup.timeout", "ms", "max.ms"),
-        *("max.connections.per.ip.overrides", "max.connection.creation.rate"),
         *("connection.failed.authentication.delay.ms", "early.start.listeners"),
         *_named("log.flush", "offset.checkpoint.interval.ms", "start.offset.checkpoint.interval.ms"),
         *("log.initial.task.delay.ms", "log.dir.failure.timeout.ms", "log.preallocate"),

@@ -189,28 +189,37 @@ def _check_settings(resource: ConfigResource, settings: Settings, config: Broker
     elif resource.type == ResourceType.GROUP:
         check_group_overrides(settings, config)
     else:
-        _check_broker_settings(settings, is_default=not resource.name)
+        _check_broker_settings(settings, config, is_default=not resource.name)
 
 
-def _check_broker_settings(settings: Settings, is_default: bool) -> None:
-    for name, text in settings.items():
-        try:
+def _check_broker_settings(settings: Settings, config: BrokerConfig, is_default: bool) -> None:
+    try:
+        for name, text in settings.items():
             _check_broker_key(name, is_default).parse(text)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        if is_default:
+            config.check_dynamic(config.dynamic, settings)
+        else:
+            config.check_dynamic(settings, config.dynamic_default)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _check_broker_key(name: str, is_default: bool) -> Definition:
     definition = definition_of(name)
     if definition is None:
         reason = "There is no such configuration"
-    elif definition.scope is Scope.READ_ONLY:
+    elif definition.scope is Scope.READ_ONLY or not (name == definition.name or _is_listener_limit(name)):
         reason = "Only a restart of the broker can change this configuration"
     elif definition.scope is Scope.PER_BROKER and is_default:
         reason = "Only a single broker can have this configuration"
     else:
         return definition
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: {name}.")
+
+
+def _is_listener_limit(name: str) -> bool:
+    """Of what may be set for one listener, only the limits of its connections may change while it is open."""
+    return name.endswith((".max.connections", ".max.connection.creation.rate"))
 
 
 def _differences(resource: ConfigResource, before: Settings, after: Settings) -> Records:

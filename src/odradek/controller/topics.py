@@ -16,6 +16,7 @@ from uuid import UUID
 from odradek.config.broker import BrokerConfig
 from odradek.config.describe import describe_topic
 from odradek.config.topic import check_topic_overrides
+from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
 from odradek.controller.placement import check_assignment, new_partition, place_replicas
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage, ResourceType, Topic, metric_name
@@ -44,8 +45,6 @@ from odradek.wire.messages.delete_topics import (
 
 Records = list[MetadataRecord]
 
-MAX_PARTITIONS_PER_REQUEST = 10_000
-
 # Ids that mean something else than a topic: none, and the metadata log's own.
 RESERVED_TOPIC_IDS = frozenset({NO_TOPIC_ID, METADATA_TOPIC_ID})
 
@@ -54,13 +53,20 @@ RESERVED_TOPIC_IDS = frozenset({NO_TOPIC_ID, METADATA_TOPIC_ID})
 
 
 def create_topics(
-    image: MetadataImage, request: CreateTopicsRequest, config: BrokerConfig, rng: Random
+    image: MetadataImage,
+    request: CreateTopicsRequest,
+    config: BrokerConfig,
+    rng: Random,
+    partition_count: int | None = None,
 ) -> tuple[Records, CreateTopicsResponse]:
-    """With `validate_only` the answer is the same and the records are none."""
+    """With `validate_only` the answer is the same and the records are none.
+
+    `partition_count` is that of the whole request, where this is a part of one."""
     records: Records = []
     response = CreateTopicsResponse()
     counts = Counter(topic.name for topic in request.topics)
-    partition_count = sum(_partition_count(topic, config) for topic in request.topics)
+    if partition_count is None:
+        partition_count = sum(count_partitions(topic, config) for topic in request.topics)
     taken: dict[str, str] = {}  # metric names of the topics this request creates
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
@@ -81,7 +87,7 @@ def create_topics(
     return ([] if request.validate_only else records), response
 
 
-def _partition_count(topic: CreatableTopic, config: BrokerConfig) -> int:
+def count_partitions(topic: CreatableTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
     count: int = config["num.partitions"] if topic.num_partitions == -1 else topic.num_partitions
@@ -193,7 +199,7 @@ def _placed(
     factor = topic.replication_factor
     if factor == -1:
         factor = config["default.replication.factor"]
-    return place_replicas(image.brokers.values(), _partition_count(topic, config), factor, rng)
+    return place_replicas(image.brokers.values(), count_partitions(topic, config), factor, rng)
 
 
 def new_topic_id(rng: Random) -> UUID:

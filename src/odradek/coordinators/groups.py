@@ -126,6 +126,9 @@ class GroupCoordinator:
 
     # --- events of the cluster ---
 
+    def topics_with_offsets(self) -> set[str]:
+        return self.offsets.topics()
+
     def topics_deleted(self, topics: set[str], now_ms: int) -> None:
         """Call `tick` afterwards: the offsets of these topics go."""
         self.offsets.topics_deleted(topics, now_ms)

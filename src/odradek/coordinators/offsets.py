@@ -16,7 +16,7 @@ Left out until transactions come: offsets that are part of one. Until then every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from uuid import UUID
 
@@ -57,6 +57,7 @@ MANY_GROUPS_SINCE = 8  # OffsetFetch
 RECORDS_PER_SWEEP = 1_000  # keeps one batch of tombstones small
 GROUPS_PER_SWEEP = 1_000  # and the event loop free
 SWEEP_PAUSE_MS = 10
+FORGET_RETRY_MS = 1_000
 FOREVER_MS = 2**63 - 1
 
 TopicOffsets = dict[int, OffsetCommitValue]
@@ -226,16 +227,35 @@ class Offsets:
 
     # --- offsets that go by themselves ---
 
+    def topics(self) -> set[str]:
+        """All that some group has an offset of."""
+        return set[str]().union(*self._offsets.values())
+
     def topics_deleted(self, topics: Iterable[str], now_ms: int) -> None:
         """Forget the offsets of topics that are gone: a tick for each group that has some."""
         gone = frozenset(topics)
         for group_id, offsets in self._offsets.items():
-            if not gone.isdisjoint(offsets):
-                action = partial(self._forget_topics, group_id, gone)
-                self._timers.schedule(("topics deleted", group_id, gone), now_ms, action)
+            stale = [
+                (OffsetCommitKey(group_id, topic, partition), value)
+                for topic in sorted(gone.intersection(offsets))
+                for partition, value in offsets[topic].items()
+            ]
+            if stale:
+                key = ("topics deleted", group_id, gone)
+                self._timers.schedule(key, now_ms, partial(self._forget, key, stale))
 
-    def _forget_topics(self, group_id: str, gone: frozenset[str], now_ms: int) -> Decision:
-        return Decision(records=[record for record in self.tombstones(group_id) if record[0].topic in gone])
+    def _forget(
+        self, key: Hashable, stale: list[tuple[OffsetCommitKey, OffsetCommitValue]], now_ms: int
+    ) -> Decision:
+        """What was committed since is of the next topic of that name, and stays. If the log cannot take the
+        tombstones now, it is tried again."""
+        records: list[Record] = [
+            (offset, None)
+            for offset, value in stale
+            if self.of(offset.group).get(offset.topic, {}).get(offset.partition) is value
+        ]
+        again = partial(self._forget, key, stale)
+        return Decision(records, undo=lambda: self._timers.schedule(key, now_ms + FORGET_RETRY_MS, again))
 
     def schedule_expiry(self, now_ms: int) -> None:
         next_ms = now_ms + self._settings.offsets_retention_check_interval_ms

@@ -1,24 +1,39 @@
 """Which partition of an internal topic keeps a group, and requests that name groups of several partitions.
 
 Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` takes a
-request about many groups apart, one for each partition; `merge` puts the answers together again.
+request about many groups apart, one or more for each partition; `merge` puts the answers together again. A large
+request about one group is handled in parts too (`api.parts`), and answered by `merge`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from odradek.wire.codec import Steps
 from odradek.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.wire.messages.leave_group import LeaveGroupResponse
 from odradek.wire.messages.list_groups import ListGroupsResponse
-from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from odradek.wire.messages.offset_commit import OffsetCommitResponse, OffsetCommitResponseTopic
+from odradek.wire.messages.offset_delete import OffsetDeleteResponse, OffsetDeleteResponseTopic
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+# What a part of a request may name: a shard decides on it in one turn of the event loop.
+MOST = 500
 
 # The list of groups in a request, and of results in an answer.
 GROUPS_FIELD: dict[type[Any], str] = {
@@ -27,12 +42,23 @@ GROUPS_FIELD: dict[type[Any], str] = {
     DeleteGroupsRequest: "groups_names",
     ConsumerGroupDescribeRequest: "group_ids",
 }
-RESULTS_FIELD: dict[type[Any], str] = {
-    OffsetFetchResponse: "groups",
-    DescribeGroupsResponse: "groups",
-    DeleteGroupsResponse: "results",
-    ConsumerGroupDescribeResponse: "groups",
-    ListGroupsResponse: "groups",
+RESULTS_FIELDS: dict[type[Any], tuple[str, ...]] = {
+    OffsetFetchResponse: ("groups", "topics"),
+    OffsetCommitResponse: ("topics",),
+    OffsetDeleteResponse: ("topics",),
+    LeaveGroupResponse: ("members",),
+    DescribeGroupsResponse: ("groups",),
+    DeleteGroupsResponse: ("results",),
+    ConsumerGroupDescribeResponse: ("groups",),
+    ListGroupsResponse: ("groups",),
+}
+# Results that a part may have only some of: what tells them apart, and the list that goes on in the next part.
+CONTINUED: dict[type[Any], tuple[str, str]] = {
+    OffsetFetchResponseGroup: ("group_id", "topics"),
+    OffsetFetchResponseTopics: ("name", "partitions"),
+    OffsetFetchResponseTopic: ("name", "partitions"),
+    OffsetCommitResponseTopic: ("name", "partitions"),
+    OffsetDeleteResponseTopic: ("name", "partitions"),
 }
 
 
@@ -52,23 +78,69 @@ def partition_of(group_id: str, partition_count: int) -> int:
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
-def split(request: Any, partition_count: int) -> dict[int, Any]:
-    """A request about many groups as one for each partition that keeps some of them."""
+def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
+    """A request about many groups as one or more for each partition that keeps some of them, in its order."""
     name = GROUPS_FIELD[type(request)]
-    parts: dict[int, list[Any]] = {}
+    parts: dict[int, list[list[Any]]] = {}
+    rooms: dict[int, int] = {}
     for group in getattr(request, name):
         group_id = group if isinstance(group, str) else group.group_id
-        parts.setdefault(partition_of(group_id, partition_count), []).append(group)
-    return {partition: dataclasses.replace(request, **{name: groups}) for partition, groups in parts.items()}
+        partition = partition_of(group_id, partition_count)
+        for piece, weight in _pieces(group):
+            if rooms.get(partition, 0) < weight:
+                parts.setdefault(partition, []).append([])
+                rooms[partition] = MOST
+            parts[partition][-1].append(piece)
+            rooms[partition] -= weight
+        yield
+    return [
+        (partition, dataclasses.replace(request, **{name: groups}))
+        for partition, lists in parts.items()
+        for groups in lists
+    ]
+
+
+def _pieces(group: Any) -> Iterator[tuple[Any, int]]:
+    """The group as it is named, or several times with some of the partitions each; and how many those are."""
+    if isinstance(group, str) or group.topics is None:
+        yield group, 1
+        return
+    topics: list[OffsetFetchRequestTopics] = []
+    room = MOST
+    for topic in group.topics:
+        indexes = topic.partition_indexes
+        for at in range(0, len(indexes) or 1, MOST):
+            some = indexes[at : at + MOST]
+            if len(some) + 1 > room and topics:
+                yield dataclasses.replace(group, topics=topics), MOST - room
+                topics, room = [], MOST
+            topics.append(
+                topic if len(some) == len(indexes) else dataclasses.replace(topic, partition_indexes=some)
+            )
+            room -= len(some) + 1
+    yield dataclasses.replace(group, topics=topics), min(MOST - room + 1, MOST)
 
 
 def merge(responses: Iterable[Any]) -> Any:
-    """The answers to the parts of one request, as one. Of several errors of ListGroups one is kept."""
+    """The answers to the parts of one request, in its order, as one. Of several errors one is kept."""
     responses = list(responses)
     merged = responses[0]
-    name = RESULTS_FIELD[type(merged)]
     for response in responses[1:]:
-        getattr(merged, name).extend(getattr(response, name))
-        if isinstance(response, ListGroupsResponse):
+        for name in RESULTS_FIELDS[type(merged)]:
+            _extend(getattr(merged, name), getattr(response, name))
+        if hasattr(merged, "error_code"):
             merged.error_code = merged.error_code or response.error_code
     return merged
+
+
+def _extend(results: list[Any], others: list[Any]) -> None:
+    """The first of the others may be the rest of the last of the results."""
+    if results and others and type(others[0]) in CONTINUED:
+        key, field = CONTINUED[type(others[0])]
+        last, first = results[-1], others[0]
+        if getattr(last, key) == getattr(first, key) and getattr(last, "topic_id", None) == getattr(
+            first, "topic_id", None
+        ):
+            _extend(getattr(last, field), getattr(first, field))
+            others = others[1:]
+    results.extend(others)

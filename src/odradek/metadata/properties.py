@@ -77,7 +77,7 @@ def _parse(path: str, text: str) -> MetaProperties:
             settings["cluster.id"], int(settings["node.id"]), id_from_text(settings["directory.id"])
         )
     except (KeyError, ValueError) as error:
-        raise WrongDirectory(f"{path} cannot be read: {error!r}") from None
+        raise WrongDirectory(f"{path} cannot be read ({error!r}): restore it from a backup") from None
 
 
 def _random_id(rng: Random) -> UUID:

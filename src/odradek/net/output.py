@@ -15,9 +15,11 @@ from enum import Enum, auto
 
 from odradek.api.request import Part
 from odradek.storage.log import Slice
+from odradek.storage.shortage import CannotOpen
 
 COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read, and to send with their neighbours
 JOIN_BELOW = 1024
+MAX_PINNED = 4  # slices of one connection whose files stay open while they wait
 MAX_GATHERED = 64
 PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
 MAX_SENDFILE = 1 << 20
@@ -34,13 +36,22 @@ class Sent(Enum):
     NEEDS_DISK = auto()
 
 
+class UnpinnedSlice(Slice):
+    """A slice whose file may be closed, and is opened again when its turn comes. If it is removed before that, the
+    client has to ask again."""
+
+    __slots__ = ()
+
+
 class Output:
-    """A queue of parts. Slices are pinned while they wait, so that their files stay open."""
+    """A queue of parts. The first few slices are pinned while they wait, so that their files stay open, come what
+    may; clients that do not read must not use up all descriptors."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._parts: deque[Part] = deque()
         self.size = 0
+        self._pinned = 0
         self._joined: bytearray | None = None  # the last part, while it may grow
         self._in_memory_until = 0  # position in the file of the slice at the head
 
@@ -58,9 +69,23 @@ class Output:
         if data is not None:
             self._add_bytes(data)
             return
-        piece.file.pin()
-        self._parts.append(piece)
+        self._parts.append(piece if self._try_to_pin(piece) else UnpinnedSlice(*piece))
         self._joined = None
+
+    def _try_to_pin(self, piece: Slice) -> bool:
+        if self._pinned >= MAX_PINNED:
+            return False
+        try:
+            piece.file.pin()
+        except CannotOpen:
+            return False
+        self._pinned += 1
+        return True
+
+    def _release(self, piece: Slice) -> None:
+        if not isinstance(piece, UnpinnedSlice):
+            piece.file.unpin()
+            self._pinned -= 1
 
     def _add_bytes(self, part: bytes | bytearray | memoryview) -> None:
         """Small ones go to the socket in one piece."""
@@ -94,9 +119,17 @@ class Output:
         if head.position >= self._in_memory_until:
             piece = next_piece(head)
             if not is_in_memory(piece):
+                self._pin_head(head)
                 return False
             self._in_memory_until = piece.position + piece.length
         return True
+
+    def _pin_head(self, head: Slice) -> None:
+        """A thread is about to read from it."""
+        if isinstance(head, UnpinnedSlice):
+            head.file.pin()
+            self._pinned += 1
+            self._parts[0] = Slice(*head)
 
     def _send_bytes(self) -> None:
         if len(self._parts) == 1:
@@ -136,14 +169,14 @@ class Output:
                 return
             self._parts.popleft()
             if isinstance(part, Slice):
-                part.file.unpin()
+                self._release(part)
                 self._in_memory_until = 0
             sent -= length
 
     @staticmethod
     def _rest(part: Part, sent: int) -> Part:
         if isinstance(part, Slice):
-            return Slice(part.file, part.position + sent, part.length - sent)
+            return type(part)(part.file, part.position + sent, part.length - sent)
         return memoryview(part)[sent:]
 
     def _copy_head(self, head: Slice) -> None:
@@ -168,7 +201,7 @@ class Output:
     def clear(self) -> None:
         for part in self._parts:
             if isinstance(part, Slice):
-                part.file.unpin()
+                self._release(part)
         self._parts.clear()
         self._joined = None
         self.size = 0

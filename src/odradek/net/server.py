@@ -6,32 +6,50 @@
 import asyncio
 import errno
 import logging
+import math
 import socket
+import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek.api.request import Request
+from odradek.api.turns import Turns
 from odradek.net.connection import Connection
+from odradek.net.memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_SIZE = 256 * 1024
 BACKLOG = 1024
+ACCEPTED_IN_A_TURN = 64  # a crowd that connects leaves the event loop to those that are connected
 ACCEPT_PAUSE_SECONDS = 0.2
 LATE_CHECK_SECONDS = 0.5
 BIND_ATTEMPTS = 20
+REFUSALS_PER_LINE_SECONDS = 10.0
 
 
 class Dispatcher(Protocol):
     """Handles the requests of all connections."""
 
-    def dispatch(self, request: Request, frame: memoryview, body: int) -> Coroutine[Any, Any, None] | None:
-        """A coroutine is what is left to be done before the connection's next request may be handled."""
+    turns: Turns
 
-    def finish(self) -> None:
-        """Let go of all frames: their memory is about to be used again."""
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
+        """An awaitable is what is left to be done before the connection's next request may be handled."""
+
+    def finish(self) -> Awaitable[None] | None:
+        """Let go of all frames: their memory is about to be used again. Answers the same as `dispatch`."""
+
+    def keeps(self, api_key: int, size: int) -> bool:
+        """Whether a frame of this size has to stay as it is until what `dispatch` answered has been awaited."""
+
+
+class ListenerBounds(NamedTuple):
+    """What one listener may have of what all have together."""
+
+    max_connections: int
+    max_new_connections_per_second: float
 
 
 class Bounds(NamedTuple):
@@ -42,33 +60,29 @@ class Bounds(NamedTuple):
     max_idle_seconds: float  # connections.max.idle.ms
     socket_send_buffer: int  # -1: the system's own
     socket_receive_buffer: int
+    max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
+    max_new_connections_per_second: float = math.inf
+    of_listener: Mapping[str, ListenerBounds] = {}
+    max_descriptors: int = sys.maxsize  # what the limit of descriptors leaves for connections
 
 
-class RequestMemory:
-    """Memory of frames that arrive in pieces, of all connections together. Who gets none waits in line."""
+class Rate:
+    """Lets through so many in a second; what was not used up is not saved for longer than that."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._in_use = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+    def __init__(self, per_second: float) -> None:
+        self.per_second = per_second
+        self._left = per_second
+        self._at = time.monotonic()
 
-    def take(self, size: int, when_free: Callable[[], None]) -> bool:
-        """One frame is always let in, whatever its size, so that nobody waits forever."""
-        if self._in_use and self._in_use + size > self._limit:
-            self._waiting.append(when_free)
-            return False
-        self._in_use += size
-        return True
-
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self._waiting)
-
-    def release(self, size: int) -> None:
-        self._in_use -= size
-        waiting, self._waiting = self._waiting, deque()
-        for when_free in waiting:
-            when_free()
+    def wait_seconds(self) -> float:
+        """How long until the next may come; 0 lets it through."""
+        now = time.monotonic()
+        self._left = min(self._left + (now - self._at) * self.per_second, max(self.per_second, 1.0))
+        self._at = now
+        if self._left >= 1.0:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / self.per_second if self.per_second else 1.0
 
 
 class Server:
@@ -80,7 +94,7 @@ class Server:
         self.memory = RequestMemory(bounds.max_request_memory)
         self.waiting_in_all = 0  # requests of all connections that are not answered yet
         self.max_frame_size = bounds.max_frame_size
-        self.spare_frame = bytearray(0)  # of a frame that was handled, for the next one
+        self.spare_frame = memoryview(b"")  # of a frame that was handled, for the next one
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._bounds = bounds
         self._listeners: list[socket.socket] = []
@@ -88,6 +102,29 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._idle_check: asyncio.TimerHandle | None = None
         self._late_check: asyncio.TimerHandle | None = None
+        self._new_connections = Rate(bounds.max_new_connections_per_second)
+        self._per_listener: Counter[str] = Counter()
+        self._new_of_listener = {
+            name: Rate(own.max_new_connections_per_second) for name, own in bounds.of_listener.items()
+        }
+        # Listeners, and their names, that wait for a connection to close.
+        self._full: dict[socket.socket, str] = {}
+        self._paused: set[socket.socket] = set()  # listeners that could not accept when they last tried
+        self._refusals = 0  # since the last log line about them
+        self._refusal_logged = -REFUSALS_PER_LINE_SECONDS
+
+    def reconfigure(self, bounds: Bounds) -> None:
+        """How many connections there may be; the other bounds are read at start. Those over the new limit are
+        closed, idle ones first."""
+        self._bounds = bounds
+        self._new_connections.per_second = bounds.max_new_connections_per_second
+        for name, own in bounds.of_listener.items():
+            self._new_of_listener[name].per_second = own.max_new_connections_per_second
+        excess = len(self._connections) - bounds.max_connections
+        if excess > 0:
+            for connection in sorted(self._connections, key=lambda c: (c.is_busy, c.last_active))[:excess]:
+                connection.close(f"max.connections is {bounds.max_connections} now")
+        self._maybe_accept_again()
 
     @property
     def connection_count(self) -> int:
@@ -106,7 +143,9 @@ class Server:
         return int(listeners[0].getsockname()[1])
 
     def _accept(self, listener: socket.socket, name: str) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(ACCEPTED_IN_A_TURN):
+            if self._must_wait(listener, name):
+                return
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -114,11 +153,47 @@ class Server:
             except OSError as error:
                 self._pause_accepting(listener, name, error)
                 return
+            if listener in self._paused:
+                self._paused.remove(listener)
+                log.info("listener %s accepts connections again", name)
             self._welcome(sock, address, name)
+
+    def _must_wait(self, listener: socket.socket, name: str) -> bool:
+        """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
+        if self._is_full(name):
+            log.warning("listener %s: max.connections reached, further clients wait until one leaves", name)
+            self.loop.remove_reader(listener.fileno())
+            self._full[listener] = name
+            return True
+        own = self._new_of_listener.get(name)
+        seconds = (own.wait_seconds() if own else 0.0) or self._new_connections.wait_seconds()
+        if seconds:
+            self.loop.remove_reader(listener.fileno())
+            self.loop.call_later(seconds, self._resume_accepting, listener, name)
+        return seconds > 0
+
+    def _is_full(self, name: str) -> bool:
+        own = self._bounds.of_listener.get(name)
+        return len(self._connections) >= self._bounds.max_connections or (
+            own is not None and self._per_listener[name] >= own.max_connections
+        )
+
+    def _maybe_accept_again(self) -> None:
+        for listener, name in list(self._full.items()):
+            if not self._is_full(name):
+                del self._full[listener]
+                self._resume_accepting(listener, name)
 
     def _pause_accepting(self, listener: socket.socket, name: str, error: OSError) -> None:
         """Out of descriptors, most likely: the waiting client stays in the backlog until some are free."""
-        log.error("cannot accept a connection, trying again in %s s: %s", ACCEPT_PAUSE_SECONDS, error)
+        if listener not in self._paused:
+            self._paused.add(listener)
+            log.error(
+                "listener %s cannot accept a connection, trying again every %g s: %s",
+                name,
+                ACCEPT_PAUSE_SECONDS,
+                error,
+            )
         self.loop.remove_reader(listener.fileno())
         self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listener, name)
 
@@ -129,21 +204,45 @@ class Server:
     def _welcome(self, sock: socket.socket, address: Any, listener: str) -> None:
         host, port = address[0], address[1]
         if refusal := self._refusal(host):
-            log.warning("connection from %s:%d refused: %s", host, port, refusal)
+            self._log_refusal(f"{host}:{port}", refusal)
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._set_buffers(sock)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._set_buffers(sock)
+            connection = Connection(self, sock, f"{host}:{port}", listener)
+        except OSError as error:
+            log.warning("connection from %s:%d lost before it was set up: %s", host, port, error)
+            sock.close()
+            return
         self._per_address[host] += 1
-        self._connections.add(Connection(self, sock, f"{host}:{port}", listener))
+        self._per_listener[listener] += 1
+        self._connections.add(connection)
+
+    def _log_refusal(self, address: str, reason: str) -> None:
+        """A crowd that is refused comes again at once: one line tells of many."""
+        self._refusals += 1
+        now = time.monotonic()
+        if now - self._refusal_logged >= REFUSALS_PER_LINE_SECONDS:
+            log.warning(
+                "connection from %s refused: %s (%d refused since the last such line)",
+                address,
+                reason,
+                self._refusals,
+            )
+            self._refusals, self._refusal_logged = 0, now
 
     def _refusal(self, host: str) -> str:
-        if len(self._connections) >= self._bounds.max_connections:
-            return f"max.connections ({self._bounds.max_connections}) reached"
-        if self._per_address[host] >= self._bounds.max_connections_per_address:
-            return f"max.connections.per.ip ({self._bounds.max_connections_per_address}) reached"
+        if len(self._connections) >= self._bounds.max_descriptors:
+            return (
+                f"the limit of descriptors leaves room for {self._bounds.max_descriptors} connections, "
+                "raise it (ulimit -n)"
+            )
+        most = self._bounds.max_connections_of_address.get(host, self._bounds.max_connections_per_address)
+        if self._per_address[host] >= most:
+            return f"max.connections.per.ip ({most}) reached"
         return ""
 
     def _set_buffers(self, sock: socket.socket) -> None:
@@ -154,10 +253,12 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._per_listener[connection.listener] -= 1
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]
+        self._maybe_accept_again()
 
     # --- idle connections ---
 
@@ -175,13 +276,16 @@ class Server:
     def starved(self) -> None:
         """A connection waits for memory: those that hold some had better use it."""
         if self._late_check is None:
-            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self._close_late)
+            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self.close_late)
 
-    def _close_late(self) -> None:
+    def close_late(self) -> None:
+        """Those whose request began to arrive first, and does not go on, give way to those that wait."""
         self._late_check = None
         now = time.monotonic()
-        for connection in [c for c in self._connections if c.is_late(now)]:
-            connection.close("its request does not arrive, and others wait for the memory")
+        for connection in list(self.memory.arriving):
+            assert isinstance(connection, Connection)
+            if self.memory.is_exhausted and connection.is_late(now):
+                connection.close("its request does not arrive, and others wait for the memory")
         if self.memory.is_waited_for:
             self.starved()
 
@@ -193,6 +297,7 @@ class Server:
             self.loop.remove_reader(listener.fileno())
             listener.close()
         self._listeners.clear()
+        self._paused.clear()
         if self._idle_check is not None:
             self._idle_check.cancel()
         for connection in self._connections:

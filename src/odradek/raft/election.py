@@ -8,6 +8,7 @@ import json
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from odradek.errors import DamagedData
 from odradek.model import id_from_text, id_to_text
 
 QUORUM_STATE_FILE = "quorum-state"
@@ -24,7 +25,7 @@ class ElectionState(NamedTuple):
     voted_directory_id: UUID = NO_DIRECTORY_ID
 
 
-class QuorumStateCorrupt(Exception):
+class QuorumStateCorrupt(DamagedData):
     """A voter that does not know its past may not take part: the node does not start."""
 
 
@@ -45,7 +46,7 @@ def decode_election_state(data: bytes) -> ElectionState:
         document = json.loads(data)
         version = document["data_version"]
         if version not in (0, QUORUM_STATE_VERSION):
-            raise QuorumStateCorrupt(f"{QUORUM_STATE_FILE} is of unknown version {version}")
+            raise QuorumStateCorrupt(f"its version {version} is unknown")
         return ElectionState(
             _number(document["leaderEpoch"]),
             _number(document["leaderId"]),
@@ -53,7 +54,7 @@ def decode_election_state(data: bytes) -> ElectionState:
             id_from_text(document["votedDirectoryId"]) if version else NO_DIRECTORY_ID,
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise QuorumStateCorrupt(f"{QUORUM_STATE_FILE} cannot be read: {error!r}") from None
+        raise QuorumStateCorrupt(f"it cannot be read ({error!r})") from None
 
 
 def _number(value: Any) -> int:

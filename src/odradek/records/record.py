@@ -58,6 +58,7 @@ NO_PRODUCER_EPOCH = -1
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+FAR_TIMESTAMP = 2**62  # beyond this, the sum of a base timestamp and a delta may overflow
 
 Headers = tuple[tuple[bytes, bytes | None], ...]
 
@@ -97,7 +98,7 @@ def decode_batch(
         header = header_of(buffer)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-    return [
+    records = [
         Record(
             base_offset + offset_delta,
             base_timestamp + timestamp_delta if append_time is None else append_time,
@@ -109,6 +110,14 @@ def decode_batch(
             uncompressed_records(buffer, header, limit=limit), header
         )
     ]
+    if -FAR_TIMESTAMP < base_timestamp < FAR_TIMESTAMP:
+        return records
+    return [record._replace(timestamp=wrap_int64(record.timestamp)) for record in records]
+
+
+def wrap_int64(value: int) -> int:
+    """What Kafka makes of a base timestamp and a delta whose sum is no int64: Java's addition overflows."""
+    return (value + INT64_MAX + 1) % (1 << 64) - INT64_MAX - 1
 
 
 def header_of(buffer: Buffer) -> BatchHeader:

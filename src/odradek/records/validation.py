@@ -10,11 +10,13 @@ would refuse, harming none but the reader of what its producer wrote:
 
 - records that are malformed, or compressed bytes that are damaged, under a CRC that is right;
 - a header whose maximal timestamp is not that of its records (Kafka corrects it): limits on how far in the
-  future a record may be are checked against the header, and hold for whoever trusts it.
+  future a record may be are checked against the header (its base timestamp too: the first record has it), and
+  hold for whoever trusts it.
 
 What we refuse and Kafka does not: bytes behind the batch that are no batch (Kafka drops them), the log append
 time attribute on any topic (Kafka only there where it keeps that time), a transactional batch without a
-producer id, a producer id below -1 or one without an epoch, offset deltas that do not count up from zero. A
+producer id, a producer id below -1 or one without an epoch, offset deltas that do not count up from zero, a
+timestamp beyond int64 where records are looked at (Kafka's addition overflows, and so does our reading). A
 codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR.
 
 Messages older than format v2 are INVALID_RECORD: Produce has not allowed them since version 3, which is the
@@ -54,6 +56,7 @@ from odradek.records.record import (
     scan_records,
     uncompressed_records,
 )
+from odradek.wire.codec import Steps, drain
 
 MAGIC_OFFSET = 16
 ZSTD = int(Codec.ZSTD)
@@ -69,6 +72,10 @@ DEFAULT_TIMESTAMP_AFTER_MAX_MS = 60 * 60 * 1000
 NO_LIMIT_MS: Final = INT64_MAX
 
 MAX_REPORTED_RECORDS = 100
+# What is looked at without a pause, and how much is unfolded for it.
+MANY_RECORDS = 1_000
+RECORDS_PER_STEP = 100
+UNFOLDED_AT_ONCE = 1 << 20
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -221,38 +228,66 @@ def _too_large(size: int, max_message_bytes: int) -> KafkaError:
 # The topic's rules
 
 
-def prepare_batch(
-    buffer: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int
-) -> tuple[memoryview, BatchHeader]:
-    """The batch as the topic wants it: mostly the very same, at times changed in place, seldom rebuilt."""
+Prepared = tuple[memoryview, BatchHeader]
+
+
+class TakesLong(Exception):
+    """So many records have to be looked at that it should be done in steps."""
+
+
+def prepare_batch(buffer: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> Prepared:
+    """The batch as the topic wants it: mostly the very same, at times changed in place, seldom rebuilt.
+
+    Raises TakesLong, having changed nothing, where `check_records` and `finish_records` should be used.
+    """
     if (
         rules.take_as_is
-        and header.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+        and header.max_timestamp <= (latest := now_ms + rules.timestamp_after_max_ms)
+        and header.base_timestamp <= latest
         and not header.attributes & LOG_APPEND_TIME
     ):
         return buffer, header
-    if header.attributes & LOG_APPEND_TIME:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to log append time"
-        )
-    if rules.message_timestamp_type is TimestampType.CREATE_TIME:
-        wanted = header
-        if header.max_timestamp > now_ms + rules.timestamp_after_max_ms:
-            raise _out_of_range(header.max_timestamp, rules, now_ms)
-    else:
-        wanted = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    wanted = _wanted_header(header, rules, now_ms)
     if rules.needs_records(header):
-        return _prepare_records(buffer, header, wanted, rules, now_ms)
+        if header.record_count > MANY_RECORDS:
+            raise TakesLong
+        return _prepare_few_records(buffer, header, rules, now_ms)
     if wanted is header:
         return buffer, header
     return _restamp(buffer, wanted)
 
 
-def _prepare_records(
-    buffer: memoryview, header: BatchHeader, wanted: BatchHeader, rules: TopicRules, now_ms: int
-) -> tuple[memoryview, BatchHeader]:
-    data = uncompressed_records(buffer, header)
-    max_timestamp = _check_records(data, header, rules, now_ms)
+def _wanted_header(header: BatchHeader, rules: TopicRules, now_ms: int) -> BatchHeader:
+    """The very same where the topic wants no other."""
+    if header.attributes & LOG_APPEND_TIME:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to log append time"
+        )
+    if rules.message_timestamp_type is not TimestampType.CREATE_TIME:
+        return header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
+    newest = max(header.base_timestamp, header.max_timestamp)
+    if newest > now_ms + rules.timestamp_after_max_ms:
+        raise _out_of_range(newest, rules, now_ms)
+    return header
+
+
+def _prepare_few_records(buffer: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> Prepared:
+    try:
+        data = uncompressed_records(buffer, header, limit=UNFOLDED_AT_ONCE)
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            raise TakesLong from None
+        raise
+    return finish_records(
+        buffer, header, rules, data, drain(check_records(data, header, rules, now_ms)), now_ms
+    )
+
+
+def finish_records(
+    buffer: memoryview, header: BatchHeader, rules: TopicRules, data: bytes, max_timestamp: int, now_ms: int
+) -> Prepared:
+    """The batch, once its records have been checked. Compressing it anew may take long."""
+    wanted = _wanted_header(header, rules, now_ms)
     if rules.message_timestamp_type is TimestampType.CREATE_TIME and max_timestamp != header.max_timestamp:
         wanted = wanted._replace(max_timestamp=max_timestamp)
     if rules.recompresses(header):
@@ -260,28 +295,35 @@ def _prepare_records(
     return (buffer, header) if wanted is header else _restamp(buffer, wanted)
 
 
-def _check_records(data: bytes, header: BatchHeader, rules: TopicRules, now_ms: int) -> int:
+def check_records(data: bytes, header: BatchHeader, rules: TopicRules, now_ms: int) -> Steps[int]:
     """The latest timestamp, once every record has been found to be acceptable."""
     errors: list[tuple[int, str]] = []
+    rejected = 0
     code = ErrorCode.INVALID_RECORD
     create_time = rules.message_timestamp_type is TimestampType.CREATE_TIME
-    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    earliest = now_ms - rules.timestamp_before_max_ms
+    latest = min(now_ms + rules.timestamp_after_max_ms, INT64_MAX)
     max_timestamp = NO_TIMESTAMP
     # As many rising offset deltas as there are records can only be 0, 1, 2 and so on.
     for index, (_, _, timestamp_delta, _, key, _, _) in enumerate(scan_records(data, header)):
+        if index % RECORDS_PER_STEP == 0:
+            yield
+        reason = ""
         if key is None and rules.compact:
-            errors.append((index, "Compacted topic cannot accept message without key"))
-            continue
-        timestamp = header.base_timestamp + timestamp_delta
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        if create_time and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            code = ErrorCode.INVALID_TIMESTAMP
-            errors.append((index, _out_of_range(timestamp, rules, now_ms).message))
-    if errors:
-        raise RejectedRecords(
-            code, f"{len(errors)} records have been rejected", errors[:MAX_REPORTED_RECORDS]
-        )
+            reason = "Compacted topic cannot accept message without key"
+        else:
+            timestamp = header.base_timestamp + timestamp_delta
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if create_time and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                code = ErrorCode.INVALID_TIMESTAMP
+                reason = _out_of_range(timestamp, rules, now_ms).message
+        if reason:
+            rejected += 1
+            if rejected <= MAX_REPORTED_RECORDS:
+                errors.append((index, reason))
+    if rejected:
+        raise RejectedRecords(code, f"{rejected} records have been rejected", errors)
     return max_timestamp
 
 

@@ -4,10 +4,13 @@ The high watermark is the offset below which everything is committed: held by ev
 counts itself only as far as its log is synced (`log.sync.commit`), so an acknowledgement with acks=all, and
 every record a consumer sees, is on disk. It never goes back.
 
-Waiting is plain callbacks: this module knows neither sockets nor clocks. A callback gets the error that the wait
-ended with, NONE when what it waited for came true.
+Waiting is plain callbacks: this module knows neither sockets nor clocks. A waiter gets the error that the wait
+ended with, NONE when what it waited for came true. Each is called once for each wait. It may do as it likes: end other
+waits, wait again, close the partition. One that raises is logged, and the others are called all the same: a failed
+response to one client must not keep another client's from leaving, nor undo half of what woke them.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from uuid import UUID
@@ -17,6 +20,8 @@ from odradek.model import TopicPartition
 from odradek.records.validation import DEFAULT_RULES, TopicRules
 from odradek.storage.log import Log
 
+logger = logging.getLogger(__name__)
+
 Waiter = Callable[[ErrorCode], None]
 
 
@@ -25,7 +30,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.become_leader(leader_epoch)
         # The topic's settings, replaced when they change.
         self.rules: TopicRules = DEFAULT_RULES
         self.sync_commit = True
@@ -37,6 +42,11 @@ class Partition:
         self.high_watermark = log.end_offset
         self._commit_waiters: deque[tuple[int, Waiter]] = deque()  # offsets never fall
         self._data_waiters: dict[Waiter, None] = {}
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """The epoch begins now, before anything is appended in it."""
+        self.leader_epoch = leader_epoch
+        self.log.leader_epochs.begin(leader_epoch, self.log.end_offset)
 
     # --- what is committed ---
 
@@ -50,14 +60,23 @@ class Partition:
     def _wake(self) -> None:
         waiters = self._commit_waiters
         while waiters and waiters[0][0] <= self.high_watermark:
-            waiters.popleft()[1](ErrorCode.NONE)
+            self._tell(waiters.popleft()[1], ErrorCode.NONE)
         self._wake_readers(ErrorCode.NONE)
 
     def _wake_readers(self, error: ErrorCode) -> None:
-        if self._data_waiters:
-            waiters, self._data_waiters = self._data_waiters, {}
-            for waiter in waiters:
-                waiter(error)
+        waiters = self._data_waiters
+        for waiter in list(waiters):
+            if waiter in waiters:  # unless one before it ended its wait
+                del waiters[waiter]
+                self._tell(waiter, error)
+
+    def _tell(self, waiter: Waiter, error: ErrorCode) -> None:
+        try:
+            waiter(error)
+        except Exception:
+            logger.exception(
+                "%s: a request that waited for it failed; the others go on", self.topic_partition
+            )
 
     @property
     def last_stable_offset(self) -> int:
@@ -65,16 +84,8 @@ class Partition:
         return self.log.last_stable_offset(self.high_watermark)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The newest epoch of our log that is not newer than this one, and the offset where it ended.
-
-        The leader's own epoch begins with its leadership, before anything is appended in it.
-        """
-        epochs, end_offset = self.log.leader_epochs, self.log.end_offset
-        if leader_epoch == self.leader_epoch:
-            return leader_epoch, end_offset
-        if 0 <= epochs.latest <= leader_epoch < self.leader_epoch:
-            return epochs.latest, end_offset
-        return epochs.end_offset_for(leader_epoch, end_offset)
+        """The newest epoch of our log that is not newer than this one, and the offset where it ended."""
+        return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.end_offset)
 
     # --- waiting ---
 
@@ -89,7 +100,10 @@ class Partition:
 
     def when_data_arrives(self, waiter: Waiter) -> None:
         """Call once, at the next change that a reader may be waiting for."""
-        self._data_waiters[waiter] = None
+        if self.closed_with:
+            waiter(self.closed_with)
+        else:
+            self._data_waiters[waiter] = None
 
     def forget_data_waiter(self, waiter: Waiter) -> None:
         self._data_waiters.pop(waiter, None)
@@ -114,7 +128,6 @@ class Partition:
     def close(self, error: ErrorCode) -> None:
         """The topic is deleted, the log has failed or the broker stops: nobody waits any longer."""
         self.closed_with = error
-        waiters, self._commit_waiters = self._commit_waiters, deque()
-        for _, waiter in waiters:
-            waiter(error)
+        while self._commit_waiters:
+            self._tell(self._commit_waiters.popleft()[1], error)
         self._wake_readers(error)

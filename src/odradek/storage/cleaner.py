@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from odradek.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
 from odradek.storage.cleaner_worker import job_to_json
@@ -36,6 +37,7 @@ from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.segment import CLEANED_SUFFIX, Segment
+from odradek.storage.shortage import CannotOpen
 
 WORKER_MODULE = "odradek.storage.cleaner_worker"
 MAX_LINE_BYTES = 16 << 20
@@ -265,14 +267,19 @@ class Cleaner:
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                WORKER_MODULE,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=MAX_LINE_BYTES,
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    WORKER_MODULE,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    limit=MAX_LINE_BYTES,
+                )
+            except OSError as error:  # uvloop does not tell which: a process needs descriptors and memory
+                raise CannotOpen(
+                    error.errno, f"the cleaner's process cannot start: {error.strerror}"
+                ) from error
         return self._process
 
     def abort(self, partition: TopicPartition) -> None:
@@ -340,7 +347,14 @@ class Round:
         if cleaned.size != group.size:
             raise CleaningFailed(f"{cleaned.log.path} has {cleaned.size} bytes, not {group.size}")
         old = [self._sources.pop(offset)[0] for offset in group.source_offsets]
-        log.replace_segments(old, [cleaned], self._now_ms)
+        try:
+            log.replace_segments(old, [cleaned], self._now_ms)
+        except KafkaError as error:
+            if isinstance(error.__cause__, CannotOpen):
+                raise error.__cause__ from error
+            raise CleaningFailed(str(error)) from error
+        finally:
+            cleaned.close()
 
     def remove_leftovers(self) -> None:
         """What the worker made and nobody put in place. The worker must have ended."""

@@ -116,8 +116,11 @@ def exit_if_orphaned(parent: int) -> None:
 
 
 def send_line(message: Message) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(1)  # the broker was killed: nobody reads this, nor a traceback
 
 
 def main() -> None:

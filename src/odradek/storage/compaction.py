@@ -58,6 +58,7 @@ from odradek.records.record import (
     pack_batch,
     scan_records,
     uncompressed_records,
+    wrap_int64,
 )
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
@@ -438,7 +439,7 @@ def rewritten(
     else:
         source = uncompressed_records(batch, header)
         spans = list(select(scan_records(source, header), kept))
-        max_timestamp = header.base_timestamp + max(span[2] for span in spans)
+        max_timestamp = max(wrap_int64(header.base_timestamp + span[2]) for span in spans)
         data = bytearray().join(source[span[0] : span[1]] for span in spans)
     if not header.attributes & LOG_APPEND_TIME:
         header = header._replace(max_timestamp=max_timestamp)

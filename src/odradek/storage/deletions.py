@@ -2,30 +2,61 @@
 
 They carry another name already (`.deleted`, `-delete`), so that after a crash they are known to be rubbish,
 and are removed for good once `file.delete.delay.ms` has passed.
+
+What cannot be removed is tried again, each time after a longer while, and keeps nothing else from being removed.
 """
 
 import heapq
+import logging
 from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_MS = 1_000
+LONGEST_RETRY_MS = 600_000
+
+
+class Deletion(NamedTuple):
+    due_ms: int
+    order: int  # what is due at the same time is removed in the order in which it was scheduled
+    remove: Callable[[], None]
+    failures: int = 0
+
+    def again(self, now_ms: int) -> "Deletion":
+        delay_ms = min(FIRST_RETRY_MS << min(self.failures, 20), LONGEST_RETRY_MS)
+        return self._replace(due_ms=now_ms + delay_ms, failures=self.failures + 1)
 
 
 class Deletions:
     """What is to be removed, by the time at which it may be."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._due: list[Deletion] = []
         self._order = count()
 
     def __len__(self) -> int:
         return len(self._due)
 
     def schedule(self, due_ms: int, remove: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (due_ms, next(self._order), remove))
+        """`remove` is called until it returns, so it must cope with what an earlier call has removed."""
+        heapq.heappush(self._due, Deletion(due_ms, next(self._order), remove))
 
     def run_next(self, now_ms: int) -> bool:
         """Remove what has been due longest; whether there was something. A topic may have a thousand partitions,
         so whoever calls this does other work in between."""
-        if not self._due or self._due[0][0] > now_ms:
+        if not self._due or self._due[0].due_ms > now_ms:
             return False
-        heapq.heappop(self._due)[2]()
+        deletion = heapq.heappop(self._due)
+        try:
+            deletion.remove()
+        except Exception as error:
+            heapq.heappush(self._due, deletion.again(now_ms))
+            if not deletion.failures:
+                is_ours = not isinstance(error, OSError)
+                logger.error("a deleted file cannot be removed, trying again: %s", error, exc_info=is_ours)
+        else:
+            if deletion.failures:
+                logger.info("a deleted file was removed at attempt %d", deletion.failures + 1)
         return True

@@ -1,7 +1,10 @@
 """Which leader epoch began at which offset: what followers and consumers ask when they check for divergence.
 
-Entries rise in both epoch and start offset. An entry is kept in memory when a leader takes over, and is on
-disk before the first batch of that epoch is: what recovery finds in the log can then be checked against it.
+Entries rise in both epoch and start offset. A leader enters its epoch when it takes over, before there is any
+batch of it. That entry lives in memory, so that idle partitions cost no writes; it is on disk before the first
+batch of the epoch is, and what recovery finds in the log can be checked against it. If the leader goes before
+it appended anything, the next one begins at the same offset and its entry takes the place of this one: nothing
+is lost that was not written.
 """
 
 from bisect import bisect_right
@@ -15,7 +18,7 @@ NOT_PERSISTED = -2
 
 
 class LeaderEpochs:
-    __slots__ = ("_epochs", "_files", "_path", "_starts", "persisted_epoch")
+    __slots__ = ("_epochs", "_files", "_path", "_starts", "is_unsaved", "persisted_epoch")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -24,6 +27,8 @@ class LeaderEpochs:
         self._starts: list[int] = []
         # The latest epoch if all entries are on disk, else NOT_PERSISTED: appends need one comparison.
         self.persisted_epoch = NO_EPOCH
+        # There is an entry that a later start could not tell from the file and the ends of the log alone.
+        self.is_unsaved = False
 
     def load(self) -> None:
         for epoch, start_offset in read_epochs(self._files, self._path):
@@ -40,24 +45,31 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """An epoch begins. Entries of later offsets or epochs never came to hold data and are dropped."""
+        """An epoch began here, and has data."""
+        if self._enter(epoch, start_offset):
+            self.is_unsaved = True
+
+    def begin(self, epoch: int, end_offset: int) -> None:
+        """A leader takes over at the end of the log. `persist` follows when it first appends."""
+        self._enter(epoch, end_offset)
+
+    def _enter(self, epoch: int, start_offset: int) -> bool:
+        """Entries of later offsets or epochs never came to hold data and are dropped. False if it is known."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
-            return
+            return False
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
             self._pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         self.persisted_epoch = NOT_PERSISTED
-
-    @property
-    def is_unsaved(self) -> bool:
-        return self.persisted_epoch == NOT_PERSISTED
+        return True
 
     def persist(self) -> None:
         """Write what changed since the last time."""
-        if self.is_unsaved:
+        if self.persisted_epoch == NOT_PERSISTED:
             write_epochs(self._files, self._path, self.entries)
             self.persisted_epoch = self.latest
+            self.is_unsaved = False
 
     def epoch_for_offset(self, offset: int) -> int:
         """The epoch in which this offset was written, NO_EPOCH if that is not known."""
@@ -66,7 +78,7 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above the one asked for, and where it ended; (-1, -1) if unknown."""
-        if epoch == NO_EPOCH or epoch > self.latest or not self._epochs:
+        if epoch < 0 or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, log_end_offset

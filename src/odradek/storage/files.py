@@ -8,24 +8,36 @@ used first, when more than `max_open` are open. That way the number of descripto
 number of partitions. A descriptor that `fileno` returned is therefore good until the next call into this
 module, unless the file is pinned; a thread that syncs works on pinned files only.
 
+When the process has no descriptor left, files that nobody uses are closed to make room, and then the reserve is used
+(`shortage.py`). Only if neither helps does a call raise `CannotOpen`, which says that nothing has happened yet.
+
 There are no memory maps here: reading one after its file was cut short would kill the process.
 """
 
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.records.batch import Buffer
+from odradek.storage.shortage import CannotOpen, Reserve, is_shortage
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 DEFAULT_MAX_OPEN_FILES = 4096
 # One fdatasync waits for one file; syncfs waits for all of a file system at once, and costs as much as a few.
 MAX_SINGLE_SYNCS = 4
+# Files closed for one that cannot be opened. One is enough, unless it is the whole system that has no descriptor left.
+MAX_EVICTIONS = 8
 
 fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -49,6 +61,9 @@ class File(Protocol):
 
     def size(self) -> int: ...
     def fileno(self) -> int: ...
+    def ensure_open(self) -> None:
+        """Open it now, where it can still be said that there is no descriptor."""
+
     def read_at(self, position: int, length: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
 
@@ -60,11 +75,17 @@ class File(Protocol):
     def pin(self) -> None: ...
     def unpin(self) -> None: ...
     def rename(self, path: str) -> None: ...
-    def remove(self) -> None: ...
+    def remove(self) -> None:
+        """A file that is gone already counts as removed."""
+
     def close(self) -> None: ...
 
 
 class Files(Protocol):
+    """Whatever opens something raises `CannotOpen` where there is no descriptor for it."""
+
+    max_open: int  # files may be open at a time, beside those that are pinned
+
     def file(self, path: str) -> File:
         """A handle on a file that is there already, or will be when the handle is first used."""
 
@@ -79,12 +100,24 @@ class Files(Protocol):
     def make_directory(self, path: str) -> None: ...
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, path: str) -> None: ...
-    def remove_tree(self, directory: str) -> None: ...
+    def remove_tree(self, directory: str) -> None:
+        """A directory that is gone already counts as removed."""
+
     def sync_directory(self, path: str) -> None: ...
     def sync_many(self, files: Sequence[File]) -> None:
         """Sync all of these; the only operation, with `File.sync`, that may run in another thread."""
 
     def lock(self, path: str) -> Lock: ...
+
+
+@contextmanager
+def pinned(*files: File) -> Iterator[None]:
+    """Open all of these, or none, before work begins that must not fail half-way for want of a descriptor."""
+    with ExitStack() as stack:
+        for file in files:
+            file.pin()
+            stack.callback(file.unpin)
+        yield
 
 
 class DiskFile:
@@ -105,11 +138,15 @@ class DiskFile:
         if self._descriptor < 0:
             if self._removed:
                 raise FileNotFoundError(errno.ENOENT, "the file was removed", self.path)
-            self._descriptor = os.open(self.path, self.FLAGS)
+            self._descriptor = self._files.attempt(lambda: os.open(self.path, self.FLAGS), self.path)
             self._files.opened(self)
         else:
             self._files.open_files.move_to_end(self)
         return self._descriptor
+
+    def ensure_open(self) -> None:
+        if self._descriptor < 0:
+            self.fileno()
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
@@ -166,7 +203,8 @@ class DiskFile:
     def remove(self) -> None:
         self._removed = True
         self.close()
-        os.unlink(self.path)
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
 
     def close(self) -> None:
         if self._descriptor >= 0 and not self._pins:
@@ -198,11 +236,73 @@ class DiskName(DiskFile):
 
 
 class DiskFiles:
-    """The real file system."""
+    """The real file system. `reserve` descriptors are held back for a moment in which there are no others."""
 
-    def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES) -> None:
+    def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES, reserve: int = 0) -> None:
         self.max_open = max_open
         self.open_files: OrderedDict[DiskFile, None] = OrderedDict()
+        self._reserve = Reserve(reserve)
+        self._is_short = False  # room had to be made for the last file that was opened
+        self._has_failed = False  # and there was none
+
+    # Making room
+
+    def attempt(self, call: Callable[[], Result], path: str) -> Result:
+        """Do what needs a descriptor; where there is none, make room and do it again."""
+        try:
+            result = call()
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            return self._attempt_with_room(call, path, error)
+        if self._is_short:
+            self._is_short_no_more()
+        return result
+
+    def _attempt_with_room(self, call: Callable[[], Result], path: str, error: OSError) -> Result:
+        if not self._is_short:
+            self._is_short = True
+            logger.warning("out of descriptors: closing idle files to open %s (%s)", path, error.strerror)
+        for _ in self._make_room():
+            try:
+                return call()
+            except OSError as again:
+                if not is_shortage(again):
+                    raise
+                error = again
+        if not self._has_failed:
+            self._has_failed = True
+            logger.error(
+                "cannot open %s: %s. What needs it fails until descriptors are free; "
+                "if this happens again, raise the limit (ulimit -n)",
+                path,
+                error.strerror,
+            )
+        raise CannotOpen(error.errno, error.strerror, path) from error
+
+    def _make_room(self) -> Iterator[None]:
+        """Free one descriptor after the other, as long as the caller asks for more."""
+        for _ in range(MAX_EVICTIONS):
+            if not self._close_an_idle_file():
+                break
+            yield
+        while self._reserve.give_one():
+            yield
+
+    def _close_an_idle_file(self) -> bool:
+        for file in self.open_files:
+            if not file.pinned:
+                file.close()
+                return True
+        return False
+
+    def _is_short_no_more(self) -> None:
+        self._reserve.refill()
+        if self._has_failed:
+            logger.info("there are descriptors again: files can be opened")
+        self._is_short = self._has_failed = False
+
+    # Files
 
     def opened(self, file: DiskFile) -> None:
         """Note that a file was opened, and close others if there are too many."""
@@ -222,12 +322,13 @@ class DiskFiles:
 
     def create(self, path: str) -> DiskFile:
         file = DiskFile(self, path)
-        file._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        file._descriptor = self.attempt(lambda: os.open(path, flags, 0o644), path)
         self.opened(file)
         return file
 
     def read(self, path: str) -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self.attempt(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
         try:
             size = os.fstat(descriptor).st_size
             return os.pread(descriptor, size, 0) if size else b""
@@ -235,7 +336,7 @@ class DiskFiles:
             os.close(descriptor)
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
-        with os.scandir(directory) as entries:
+        with self.attempt(lambda: os.scandir(directory), directory) as entries:
             return [
                 DirectoryEntry(
                     entry.name, is_directory := entry.is_dir(), 0 if is_directory else entry.stat().st_size
@@ -253,10 +354,15 @@ class DiskFiles:
         os.unlink(path)
 
     def remove_tree(self, directory: str) -> None:
-        shutil.rmtree(directory)
+        try:
+            self.attempt(lambda: shutil.rmtree(directory), directory)
+        except FileNotFoundError:
+            if os.path.lexists(directory):
+                raise
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        descriptor = self.attempt(lambda: os.open(path, flags), path)
         try:
             os.fsync(descriptor)
         finally:

@@ -36,13 +36,15 @@ BLOCK_ENTRIES = 64
 class Index:
     """Pairs of numbers, both rising, in a file and (the newest) in memory."""
 
-    __slots__ = ("_entry", "_pending", "_written", "file")
+    __slots__ = ("_entry", "_last", "_pending", "_written", "file")
 
     def __init__(self, file: File, entry: Struct, file_size: int) -> None:
         self.file = file
         self._entry = entry
         self._written = file_size // entry.size  # entries on disk; a torn last one will be overwritten
         self._pending = bytearray()
+        # The newest entry, once it is known: an append asks for it, and must not have to read the disk for it.
+        self._last: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return self._written + len(self._pending) // self._entry.size
@@ -52,8 +54,9 @@ class Index:
 
     @property
     def last(self) -> tuple[int, int] | None:
-        count = len(self)
-        return self[count - 1] if count else None
+        if self._last is None and (count := len(self)):
+            self._last = self[count - 1]
+        return self._last
 
     def entries(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         size, written = self._entry.size, self._written
@@ -66,6 +69,7 @@ class Index:
 
     def append(self, first: int, second: int) -> None:
         self._pending += self._entry.pack(first, second)
+        self._last = (first, second)
         if len(self._pending) >= PENDING_BYTES:
             try:
                 self.write_pending()
@@ -94,6 +98,7 @@ class Index:
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries, and nothing behind them in the file."""
         del self._pending[max(0, count - self._written) * self._entry.size :]
+        self._last = None
         if count <= self._written:
             self.file.truncate(count * self._entry.size)
             self._written = count

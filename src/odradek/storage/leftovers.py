@@ -8,10 +8,11 @@ Files change places by changing names, in an order that tells at any moment what
 `.swap`     a compaction that finished: takes the place of the segments that it was made from.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files
+from odradek.storage.files import Files, pinned
 from odradek.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -21,18 +22,32 @@ from odradek.storage.segment import (
     Segment,
 )
 
+LOG_FILE = re.compile(
+    r"[0-9]{20}\.(log|index|timeindex|txnindex|snapshot)(\.([0-9]+\.)?deleted|\.cleaned|\.swap)?"
+)
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a file in a log's directory holds, or held, a part of the log."""
+    return LOG_FILE.fullmatch(name) is not None
+
 
 def swap_in(files: Files, directory: str, new: Sequence[Segment], retire_old: Callable[[], None]) -> None:
-    """Give finished `.cleaned` segments their names; `retire_old` takes those names from the old ones."""
-    for segment in reversed(new):
-        for file in segment.files:
-            file.sync()
-        segment.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
-    files.sync_directory(directory)
-    retire_old()
-    for segment in new:
-        segment.rename(SWAP_SUFFIX, "")
-    files.sync_directory(directory)
+    """Give finished `.cleaned` segments their names; `retire_old` takes those names from the old ones.
+
+    All that must be open is opened first: `CannotOpen` means that nothing has changed.
+    """
+    names = files.to_sync(directory)
+    with pinned(names, *(file for segment in new for file in segment.files)):
+        for segment in reversed(new):
+            for file in segment.files:
+                file.sync()
+            segment.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
+        names.sync()
+        retire_old()
+        for segment in new:
+            segment.rename(SWAP_SUFFIX, "")
+        names.sync()
 
 
 def tidy(files: Files, directory: str, sizes: dict[str, int], config: LogConfig) -> dict[str, int]:

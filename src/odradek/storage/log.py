@@ -8,14 +8,21 @@ What is written is not yet durable. `begin_sync` hands out the dirty files, `com
 `synced_offset`. A log whose sync failed never trusts its disk again: it is `failed`, takes no more appends,
 and still serves reads. A write that failed (a full disk) is undone, and the next one may succeed.
 
+A moment without descriptors (`CannotOpen`) is not a failed disk. Whatever must not stop half-way opens its files
+first, so that nothing has changed if that fails. Where something has (a write whose undo finds the file closed), the
+log remembers what is left to be done, and does it before it takes the next append.
+
 Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
 size in `retention.py`, opening and recovering in `recovery.py`.
 """
 
+import logging
 import random
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -30,17 +37,24 @@ from odradek.records.batch import (
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.files import File, Files
+from odradek.storage.files import File, Files, pinned
 from odradek.storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction, find_aborted
 from odradek.storage.leftovers import swap_in
 from odradek.storage.markers import Marker, read_marker
 from odradek.storage.producers import ProducedBatch, Producer, Producers
 from odradek.storage.replay import rebuild_producers
-from odradek.storage.segment import DELETED_SUFFIX, Segment
+from odradek.storage.retired import Retired
+from odradek.storage.segment import Segment, remove_files
+from odradek.storage.shortage import CannotOpen
+from odradek.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.snapshots import Snapshots
 from odradek.storage.sync import SyncTicket, sync_tickets
 from odradek.storage.tail import Tail
 from odradek.storage.validate import checked_batches
+
+logger = logging.getLogger(__name__)
+
+MAX_FILES_OF_A_TICKET = 64
 
 by_base_offset = attrgetter("base_offset")
 
@@ -71,12 +85,13 @@ class Log:
 
     __slots__ = (
         "_config",
-        "_deletions",
         "_dirty",
         "_files",
+        "_retired",
         "_rng",
         "_tail",
         "_ticket",
+        "_unmended",
         "active",
         "changed",
         "directory",
@@ -126,9 +141,10 @@ class Log:
         self.synced_offset = end_offset
         self.failed = False
         self._rng = rng
-        self._deletions = deletions
         self._dirty: dict[File, None] = {}
         self._ticket: SyncTicket | None = None
+        self._retired = Retired(deletions)
+        self._unmended: list[Callable[[], None]] = []  # to be done before anything is appended
         self._tail = Tail()
         self._tail.reset(end_offset)
         self.changed = False  # since the store last looked after this log
@@ -171,8 +187,8 @@ class Log:
         check_sequence: bool = True,
     ) -> Appended:
         """Append one validated batch, patched in place. Coordinators send no sequences to check."""
-        if self.failed:
-            raise self._storage_error("append", "its disk has failed")
+        if self.failed or self._unmended:
+            self._mend()
         marker = None
         if header.producer_id >= 0:
             duplicate, marker = self._check_producer(batch, header, check_sequence)
@@ -213,7 +229,12 @@ class Log:
     def _go_together(self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int) -> bool:
         """Whether nothing but the write itself can keep them from going into the active segment."""
         segment = self.active
-        if self.failed or not segment.loaded or leader_epoch != self.leader_epochs.persisted_epoch:
+        if (
+            self.failed
+            or self._unmended
+            or not segment.loaded
+            or leader_epoch != self.leader_epochs.persisted_epoch
+        ):
             return False
         size = sum([len(batch) for batch, _ in batches])
         last_offset = self.end_offset + sum([header.record_count for _, header in batches])
@@ -254,9 +275,11 @@ class Log:
             base_offset = last_offset + 1
         try:
             segment.log.write_at(segment.size, b"".join(placed))
-        except OSError:
+        except OSError as error:
             producers.put_back(before)
-            return None  # whatever was written of it is overwritten or cut off by the next write
+            if not isinstance(error, CannotOpen):
+                self._undo_write()
+            return None
         self._note_all(segment, answers, placed)
         return answers
 
@@ -276,8 +299,8 @@ class Log:
         A last batch that is cut short is left out. Returns the bytes taken. If a write fails, the batches
         before it stay: the end offset tells how far the log came.
         """
-        if self.failed:
-            raise self._storage_error("append", "its disk has failed")
+        if self.failed or self._unmended:
+            self._mend()
         view = memoryview(batches)
         taken = 0
         for position, header in checked_batches(view, self.end_offset):
@@ -321,7 +344,7 @@ class Log:
         """The active segment, or a new one if this batch does not go into it any more."""
         segment = self.active
         if not segment.loaded:
-            segment.load()
+            self._load_active()
         position = segment.size
         if size > self._config.segment_bytes:
             raise KafkaError(
@@ -339,6 +362,12 @@ class Log:
             return self.roll(now_ms, base_offset)
         return segment
 
+    def _load_active(self) -> None:
+        try:
+            self.active.load()
+        except OSError as error:
+            raise self._storage_error("read its newest segment", error) from error
+
     def _write(
         self, segment: Segment, batch: Buffer, header: BatchHeader, base_offset: int, marker: Marker | None
     ) -> None:
@@ -346,21 +375,26 @@ class Log:
         aborted = self.producers.aborted_by(header, base_offset, marker) if marker is not None else None
         try:
             segment.log.write_at(segment.size, batch)
-            if aborted is not None:
-                self._index_aborted(segment, aborted)
-        except OSError as error:
-            try:
-                segment.log.truncate(segment.size)
-                segment.aborted.truncate_to(base_offset)
-            except OSError:
-                self.failed = True
+        except CannotOpen as error:
             raise self._storage_error("append", error) from error
+        except OSError as error:
+            self._undo_write()
+            raise self._storage_error("append", error) from error
+        if aborted is not None:
+            self._index_aborted(segment, aborted)
 
     def _index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
-        is_new = segment.aborted.file is None
-        segment.aborted.append(aborted)
-        if is_new:
-            self._sync_directory()
+        try:
+            if segment.aborted.file is None:
+                names = self._files.to_sync(self.directory)
+                with pinned(names):
+                    segment.aborted.append(aborted)
+                    self._sync_now(names)
+            else:
+                segment.aborted.append(aborted)
+        except OSError as error:
+            self._undo_write()
+            raise self._storage_error("append", error) from error
         assert segment.aborted.file is not None
         self._dirty[segment.aborted.file] = None
 
@@ -376,6 +410,52 @@ class Log:
         elif not header.attributes & CONTROL:
             self.producers.replay(header, base_offset)
 
+    # Undoing
+
+    def _undo_write(self) -> None:
+        """A write failed, perhaps after a part of it: cut that off now, or before the next append."""
+        self._mend_later(self._cut_tail)
+        try:
+            self._do_unmended()
+        except KafkaError as error:
+            logger.error("%s. It takes no records until that is done.", error)
+
+    def _cut_tail(self) -> None:
+        """Whatever the files hold beyond the last batch was never appended."""
+        self.active.log.truncate(self.active.size)
+        self.active.aborted.truncate_to(self.end_offset)
+
+    def _rebuild_producers(self) -> None:
+        try:
+            rebuild_producers(
+                self.producers, self.snapshots, self.segments, self.log_start_offset, self.end_offset
+            )
+        finally:
+            self._forget_removed_snapshots()
+
+    def _mend_later(self, *steps: Callable[[], None]) -> None:
+        self._unmended += [step for step in steps if step not in self._unmended]
+        self.mark_changed()
+
+    def _mend(self) -> None:
+        """Do what was left undone, or refuse what is to be appended."""
+        if self.failed:
+            raise self._storage_error("append", "its disk has failed")
+        self._do_unmended()
+        logger.info("the log of %s takes records again", self.topic_partition)
+
+    def _do_unmended(self) -> None:
+        steps = self._unmended
+        try:
+            while steps:
+                steps[0]()
+                del steps[0]
+        except CannotOpen as error:
+            raise self._storage_error("finish its last change", error) from error
+        except OSError as error:
+            self.failed = True
+            raise self._storage_error("finish its last change", error) from error
+
     # Rolling
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
@@ -386,8 +466,7 @@ class Log:
             return old
         try:
             self._complete_active(base_offset)
-            segment = Segment.create(self._files, self.directory, base_offset, self._config, now_ms)
-            self._sync_directory()
+            segment = self._create_segment(base_offset, now_ms)
         except OSError as error:
             raise self._storage_error("begin a new segment", error) from error
         segment.roll_after_ms = self._config.max_segment_ms - self._jitter_ms()
@@ -396,17 +475,37 @@ class Log:
         self._tail.reset(base_offset)
         return segment
 
-    def _complete_active(self, offset: int) -> None:
-        """Bring all that is dirty, and what is known of the producers at this offset, to disk."""
-        self.active.finish()
-        snapshot = self.snapshots.write(self.producers, offset)
-        self._dirty.update(dict.fromkeys([*self.active.files, *([snapshot] if snapshot else [])]))
+    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """All of its files, or none: with one of them left, and more appended to the segment before it, a later
+        start would take the log to end where the new segment begins."""
+        names = self._files.to_sync(self.directory)
+        with pinned(names):
+            try:
+                segment = Segment.create(self._files, self.directory, base_offset, self._config, now_ms)
+            except OSError:
+                self._remove_unfinished(base_offset)
+                raise
+            finally:
+                self._sync_now(names)
+        return segment
+
+    def _remove_unfinished(self, base_offset: int) -> None:
         try:
-            for file in self._dirty:
-                file.sync()
+            remove_files(self._files, self.directory, base_offset)
         except OSError:
             self.failed = True
             raise
+
+    def _complete_active(self, offset: int) -> None:
+        """Bring all that is dirty, and what is known of the producers at this offset, to disk."""
+        if self._unmended:
+            self._mend()
+        self.active.finish()
+        snapshot = self.snapshots.write(self.producers, offset)
+        self._dirty.update(dict.fromkeys([*self.active.files, *([snapshot] if snapshot else [])]))
+        for file in self._dirty:
+            with pinned(file):
+                self._sync_now(file)
         self._dirty.clear()
         self.synced_offset = self.end_offset
 
@@ -477,15 +576,21 @@ class Log:
             return None
         files: list[File] = []
         try:
-            for file in self._dirty:
+            for file in islice(self._dirty, MAX_FILES_OF_A_TICKET):
                 file.pin()
                 files.append(file)
         except OSError as error:
+            if not files or not isinstance(error, CannotOpen):
+                for file in files:
+                    file.unpin()
+                raise self._storage_error("open what must be synced", error) from error
+        if len(files) == len(self._dirty):
+            self._dirty.clear()
+            self._ticket = SyncTicket(files, self.end_offset)
+        else:
             for file in files:
-                file.unpin()
-            raise self._storage_error("open what must be synced", error) from error
-        self._dirty.clear()
-        self._ticket = SyncTicket(files, self.end_offset)
+                del self._dirty[file]
+            self._ticket = SyncTicket(files, self.synced_offset, is_partial=True)
         return self._ticket
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
@@ -502,16 +607,32 @@ class Log:
     def sync(self) -> None:
         """Sync here and now. No ticket may be out."""
         assert self._ticket is None
-        ticket = self.begin_sync()
-        if ticket is not None:
+        while (ticket := self.begin_sync()) is not None:
             (error,) = sync_tickets(self._files, [ticket])
             self.complete_sync(ticket, error)
             if error is not None:
                 raise self._storage_error("sync", error) from error
 
+    @contextmanager
+    def held_open(self) -> Iterator[None]:
+        """Open what an append and its sync need, so that a record is not left between the two for want of a
+        descriptor."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(pinned(self.active.log, *self._dirty))
+            except OSError as error:
+                raise self._storage_error("open its files", error) from error
+            yield
+
     def _sync_directory(self) -> None:
+        names = self._files.to_sync(self.directory)
+        with pinned(names):
+            self._sync_now(names)
+
+    def _sync_now(self, file: File) -> None:
+        """Sync a file that is pinned: whatever goes wrong then, the disk has failed."""
         try:
-            self._files.sync_directory(self.directory)
+            file.sync()
         except OSError:
             self.failed = True
             raise
@@ -533,7 +654,8 @@ class Log:
 
     def move(self, directory: str) -> None:
         """The directory was renamed."""
-        files = {file for segment in self.segments for file in segment.files}.union(self._dirty)
+        segments = (*self.segments, *self._retired)
+        files = {file for segment in segments for file in segment.files}.union(self._dirty)
         for file in files:
             if file.path.startswith(self.directory):
                 file.path = directory + file.path.removeprefix(self.directory)
@@ -541,7 +663,7 @@ class Log:
 
     def close(self) -> None:
         """Close the files, and nothing else: `persist_state` and `sync` come before."""
-        for segment in self.segments:
+        for segment in (*self.segments, *self._retired):
             segment.close()
 
     # Cutting
@@ -554,46 +676,63 @@ class Log:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        kept = self.segments[bisect_right(self.segments, offset, key=by_base_offset) - 1]
+        names = self._files.to_sync(self.directory)
         try:
-            self._truncate(offset)
+            with pinned(names, *kept.files):
+                self._truncate(kept, offset, names)
+        except CannotOpen as error:
+            raise self._storage_error("truncate", error) from error
         except OSError as error:
             self.failed = True
             raise self._storage_error("truncate", error) from error
+        self._do_unmended()
         return True
 
-    def _truncate(self, offset: int) -> None:
-        self._remove_segments(lambda segment: segment.base_offset > offset)
-        found = self.active.locate(offset)
+    def _truncate(self, kept: Segment, offset: int, names: File) -> None:
+        """`kept` becomes the last segment. Its files and the directory are open."""
+        self._unmended.clear()  # what lies beyond the end is cut off here, or removed
+        kept.load()
+        found = kept.locate(offset)
         if found is not None:
             offset = min(offset, found[1].base_offset)
-        self.active.truncate_to(offset)
-        for file in self.active.files:
+        self._remove_segments(lambda segment: segment is not kept, names)
+        kept.truncate_to(offset)
+        for file in kept.files:
             file.sync()
         self._ends_at(offset)
         self.synced_offset = offset  # older segments were synced when they were rolled
         self.log_start_offset = min(self.log_start_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
-        self.leader_epochs.persist()
-        rebuild_producers(self.producers, self.snapshots, self.segments, self.log_start_offset, offset)
+        self._mend_later(self.leader_epochs.persist, self._rebuild_producers)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all data; the next record gets this offset."""
+        names = self._files.to_sync(self.directory)
         try:
-            self._remove_segments(lambda segment: True)
-            self.snapshots.remove(lambda _: True)
-            self.active = Segment.create(self._files, self.directory, offset, self._config, 0)
-            self.segments.append(self.active)
-            self._sync_directory()
-            self.leader_epochs.clear()
-            self.leader_epochs.persist()
+            with pinned(names):
+                self._start_over_at(offset, names)
         except OSError as error:
-            self.failed = True
             raise self._storage_error("truncate", error) from error
-        self.producers.clear()
         self._ends_at(offset)
         self.log_start_offset = self.synced_offset = offset
 
-    def _remove_segments(self, condition: Callable[[Segment], bool]) -> None:
+    def _start_over_at(self, offset: int, names: File) -> None:
+        try:
+            self._remove_segments(lambda segment: True, names)
+            self._remove_snapshots(lambda _: True)
+            self.active = Segment.create(self._files, self.directory, offset, self._config, 0)
+            self.segments.append(self.active)
+            names.sync()
+            self.leader_epochs.clear()
+            self.leader_epochs.persist()
+        except OSError:
+            self.failed = True  # there is no segment left to append to
+            raise
+        self._unmended.clear()
+        self.producers.clear()
+
+    def _remove_segments(self, condition: Callable[[Segment], bool], names: File) -> None:
         """Newest first: a crash in between leaves a log that ends earlier, and never one with a hole."""
         while self.segments and condition(self.segments[-1]):
             segment = self.segments.pop()
@@ -602,7 +741,7 @@ class Log:
             segment.remove()
         if self.segments:
             self.active = self.segments[-1]
-        self._sync_directory()
+        names.sync()
 
     def _ends_at(self, offset: int) -> None:
         self.end_offset = offset
@@ -633,7 +772,7 @@ class Log:
         self.delete_records_before(self.segments[count].base_offset)
         try:
             self._retire(old, now_ms)
-            self.snapshots.remove(lambda offset: offset < self.segments[count].base_offset)
+            self._remove_snapshots(lambda offset: offset < self.segments[count].base_offset)
         except OSError as error:
             raise self._storage_error("delete old segments", error) from error
         finally:
@@ -643,8 +782,7 @@ class Log:
         for segment in segments:
             for file in segment.files:
                 self._dirty.pop(file, None)
-            segment.rename("", DELETED_SUFFIX)
-            self._deletions.schedule(now_ms + self._config.file_delete_delay_ms, segment.remove)
+            self._retired.add(segment, now_ms + self._config.file_delete_delay_ms)
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments, made with `.cleaned` behind their names and finished, in others' place.
@@ -654,13 +792,28 @@ class Log:
         """
         try:
             swap_in(self._files, self.directory, new, lambda: self._retire(old, now_ms))
+        except CannotOpen as error:
+            raise self._storage_error("replace segments", error) from error
         except OSError as error:
             self.failed = True
             raise self._storage_error("replace segments", error) from error
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = new
         kept = {segment.base_offset for segment in self.segments}
-        self.snapshots.remove(lambda offset: offset <= self.active.base_offset and offset not in kept)
+        self._remove_snapshots(lambda offset: offset <= self.active.base_offset and offset not in kept)
+
+    def _remove_snapshots(self, condition: Callable[[int], bool]) -> None:
+        try:
+            self.snapshots.remove(condition)
+        finally:
+            self._forget_removed_snapshots()
+
+    def _forget_removed_snapshots(self) -> None:
+        """What is not there any more cannot be synced, and need not be."""
+        there = set(map(self.snapshots.path, self.snapshots.offsets))
+        for file in [file for file in self._dirty if file.path.endswith(SNAPSHOT_SUFFIX)]:
+            if file.path not in there:
+                del self._dirty[file]
 
     # Transactions
 

@@ -4,12 +4,16 @@ The time index leads to the first batch whose largest timestamp reaches the one 
 records that is can only be told by decoding that one batch.
 """
 
+import logging
 from typing import NamedTuple
 
+from odradek.errors import KafkaError
 from odradek.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader
 from odradek.records.record import decode_batch
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
+
+log = logging.getLogger(__name__)
 
 
 class FoundRecord(NamedTuple):
@@ -48,11 +52,24 @@ def offset_of_max_timestamp(log: Log) -> FoundRecord | None:
     position, header = found
     if header.attributes & LOG_APPEND_TIME:
         return FoundRecord(header.max_timestamp, header.last_offset, header.leader_epoch)
-    timestamp, offset = max(_record_times(segment, position, header), key=lambda found: (found[0], -found[1]))
+    times = _record_times(segment, position, header)
+    timestamp, offset = max(times, key=lambda found: (found[0], -found[1]), default=_time_of_batch(header))
     return FoundRecord(timestamp, offset, header.leader_epoch)
 
 
 def _record_times(segment: Segment, position: int, header: BatchHeader) -> list[tuple[int, int]]:
-    """Timestamp and offset of each record of a batch."""
-    records = decode_batch(segment.batch_bytes(position, header), header)
+    """Timestamp and offset of each record of a batch. Produce does not look into every batch it stores, so the
+    records of one may turn out to be unreadable: then its header answers for them."""
+    try:
+        records = decode_batch(segment.batch_bytes(position, header), header)
+    except KafkaError as error:
+        log.warning(
+            "%s: the records from offset %d to %d cannot be read, answering by the batch's own timestamp: %s",
+            segment.log.path, header.base_offset, header.last_offset, error,
+        )  # fmt: skip
+        return [_time_of_batch(header)]
     return [(record.timestamp, record.offset) for record in records]
+
+
+def _time_of_batch(header: BatchHeader) -> tuple[int, int]:
+    return header.max_timestamp, header.base_offset

@@ -1,14 +1,24 @@
 """Opening a log that is on disk, and making it whole again after a crash.
 
 After a clean shutdown nothing is scanned: the end of the log is found from the last index entry. After a
-crash every segment that was not known to be synced is read again from its start. Below the recovery point
-the headers must follow from one another; from there on each batch must also have the right CRC, the next
-offset, and the leader epoch that is on record for it. The log is cut before the first batch that fails, and
-what lies behind it is dropped. The indexes of the segments read are built anew.
+crash every segment that was not known to be synced is read again from its start. Each batch must be whole,
+offsets must increase and stay below the next segment, and leader epochs must not decrease. From the recovery
+point on, the CRC must be right and the leader epoch must be the one on record for that offset. The log is cut
+before the first batch that fails, and what follows is dropped. The indexes of the segments read are rebuilt.
 
-A base offset is not covered by the CRC, and gaps are lawful (compaction leaves them, and followers copy
-them), so a batch that jumps ahead is believed only if the batch after it continues from there, or if the
-topic is compacted.
+A gap in the offsets is never damage: compaction leaves gaps, followers copy them, and the topic's cleanup
+policy may have changed since. But the base offset is not covered by the CRC. A flipped bit that lowers it, or
+raises it into the next segment or by more than a segment can span, is detected at that batch. One that
+raises it less is detected if an intact batch follows in the segment and contradicts it; the batch that jumped
+ahead is then the damaged one. What is not detected: the last batch of a segment raised within these bounds
+(its records keep their content under larger offsets), and damage to records below the recovery point, which
+were synced and are not read again.
+
+The files in the directory are what counts. Where a checkpoint contradicts them, it was not made from this
+log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
+checked, and a log start beyond the end is ignored unless the log holds no record at all.
+
+A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`.
 """
 
 import logging
@@ -18,19 +28,20 @@ import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek.errors import KafkaError
+from odradek.errors import DamagedData, KafkaError
 from odradek.model import TopicPartition
-from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
+from odradek.records.batch import BatchHeader
 from odradek.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, format_partition_metadata
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.epochs import NO_EPOCH, LeaderEpochs
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import MAX_RELATIVE_OFFSET
-from odradek.storage.leftovers import offset_of, tidy
+from odradek.storage.leftovers import is_log_file, offset_of, tidy
 from odradek.storage.log import Log
 from odradek.storage.producers import Producers
 from odradek.storage.replay import rebuild_producers, replay_batch
+from odradek.storage.scan import SegmentScan
 from odradek.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -41,19 +52,24 @@ from odradek.storage.segment import (
 )
 from odradek.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.snapshots import Snapshots
-from odradek.storage.validate import has_valid_crc, is_plausible
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES = 1 << 20
+STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA)  # besides segments and snapshots
 
 
 class Opening(NamedTuple):
-    """What is known of a log before its directory is looked at."""
+    """What is known of a log before its directory is looked at.
+
+    `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
+    cut off is a torn last batch beyond the recovery point, with no intact batch after it. Anything else
+    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point.
+    """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
     recovery_point: int = 0
     log_start_offset: int = 0
+    strict: bool = False
 
 
 def create_log(
@@ -96,6 +112,15 @@ def _names(files: Files, directory: str) -> list[File]:
     return [files.to_sync(directory), files.to_sync(os.path.dirname(directory))]
 
 
+def list_log_files(files: Files, directory: str) -> dict[str, int]:
+    """The sizes of the files that make up the log in this directory: none if it holds no log."""
+    return {
+        entry.name: entry.size
+        for entry in files.list(directory)
+        if not entry.is_directory and (is_log_file(entry.name) or entry.name in STATE_FILES)
+    }
+
+
 def open_log(
     files: Files,
     directory: str,
@@ -106,10 +131,11 @@ def open_log(
     now_ms: int,
     rng: random.Random,
     deletions: Deletions,
+    sizes: dict[str, int] | None = None,
 ) -> Log:
-    """Open the log in a directory; recover it unless it was shut down cleanly."""
-    sizes = {entry.name: entry.size for entry in files.list(directory) if not entry.is_directory}
-    sizes = tidy(files, directory, sizes, config)
+    """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
+    if the caller has listed them."""
+    sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
     epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
     if LEADER_EPOCHS in sizes:
         epochs.load()
@@ -117,8 +143,7 @@ def open_log(
         files, directory, (offset_of(name) for name in sizes if name.endswith(SNAPSHOT_SUFFIX))
     )
     loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms)
-    segments, end_offset = loader.load(sizes)
-    log_start_offset = max(opening.log_start_offset, segments[0].base_offset)
+    segments, log_start_offset, end_offset = loader.load(sizes)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     log = Log(
@@ -137,7 +162,7 @@ def open_log(
     )
     if loader.producers is not None:
         log.producers = loader.producers
-        log.mark_unsynced([*loader.recovered, *_names(files, directory)], opening.recovery_point)
+        log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
     else:
         rebuild_producers(log.producers, snapshots, segments, log_start_offset, end_offset)
     return log
@@ -163,24 +188,40 @@ class _Loader:
         self.epochs = epochs
         self.snapshots = snapshots
         self.now_ms = now_ms
+        self.recovery_point = opening.recovery_point
         self.recovered: list[File] = []  # files that recovery went through
         self.producers: Producers | None = None  # as recovery left them
         self._epochs_on_record = bool(epochs.entries)
 
-    def load(self, sizes: dict[str, int]) -> tuple[list[Segment], int]:
-        """The segments and the end offset."""
+    def load(self, sizes: dict[str, int]) -> tuple[list[Segment], int, int]:
+        """The segments, the log start offset and the end offset."""
         segments = self._open_segments(sizes)
         if not self.opening.clean:
-            segments = self._recover(segments)
-        end_offset = segments[-1].next_offset() if segments else -1
-        if end_offset < self.opening.log_start_offset:
-            end_offset = self.opening.log_start_offset
-            self._drop(segments, "it ends before the log starts")
-            segments = [Segment.create(self.files, self.directory, end_offset, self.config, self.now_ms)]
-            self.files.sync_directory(self.directory)
-            self.producers = None
-            self.recovered.clear()
-        return segments, end_offset
+            segments = self._recover_all(segments)
+        start_offset = self.opening.log_start_offset
+        if not any(segment.size for segment in segments):
+            segments = self._begin_at(start_offset, segments)
+        end_offset = segments[-1].next_offset()
+        if start_offset > end_offset:
+            logger.warning(
+                "%s ends at offset %d: ignoring its log start offset %d, which was not made from this log",
+                self.directory,
+                end_offset,
+                start_offset,
+            )
+            start_offset = 0
+        return segments, max(start_offset, segments[0].base_offset), end_offset
+
+    def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
+        """A log without records begins where its files or its log start say, whichever is later."""
+        if segments and segments[-1].base_offset >= offset:
+            return segments
+        self._drop(segments, "it is empty and lies before the log start")
+        segment = Segment.create(self.files, self.directory, offset, self.config, self.now_ms)
+        self.files.sync_directory(self.directory)
+        self.producers = None
+        self.recovered.clear()
+        return [segment]
 
     def _open_segments(self, sizes: dict[str, int]) -> list[Segment]:
         bases = sorted(offset_of(name) for name in sizes if name.endswith(LOG_SUFFIX))
@@ -203,20 +244,54 @@ class _Loader:
             segment.rebuild_indexes()
         return segment
 
+    def _recover_all(self, segments: list[Segment]) -> list[Segment]:
+        point = self.recovery_point
+        if self.opening.strict:
+            self._check_continuity(segments)
+        recovered = self._recover(segments)
+        end_offset = recovered[-1].next_offset() if recovered else 0
+        if end_offset >= point:
+            return recovered
+        if self.opening.strict:
+            raise DamagedData(
+                f"{self.directory} ends at offset {end_offset}, but it was synced up to offset {point}"
+            )
+        logger.warning(
+            "%s ends at offset %d: ignoring its recovery point %d and checking all of it",
+            self.directory,
+            end_offset,
+            point,
+        )
+        self.recovery_point = 0
+        return self._recover(recovered)
+
+    def _check_continuity(self, segments: list[Segment]) -> None:
+        expected = self.opening.log_start_offset
+        for segment in segments:
+            if segment.base_offset != expected:
+                raise DamagedData(
+                    f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
+                    f"ends at offset {expected}: a file is missing or damaged"
+                )
+            expected = segment.next_offset()
+
     def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Read again what may not have been synced, cut at the first batch that is not whole."""
+        self.recovered.clear()
         if not segments:
             return segments
-        point = self.opening.recovery_point
-        first = max(
-            (slot for slot, segment in enumerate(segments) if segment.base_offset <= point), default=0
-        )
+        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= self.recovery_point]
+        first = below[-1] if below and not self.opening.strict else 0
         producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
-            is_whole = self._recover_segment(segment, producers)
+            is_last = slot + 1 == len(segments)
+            limit = (
+                segment.base_offset + MAX_RELATIVE_OFFSET if is_last else segments[slot + 1].base_offset - 1
+            )
+            is_whole = self._recover_segment(segment, producers, limit, is_last)
             self.recovered.extend(segment.files)
             if snapshot is not None:
                 self.recovered.append(snapshot)
@@ -225,42 +300,60 @@ class _Loader:
                 return segments[: slot + 1]
         return segments
 
-    def _recover_segment(self, segment: Segment, producers: Producers) -> bool:
+    def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
         """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
-        size = segment.size
+        size, end_offset = segment.size, segment.base_offset
         segment.size = 0
         segment.reset_indexes()
         segment.aborted.truncate_to(0)
-        for position, header in self._sound_batches(segment, size):
+        scan = SegmentScan(segment.log, size)
+        for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
                 aborted = replay_batch(producers, segment, position, header)
             except KafkaError:
                 break
             segment.appended(position, header.size, header.last_offset, header.max_timestamp)
+            end_offset = header.next_offset
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if aborted is not None:
                 segment.aborted.append(aborted)
         if segment.size < size:
+            if self.opening.strict:
+                self._check_torn_tail(segment, scan, is_last and end_offset >= self.recovery_point)
             logger.warning("%s is damaged: cut from %d to %d bytes", segment.log.path, size, segment.size)
             segment.log.truncate(segment.size)
         segment.finish()
         return segment.size == size
 
-    def _sound_batches(self, segment: Segment, size: int) -> Iterator[tuple[int, BatchHeader]]:
-        reader = _Reader(segment.log, size)
-        expected_offset, epoch, position = segment.base_offset, NO_EPOCH, 0
-        while (header := reader.header(position)) is not None:
+    @staticmethod
+    def _check_torn_tail(segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
+        """A crash tears the batch that was being written, and nothing before it."""
+        intact = scan.find_intact(segment.size)
+        if may_be_torn and intact is None:
+            return
+        what = f"{segment.log.path} is damaged at byte {segment.size}"
+        if intact == segment.size:
+            raise DamagedData(f"{what}: the batch there has the wrong offset or leader epoch")
+        if intact is not None:
+            raise DamagedData(f"{what}, and an intact batch follows at byte {intact}")
+        raise DamagedData(f"{what}, which had been synced")
+
+    def _sound_batches(
+        self, scan: SegmentScan, expected_offset: int, limit: int
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from the start of a segment on, as far as they can be believed."""
+        epoch, position = NO_EPOCH, 0
+        while (header := scan.header(position)) is not None:
             if (
                 header.base_offset < expected_offset
                 or header.leader_epoch < epoch
-                or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+                or header.last_offset > limit
+                or (header.base_offset > expected_offset and not self._may_jump(scan, position, header))
             ):
                 return
-            if header.base_offset >= self.opening.recovery_point and not (
-                has_valid_crc(reader.batch(position, header), header)
-                and self._has_its_epoch(header)
-                and (header.base_offset == expected_offset or self._may_jump(reader, position, header))
+            if (self.opening.strict or header.base_offset >= self.recovery_point) and not (
+                scan.is_intact(position, header) and self._has_its_epoch(header)
             ):
                 return
             yield position, header
@@ -272,11 +365,15 @@ class _Loader:
             return True
         return self.epochs.epoch_for_offset(header.base_offset) in (NO_EPOCH, header.leader_epoch)
 
-    def _may_jump(self, reader: "_Reader", position: int, header: BatchHeader) -> bool:
-        following = reader.header(position + header.size)
-        if following is None:
-            return self.config.compact
-        return following.base_offset >= header.next_offset
+    def _may_jump(self, scan: SegmentScan, position: int, header: BatchHeader) -> bool:
+        """A gap is lawful, unless the next batch is intact and goes back behind it: then the gap is not real."""
+        following_position = position + header.size
+        following = scan.header(following_position)
+        return not self.opening.strict and (
+            following is None
+            or following.base_offset >= header.next_offset
+            or not scan.is_intact(following_position, following)
+        )
 
     def _drop(self, segments: list[Segment], reason: str) -> None:
         for segment in reversed(segments):
@@ -284,30 +381,3 @@ class _Loader:
             segment.remove()
         if segments:
             self.files.sync_directory(self.directory)
-
-
-class _Reader:
-    """Reads a file front to back in large pieces, and gives out headers and batches."""
-
-    def __init__(self, file: File, size: int) -> None:
-        self._file = file
-        self._size = size
-        self._piece = memoryview(b"")
-        self._start = 0
-
-    def header(self, position: int) -> BatchHeader | None:
-        """The header of the whole batch here, if there is one."""
-        if position + HEADER_SIZE > self._size:
-            return None
-        header = read_header(self._bytes(position, HEADER_SIZE))
-        return header if is_plausible(header) and position + header.size <= self._size else None
-
-    def batch(self, position: int, header: BatchHeader) -> memoryview:
-        return self._bytes(position, header.size)
-
-    def _bytes(self, position: int, length: int) -> memoryview:
-        at = position - self._start
-        if at < 0 or at + length > len(self._piece):
-            self._piece = memoryview(self._file.read_at(position, max(length, READ_BYTES)))
-            self._start, at = position, 0
-        return self._piece[at : at + length]

@@ -6,8 +6,9 @@ costs a scan, and never an answer that is wrong.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
-from odradek.records.batch import NO_TIMESTAMP, BatchHeader
+from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import (
@@ -31,6 +32,12 @@ SWAP_SUFFIX = ".swap"
 
 def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
+
+
+def remove_files(files: Files, directory: str, base_offset: int) -> None:
+    """Remove whatever there is of a segment that could not be made."""
+    for suffix in SEGMENT_SUFFIXES:
+        files.file(f"{directory}/{file_name(base_offset, suffix)}").remove()
 
 
 class Segment:
@@ -89,14 +96,24 @@ class Segment:
     def create(
         cls, files: Files, directory: str, base_offset: int, config: LogConfig, now_ms: int, suffix: str = ""
     ) -> "Segment":
-        """New empty files; the caller syncs the directory. Compaction's have `.cleaned` behind."""
+        """New empty files; the caller syncs the directory. Compaction's have `.cleaned` behind.
+
+        If one cannot be made, those made before it stay on disk, closed: `remove_files` removes them.
+        """
         prefix = f"{directory}/{base_offset:020d}"
+        made: list[File] = []
+        with ExitStack() as unless_whole:
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                made.append(files.create(prefix + kind + suffix))
+                unless_whole.callback(made[-1].close)
+            unless_whole.pop_all()
+        log, offsets, times = made
         return cls(
             base_offset,
-            files.create(prefix + LOG_SUFFIX + suffix),
+            log,
             0,
-            Index(files.create(prefix + INDEX_SUFFIX + suffix), OFFSET_ENTRY, 0),
-            Index(files.create(prefix + TIME_INDEX_SUFFIX + suffix), TIME_ENTRY, 0),
+            Index(offsets, OFFSET_ENTRY, 0),
+            Index(times, TIME_ENTRY, 0),
             TransactionIndex(files, prefix + TRANSACTION_INDEX_SUFFIX + suffix, None),
             config,
             now_ms,
@@ -178,8 +195,10 @@ class Segment:
         )
 
     def has_index_room(self, size: int) -> bool:
-        """Whether so many bytes of batches can be indexed before the indexes are full."""
-        entries = size // self.index_interval_bytes + 2
+        """Whether so many bytes of batches can be indexed before the indexes are full.
+
+        A batch has at most one entry, however small the interval is."""
+        entries = size // max(self.index_interval_bytes, HEADER_SIZE) + 2
         return (
             len(self.offsets) + entries < self.max_index_bytes // OFFSET_ENTRY.size
             and len(self.times) + entries < self.max_index_bytes // TIME_ENTRY.size
@@ -312,8 +331,10 @@ class Segment:
             file.rename(file.path.removesuffix(old_suffix) + new_suffix)
 
     def remove(self) -> None:
-        for file in self.files:
-            file.remove()
+        """Every file that can be; then tell what went wrong with another."""
+        with ExitStack() as stack:
+            for file in reversed(self.files):
+                stack.callback(file.remove)
 
     def close(self) -> None:
         for file in self.files:

@@ -7,15 +7,19 @@ random one, that one perhaps torn.
 
 Errors: `free_bytes` makes the disk full when used up; `fail_syncs` lets the next syncs fail. A failed sync
 loses what it should have written, and the one after it succeeds, as Linux has it: whoever tries again is
-fooled.
+fooled. `run_out_of_descriptors` closes all files but pinned ones and lets nothing be opened, at once or after a few
+more, until `free_descriptors`.
 """
 
+import copy
 import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from odradek.records.batch import Buffer
-from odradek.storage.files import DataDirectoryLocked, DirectoryEntry, File
+from odradek.storage.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
+from odradek.storage.shortage import CannotOpen
 
 
 class _Data:
@@ -91,17 +95,21 @@ def _apply_name(names: dict[str, _Data | _Directory], name: str, to: _Data | _Di
 
 
 class SimulatedFile:
-    __slots__ = ("_data", "_files", "path")
+    __slots__ = ("_data", "_files", "_pins", "_shortages", "path")
 
     def __init__(self, files: "SimulatedFiles", path: str) -> None:
         self._files = files
         self.path = path
         self._data: _Data | None = None
+        self._pins = 0
+        self._shortages = files.shortages  # when it was opened; each one closes what is not pinned
 
     def _open(self) -> _Data:
         """Like a descriptor: stays with the file, not with the name."""
-        if self._data is None:
+        if self._data is None or (self._shortages != self._files.shortages and not self._pins):
+            self._files.take_descriptor(self.path)
             self._data = self._files.data(self.path)
+            self._shortages = self._files.shortages
         return self._data
 
     def size(self) -> int:
@@ -109,6 +117,9 @@ class SimulatedFile:
 
     def fileno(self) -> int:
         raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
+
+    def ensure_open(self) -> None:
+        self._open()
 
     def read_at(self, position: int, length: int) -> bytes:
         return bytes(self._open().seen[position : position + length])
@@ -132,29 +143,37 @@ class SimulatedFile:
 
     def pin(self) -> None:
         self._open()
+        self._pins += 1
 
     def unpin(self) -> None:
-        pass
+        self._pins -= 1
 
     def rename(self, path: str) -> None:
         self._files.rename(self.path, path)
         self.path = path
 
     def remove(self) -> None:
-        self._files.remove(self.path)
+        with suppress(FileNotFoundError):
+            self._files.remove(self.path)
 
     def close(self) -> None:
-        self._data = None
+        if not self._pins:
+            self._data = None
 
 
 class SimulatedName(SimulatedFile):
     """A file or directory opened for a sync alone."""
 
     def sync(self) -> None:
+        if not self._pins:
+            self._files.take_descriptor(self.path)
         self._files.sync_data(self._files.find(self.path))
 
     def pin(self) -> None:
+        if not self._pins:
+            self._files.take_descriptor(self.path)
         self._files.find(self.path)
+        self._pins += 1
 
 
 class SimulatedLock:
@@ -174,9 +193,12 @@ class SimulatedFiles:
     def __init__(self) -> None:
         self._root = _Directory()
         self._locks: set[str] = set()
+        self.max_open = DEFAULT_MAX_OPEN_FILES
         self.free_bytes: int | None = None  # None: no limit
         self.fail_syncs = 0
         self.syncs = 0  # how many were asked for
+        self.opens_left: int | None = None  # None: no limit
+        self.shortages = 0  # how often there were no descriptors
         self.on_sync: Callable[[], None] | None = None  # called before each, where a crash may be tried
 
     # Faults
@@ -185,6 +207,12 @@ class SimulatedFiles:
         """Lose what is not durable; every handle and lock from before is void."""
         self._root.crash(rng)
         self._locks.clear()
+
+    def twin(self) -> "SimulatedFiles":
+        """Another disk in the same state, as a killed process leaves it: every write is seen, no lock is held."""
+        other = SimulatedFiles()
+        other._root = copy.deepcopy(self._root)
+        return other
 
     def take_space(self, wanted: int) -> int:
         """How many more bytes fit."""
@@ -197,6 +225,20 @@ class SimulatedFiles:
     def give_space(self, count: int) -> None:
         if self.free_bytes is not None:
             self.free_bytes += count
+
+    def run_out_of_descriptors(self, after: int = 0) -> None:
+        """Others take the descriptors of files that are not pinned; a few more can be opened, and then none."""
+        self.opens_left = after
+        self.shortages += 1
+
+    def free_descriptors(self) -> None:
+        self.opens_left = None
+
+    def take_descriptor(self, path: str) -> None:
+        if self.opens_left is not None:
+            if self.opens_left == 0:
+                raise CannotOpen(errno.EMFILE, "the simulated process has no descriptor left", path)
+            self.opens_left -= 1
 
     def sync_data(self, node: _Data | _Directory) -> None:
         self.syncs += 1
@@ -217,9 +259,11 @@ class SimulatedFiles:
         return SimulatedName(self, path)
 
     def create(self, path: str) -> SimulatedFile:
+        self.take_descriptor(path)
         directory, name = self._parent(path)
         if name in directory.seen:
             file = SimulatedFile(self, path)
+            file._data = self.data(path)
             file.truncate(0)
             return file
         data = _Data()
@@ -229,9 +273,11 @@ class SimulatedFiles:
         return file
 
     def read(self, path: str) -> bytes:
+        self.take_descriptor(path)
         return bytes(self.data(path).seen)
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
+        self.take_descriptor(directory)
         return [
             DirectoryEntry(
                 name, isinstance(node, _Directory), 0 if isinstance(node, _Directory) else len(node.seen)
@@ -263,11 +309,14 @@ class SimulatedFiles:
         directory.change(name, None)
 
     def remove_tree(self, directory: str) -> None:
-        self._directory(directory)
-        parent, name = self._parent(directory)
-        parent.change(name, None)
+        self.take_descriptor(directory)
+        with suppress(FileNotFoundError):
+            self._directory(directory)
+            parent, name = self._parent(directory)
+            parent.change(name, None)
 
     def sync_directory(self, path: str) -> None:
+        self.take_descriptor(path)
         self.sync_data(self._directory(path))
 
     def sync_many(self, files: Sequence[File]) -> None:

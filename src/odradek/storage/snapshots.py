@@ -120,9 +120,12 @@ class Snapshots:
         if self.offsets and self.offsets[-1] >= offset:
             return None
         file = self._files.create(self.path(offset))
-        file.write_at(0, encode(producers))
+        try:
+            file.write_at(0, encode(producers))
+        finally:
+            file.close()
         self.offsets.append(offset)
-        return file
+        return self._files.to_sync(file.path)
 
     def restore_latest(self, producers: Producers, end_offset: int) -> int | None:
         """Restore from the newest whole snapshot that is not beyond the log's end. Returns its offset."""

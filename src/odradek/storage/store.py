@@ -5,6 +5,18 @@ recovery; it is removed before any log is opened, so that a crash while opening 
 stop. What the logs cannot tell by themselves is in checkpoint files: how far they were synced, where they
 start, what was committed.
 
+Checkpoints go by name, but a name may be used again by another topic. So before a log is created, the
+entries under its name are removed from the files, and only then does its directory come into being: at no
+moment does a log lie beside the entry of an earlier one. Deleting needs no room on the disk: it renames the
+directory, and the entries go with the next checkpoint or the next log of that name.
+
+A log start that a client asked for is on disk before the client hears of it, so deleted records do not come
+back; one that retention moved is written right after. The records below it are synced before that, so a log
+never ends before it starts.
+
+At start only the logs that the metadata expects are opened. A log of a topic that is gone, or has another
+id by now, is renamed and kept: should the metadata be wrong, its records are not lost.
+
 A log's maintenance (retention, rolling by time, forgetting producers) is due at a time that it can tell in
 advance, or when it was written to. Both are kept, in a heap and a list, so that idle logs cost nothing
 however many there are.
@@ -12,55 +24,62 @@ however many there are.
 The metadata log lives in the same directory and is opened by those who own it.
 """
 
+import errno
 import heapq
 import logging
 import random
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
-from odradek.errors import KafkaError
-from odradek.model import METADATA_TOPIC, TopicPartition
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
 from odradek.storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    MalformedCheckpoint,
+    OffsetCheckpoint,
     clean_shutdown_marker,
     format_partition_metadata,
     parse_partition_metadata,
     read_if_present,
-    read_offsets,
     write_atomically,
-    write_offsets,
 )
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
+from odradek.storage.directories import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    is_deleted,
+    is_set_aside,
+    name_for,
+    parse_directory_name,
+)
 from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.producers import DEFAULT_EXPIRATION_MS
-from odradek.storage.recovery import Opening, create_log, open_log
+from odradek.storage.recovery import Opening, create_log, list_log_files, open_log
 from odradek.storage.retention import delete_old_segments, next_due_ms
-from odradek.storage.sync import sync_tickets
+from odradek.storage.sync import SyncTicket, sync_tickets
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
-DELETE_SUFFIX = "-delete"
-FOREIGN_SUFFIXES = ("-future", "-stray")  # of Kafka's, which we do not make
-MAX_NAME_LENGTH = 255
 LOGS_OF_A_SYNC = 256
 
 # Logs found at start are looked at one after the other within this time, and none more often than this.
 FIRST_MAINTENANCE_MS = 300_000
 MIN_MAINTENANCE_MS = 30_000
 
-
-def parse_directory_name(name: str) -> TopicPartition | None:
-    topic, _, partition = name.rpartition("-")
-    return TopicPartition(topic, int(partition)) if topic and partition.isdecimal() else None
+# Whether the metadata knows this partition of the topic with this id.
+Expected = Callable[[TopicPartition, uuid.UUID], bool]
 
 
 class LogStore:
@@ -80,7 +99,12 @@ class LogStore:
         self._rng = rng or random.Random()
         self._producer_expiration_ms = producer_expiration_ms
         self._lock = files.lock(f"{directory}/{LOCK_FILE}")
-        self._checkpointed: dict[str, Mapping[TopicPartition, int]] = {}
+        self._recovery_points = OffsetCheckpoint(files, self.path(RECOVERY_POINTS))
+        self._start_offsets = OffsetCheckpoint(files, self.path(LOG_START_OFFSETS))
+        self._high_watermarks = OffsetCheckpoint(files, self.path(HIGH_WATERMARKS))
+        self._starts_moved = False  # by retention, and not on disk yet
+        self._has_deleted = False  # the cleaner's checkpoint may name logs that are gone
+        self.needs_checkpoint = False  # a log was deleted, or the last checkpoint failed
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
         self.deletions = Deletions()
@@ -115,38 +139,66 @@ class LogStore:
 
     # Opening
 
-    def load(self, now_ms: int, config_for: Callable[[str], LogConfig] | None = None) -> None:
-        """Open every log; `config_for` where it was not known when the directory was taken hold of."""
+    def load(
+        self,
+        now_ms: int,
+        config_for: Callable[[str], LogConfig] | None = None,
+        is_expected: Expected = lambda topic_partition, topic_id: True,
+    ) -> None:
+        """Open every log that is expected, and set the others aside; `config_for` where it was not known when the
+        directory was taken hold of."""
         self._config_for = config_for or self._config_for
+        recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
+        high_watermarks = self._high_watermarks.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
         if self.was_clean:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
-        recovery_points = read_offsets(self._files, self.path(RECOVERY_POINTS))
-        start_offsets = read_offsets(self._files, self.path(LOG_START_OFFSETS))
-        self.high_watermarks = read_offsets(self._files, self.path(HIGH_WATERMARKS))
-        for entry in entries:
-            if not entry.is_directory or entry.name.endswith(FOREIGN_SUFFIXES):
-                continue
-            topic_partition = parse_directory_name(entry.name)
-            if entry.name.endswith(DELETE_SUFFIX):
-                self.deletions.schedule(now_ms, partial(self._files.remove_tree, self.path(entry.name)))
-            elif topic_partition is None:
-                logger.warning("%s is no partition's directory and is left alone", self.path(entry.name))
-            elif topic_partition.topic != METADATA_TOPIC:
-                opening = Opening(
-                    self.was_clean,
-                    recovery_points.get(topic_partition, 0),
-                    start_offsets.get(topic_partition, 0),
-                )
-                self._open_log(topic_partition, opening, now_ms)
+        is_complete = True
+        for name in self._find_logs([entry.name for entry in entries if entry.is_directory], now_ms):
+            opening = Opening(self.was_clean, recovery_points.get(name, 0), start_offsets.get(name, 0))
+            is_complete &= self._open_log(name, opening, is_expected, now_ms)
+        if not is_complete:
+            self._files.sync_directory(self.directory)
+        self.high_watermarks = {
+            name: min(high_watermarks[name], log.end_offset)
+            for name, log in self.logs.items()
+            if name in high_watermarks
+        }
+        self._drop_clean_offsets()
         self._sync(list(self.logs.values()))
+        self._try_to_checkpoint()
         self._schedule_first(now_ms)
 
-    def _open_log(self, topic_partition: TopicPartition, opening: Opening, now_ms: int) -> None:
+    def _find_logs(self, names: list[str], now_ms: int) -> list[TopicPartition]:
+        """The partitions that directories are named after; deleted logs are removed soon, others left alone."""
+        found = []
+        for name in names:
+            topic_partition = parse_directory_name(name)
+            if is_deleted(name):
+                self.deletions.schedule(now_ms, partial(self._files.remove_tree, self.path(name)))
+            elif topic_partition is not None:
+                found.append(topic_partition)
+            elif not is_set_aside(name):
+                logger.warning("leaving %s alone: it is not the log of a partition", self.path(name))
+        return [name for name in found if name.topic != METADATA_TOPIC]
+
+    def _open_log(
+        self, topic_partition: TopicPartition, opening: Opening, is_expected: Expected, now_ms: int
+    ) -> bool:
+        """Open the log in a directory, if it holds one. False if the directory got another name."""
         directory = self.path(str(topic_partition))
+        sizes = list_log_files(self._files, directory)
+        if not sizes:
+            # If the topic exists, a crash came while the log was made, and it is made again.
+            if not is_expected(topic_partition, NO_TOPIC_ID):
+                logger.warning("leaving %s alone: it does not hold a log", directory)
+            return True
         topic_id = parse_partition_metadata(read_if_present(self._files, f"{directory}/{PARTITION_METADATA}"))
+        if not is_expected(topic_partition, topic_id):
+            self._set_aside(topic_partition)
+            return False
         log = open_log(
             self._files,
             directory,
@@ -157,8 +209,38 @@ class LogStore:
             now_ms,
             self._rng,
             self.deletions,
+            sizes,
         )
         self._add(log)
+        return True
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
+        self._files.rename(self.path(str(topic_partition)), directory)
+        logger.warning(
+            "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
+            "It is kept until you remove it",
+            topic_partition,
+            directory,
+        )
+
+    def _drop_clean_offsets(self) -> None:
+        """The cleaner's checkpoint is its own, but here is known which logs are gone. Taken for another log's, an
+        entry would let compaction keep a value and drop the tombstone behind it."""
+        checkpoint = OffsetCheckpoint(self._files, self.path(CLEANER_OFFSETS))
+        try:
+            offsets = checkpoint.read()
+        except MalformedCheckpoint:
+            return  # the cleaner begins anew
+        checkpoint.write({name: offset for name, offset in offsets.items() if name in self.logs})
+
+    def _try_to_checkpoint(self) -> None:
+        """Replace what the files say of logs that are gone, and what was found to be wrong. After a clean stop
+        nothing is written."""
+        try:
+            self.checkpoint({})
+        except OSError as error:
+            logger.warning("checkpoints could not be written, trying again: %s", error)
 
     def _add(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
@@ -175,13 +257,43 @@ class LogStore:
     def create(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> Log:
+        """Raises OSError where it cannot be made, and removes what was made of it."""
         assert topic_partition not in self.logs
+        self._forget_earlier(topic_partition)
         directory = self.path(str(topic_partition))
-        log = create_log(
-            self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
-        )
+        is_new = self._check_free(directory)
+        try:
+            log = create_log(
+                self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
+            )
+        except OSError:
+            if is_new:
+                with suppress(OSError):
+                    self._files.remove_tree(directory)
+            raise
         self._add(log)
         return log
+
+    def _forget_earlier(self, topic_partition: TopicPartition) -> None:
+        """Remove what checkpoints say of an earlier log of this name, before there is another one."""
+        self.high_watermarks.pop(topic_partition, None)
+        checkpoints = (self._recovery_points, self._start_offsets, self._high_watermarks)
+        if any(checkpoint.may_name(topic_partition) for checkpoint in checkpoints):
+            self.checkpoint({})
+        if self._has_deleted:
+            self._drop_clean_offsets()
+            self._has_deleted = False
+
+    def _check_free(self, directory: str) -> bool:
+        """What is left of an attempt to make a log is overwritten; records never are, whosever they may be. True if
+        there is no such directory."""
+        try:
+            entries = self._files.list(directory)
+        except FileNotFoundError:
+            return True
+        if any(entry.name.endswith(".log") and entry.size > 0 for entry in entries):
+            raise OSError(errno.EEXIST, "there are records of another log", directory)
+        return False
 
     def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
         """For a log that does not know whose it is: a crash came before its first sync."""
@@ -190,21 +302,30 @@ class LogStore:
         write_atomically(self._files, path, format_partition_metadata(topic_id))
 
     def delete(self, topic_partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Rename the logs' directories, which is what makes them deleted, and remove them later."""
+        """Rename the logs' directories, which is what makes them deleted, and remove them later.
+
+        Where that fails for some, the others are deleted, those stay in `logs`, and the first error is raised.
+        """
         if not topic_partitions:
             return
+        self.needs_checkpoint = self._has_deleted = True
+        failure: OSError | None = None
         for topic_partition in topic_partitions:
-            self._delete(topic_partition, now_ms)
+            try:
+                self._delete(topic_partition, now_ms)
+            except OSError as error:
+                failure = failure or error
         self._files.sync_directory(self.directory)
+        if failure is not None:
+            raise failure
 
     def _delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        log = self.logs.pop(topic_partition)
+        log = self.logs[topic_partition]
+        directory = self.path(name_for(topic_partition, DELETE_SUFFIX, self._rng))
+        self._files.rename(log.directory, directory)
+        del self.logs[topic_partition]
         self.high_watermarks.pop(topic_partition, None)
         log.due_ms = None
-        unique = uuid.UUID(int=self._rng.getrandbits(128)).hex
-        suffix = f"-{topic_partition.partition}.{unique}{DELETE_SUFFIX}"
-        directory = self.path(topic_partition.topic[: MAX_NAME_LENGTH - len(suffix)] + suffix)
-        self._files.rename(log.directory, directory)
         log.move(directory)
 
         def remove() -> None:
@@ -212,6 +333,39 @@ class LogStore:
             self._files.remove_tree(directory)
 
         self.deletions.schedule(now_ms + log.config.file_delete_delay_ms, remove)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KafkaError]:
+        """Let these logs start at these offsets for good. What went wrong, by log: those have not changed."""
+        moved, errors = {}, {}
+        for name, offset in offsets.items():
+            log = self.logs[name]
+            if offset > log.log_start_offset:
+                try:
+                    self._sync_below(log, offset)
+                    moved[name] = offset
+                except KafkaError as error:
+                    errors[name] = error
+        try:
+            if moved:
+                self._start_offsets.write(self._log_start_offsets() | moved)
+        except OSError as error:
+            logger.error("records cannot be deleted, their log start offsets were not written: %s", error)
+            self.needs_checkpoint = True
+            refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log start was not written: {error}")
+            return errors | dict.fromkeys(moved, refusal)
+        for name, offset in moved.items():
+            self.logs[name].delete_records_before(offset)
+        return errors
+
+    @staticmethod
+    def _sync_below(log: Log, offset: int) -> None:
+        """Where commits are not synced, what is deleted may not be on disk; a crash must not cut below it."""
+        if offset > log.synced_offset:
+            if log.failed:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The disk of {log.topic_partition} has failed"
+                )
+            log.persist_state()
 
     # Looking after
 
@@ -226,10 +380,22 @@ class LogStore:
             if log.due_ms == due_ms:
                 log.due_ms = None
                 self._maintain_log(log, now_ms, high_watermark)
+        if self._starts_moved:
+            self._write_start_offsets()
+
+    def _write_start_offsets(self) -> None:
+        """The names of removed segments are not synced: without this, a crash could bring them back."""
+        try:
+            self._start_offsets.write(self._log_start_offsets())
+            self._starts_moved = False
+        except OSError as error:
+            logger.warning("log start offsets could not be written, trying again: %s", error)
+            self.needs_checkpoint = True
 
     def _maintain_log(self, log: Log, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
         if self.logs.get(log.topic_partition) is not log:
             return
+        start_offset = log.log_start_offset
         try:
             log.maybe_roll(now_ms)
             delete_old_segments(log, now_ms, high_watermark(log.topic_partition))
@@ -238,8 +404,17 @@ class LogStore:
         except (KafkaError, OSError) as error:
             logger.warning("%s: %s", log.topic_partition, error)
             due_ms = now_ms
+        self._starts_moved |= log.log_start_offset > start_offset
         if due_ms is not None:
             self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))
+
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """A new `producer.id.expiration.ms`, for every log when it is next looked after, which is soon."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self.logs.values():
+            if log.producers.by_id:
+                log.producers.next_expiry_ms = None
+                self._schedule(log, 0)
 
     def _schedule(self, log: Log, due_ms: int) -> None:
         """One entry for each log is enough: one that comes too early finds out when to come back."""
@@ -249,30 +424,43 @@ class LogStore:
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write how far each log is synced, where it starts and what is committed, if that changed."""
-        logs = self.logs.items()
+        self.needs_checkpoint = True
         self.high_watermarks.update(high_watermarks)
-        current = {
-            RECOVERY_POINTS: {partition: log.synced_offset for partition, log in logs},
-            LOG_START_OFFSETS: {
-                partition: log.log_start_offset
-                for partition, log in logs
-                if log.log_start_offset > log.segments[0].base_offset
-            },
-            HIGH_WATERMARKS: {partition: self.high_watermarks.get(partition, 0) for partition, _ in logs},
-        }
-        for name, offsets in current.items():
-            if self._checkpointed.get(name) != offsets:
-                write_offsets(self._files, self.path(name), offsets)
-                self._checkpointed[name] = offsets
+        self._recovery_points.write({name: log.synced_offset for name, log in self.logs.items()})
+        self._start_offsets.write(self._log_start_offsets())
+        self._high_watermarks.write({name: self.high_watermarks.get(name, 0) for name in self.logs})
+        self.needs_checkpoint = self._starts_moved = False
+
+    def _log_start_offsets(self) -> dict[TopicPartition, int]:
+        return {name: log.log_start_offset for name, log in self.logs.items() if log.log_start_offset > 0}
 
     def _sync(self, logs: list[Log]) -> None:
         """Sync these logs together, as many at a time as may have their files open."""
-        for start in range(0, len(logs), LOGS_OF_A_SYNC):
-            some = logs[start : start + LOGS_OF_A_SYNC]
-            tickets = [(log, ticket) for log in some if (ticket := log.begin_sync()) is not None]
+        unsynced = deque(logs)
+        while unsynced:
+            tickets = self._take_tickets(unsynced)
             errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
             for (log, ticket), error in zip(tickets, errors, strict=True):
                 log.complete_sync(ticket, error)
+                if ticket.is_partial and error is None:
+                    unsynced.append(log)
+
+    def _take_tickets(self, unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
+        """Of the next logs, as far as there are descriptors: those taken are free again after the sync."""
+        tickets: list[tuple[Log, SyncTicket]] = []
+        count = 0
+        while unsynced and len(tickets) < LOGS_OF_A_SYNC and count < self._files.max_open:
+            try:
+                ticket = unsynced[0].begin_sync()
+            except KafkaError:
+                if not tickets:
+                    raise
+                break
+            log = unsynced.popleft()
+            if ticket is not None:
+                tickets.append((log, ticket))
+                count += len(ticket.files)
+        return tickets
 
     # Closing
 
@@ -280,11 +468,14 @@ class LogStore:
         """Bring everything to disk. The marker of a clean shutdown is written only if all of it worked."""
         unclean = [log for log in self.logs.values() if log.failed or not self._persist(log)]
         self._sync(list(self.logs.values()))
-        self.checkpoint(high_watermarks)
+        try:
+            self.checkpoint(high_watermarks)
+            if not unclean and not any(log.failed for log in self.logs.values()):
+                write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
+        except OSError as error:
+            logger.error("the next start recovers all logs: checkpoints could not be written: %s", error)
         for log in self.logs.values():
             log.close()
-        if not unclean and not any(log.failed for log in self.logs.values()):
-            write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
         self.release()
 
     @staticmethod

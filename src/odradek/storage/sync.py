@@ -11,13 +11,16 @@ from odradek.storage.files import MAX_SINGLE_SYNCS, File, Files
 
 
 class SyncTicket:
-    """`offset` is what will be durable once the files are synced; truncating the log meanwhile lowers it."""
+    """`offset` is what will be durable once the files are synced; truncating the log meanwhile lowers it.
 
-    __slots__ = ("files", "offset")
+    With more files than may be open at a time a ticket is partial: the next one has the rest."""
 
-    def __init__(self, files: Sequence[File], offset: int) -> None:
+    __slots__ = ("files", "is_partial", "offset")
+
+    def __init__(self, files: Sequence[File], offset: int, is_partial: bool = False) -> None:
         self.files = files
         self.offset = offset
+        self.is_partial = is_partial
 
 
 def sync_tickets(files: Files, tickets: Sequence[SyncTicket]) -> list[OSError | None]:

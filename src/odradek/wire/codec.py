@@ -14,6 +14,9 @@ Records are not copied: they are a slice of the buffer that was read, a view if 
 
 What comes from outside is never trusted: a length or count may not exceed the bytes that remain, and one
 message may not hold more than `MAX_ELEMENTS` array elements. Whatever is wrong becomes a `ProtocolError`.
+
+A large message takes long. `read_in_steps` and `write_in_steps` are generators that do the same work, and stop
+every few elements, so that whoever runs them can do something else in between.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -31,6 +34,7 @@ from odradek.errors import ProtocolError
 
 MAX_ELEMENTS = 2_000_000
 MAX_TAGGED_FIELDS = 1_000
+ELEMENTS_PER_STEP = 64
 FOREVER = 32_767
 
 Buffer = bytes | bytearray | memoryview
@@ -46,6 +50,10 @@ class Message(Protocol):
 M = TypeVar("M", bound=Message)
 Reader = Callable[[Buffer, int, int, list[int]], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
+T = TypeVar("T")
+Steps = Generator[None, None, T]  # work that stops every few elements
+SteppingReader = Callable[[Buffer, int, int, list[int]], Steps[tuple[Any, int]]]
+SteppingWriter = Callable[[bytearray, Any], Steps[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +83,60 @@ def read_message(message_type: type[M], version: int, buffer: Buffer, position: 
     reader = _reader(message_type, version, version >= message_type.FLEXIBLE_SINCE)
     try:
         return reader(buffer, position, len(buffer), [MAX_ELEMENTS])
-    except (struct.error, IndexError, ValueError) as error:
-        raise ProtocolError(f"cannot read {message_type.__name__} v{version}: {error}") from None
+    except MALFORMED as error:
+        raise _unreadable(message_type, version, error) from None
+
+
+def read_in_steps(
+    message_type: type[M], version: int, buffer: Buffer, position: int, max_elements: int
+) -> Steps[tuple[M, int]]:
+    flexible = version >= message_type.FLEXIBLE_SINCE
+    budget = [max_elements]
+    try:
+        if not _takes_steps(message_type, version):
+            found: tuple[M, int] = _reader(message_type, version, flexible)(
+                buffer, position, len(buffer), budget
+            )
+            return found
+        return (
+            yield from _stepping_reader(message_type, version, flexible)(
+                buffer, position, len(buffer), budget
+            )
+        )
+    except MALFORMED as error:
+        raise _unreadable(message_type, version, error) from None
+
+
+MALFORMED = (struct.error, IndexError, ValueError)
+
+
+def _unreadable(message_type: type[Message], version: int, error: Exception) -> ProtocolError:
+    return ProtocolError(f"cannot read {message_type.__name__} v{version}: {error}")
 
 
 def write_message(message: Message, version: int, out: bytearray) -> None:
     """Append the message to `out`."""
     message_type = type(message)
     _writer(message_type, version, version >= message_type.FLEXIBLE_SINCE)(out, message)
+
+
+def write_in_steps(message: Message, version: int, out: bytearray) -> Steps[None]:
+    message_type = type(message)
+    flexible = version >= message_type.FLEXIBLE_SINCE
+    if _takes_steps(message_type, version):
+        yield from _stepping_writer(message_type, version, flexible)(out, message)
+    else:
+        _writer(message_type, version, flexible)(out, message)
+
+
+def drain(steps: Steps[T]) -> T:
+    """All of it at once: for work that is known to be short."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def encode(message: Message, version: int) -> bytearray:
@@ -178,7 +232,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 class _Source:
     """A function being written: lines of Python and the names they refer to."""
 
-    def __init__(self, header: str) -> None:
+    def __init__(self, header: str, in_steps: bool = False) -> None:
+        self.in_steps = in_steps  # a generator, which yields every few elements
         self.lines = [header]
         self.names: dict[str, Any] = {"uvarint": read_uvarint, "write_uvarint": write_uvarint, "UUID": UUID}
         self.indent = 1
@@ -190,6 +245,11 @@ class _Source:
         name = f"n{len(self.names)}"
         self.names[name] = value
         return name
+
+    def step(self, every_element: bool) -> None:
+        """At the end of a loop over elements, which `i` counts."""
+        if self.in_steps:
+            self.line("yield" if every_element else f"if i % {ELEMENTS_PER_STEP} == 0: yield")
 
     def compile(self, filename: str) -> Any:
         exec(compile("\n".join(self.lines), f"<{filename}>", "exec"), self.names)
@@ -224,8 +284,30 @@ def _split(struct_type: Any, version: int) -> tuple[list[_Field], list[_Field]]:
 
 
 @cache
+def _takes_steps(struct_type: Any, version: int) -> bool:
+    """Whether it has arrays that are read and written element by element. (Tagged ones are small.)"""
+    body, _ = _split(struct_type, version)
+    return any(
+        (field.is_array and field.element_type not in FIXED_FORMATS)
+        or (field.element_type == "struct" and _takes_steps(field.struct_type, version))
+        for field in body
+    )
+
+
+@cache
 def _reader(struct_type: Any, version: int, flexible: bool) -> Reader:
-    source = _Source("def function(b, p, e, budget):")
+    source = _compile_reader(_Source("def function(b, p, e, budget):"), struct_type, version, flexible)
+    return typing.cast(Reader, source.compile(f"read {struct_type.__name__} v{version}"))
+
+
+@cache
+def _stepping_reader(struct_type: Any, version: int, flexible: bool) -> SteppingReader:
+    source = _Source("def function(b, p, e, budget):", in_steps=True)
+    _compile_reader(source, struct_type, version, flexible)
+    return typing.cast(SteppingReader, source.compile(f"read {struct_type.__name__} v{version} in steps"))
+
+
+def _compile_reader(source: _Source, struct_type: Any, version: int, flexible: bool) -> _Source:
     body, tagged = _split(struct_type, version)
     for run in _runs(body):
         if run[0].wire.type in FIXED_FORMATS:
@@ -246,7 +328,7 @@ def _reader(struct_type: Any, version: int, flexible: bool) -> Reader:
         else:
             arguments.append(_default_expression(source, field))
     source.line(f"return {source.name(struct_type)}({', '.join(arguments)}), p")
-    return typing.cast(Reader, source.compile(f"read {struct_type.__name__} v{version}"))
+    return source
 
 
 def _default_expression(source: _Source, field: _Field) -> str:
@@ -268,13 +350,16 @@ def _emit_read_struct(
     source: _Source, field: _Field, target: str, version: int, flexible: bool, nullable: bool
 ) -> None:
     assert field.struct_type is not None
-    reader = source.name(_reader(field.struct_type, version, flexible))
+    if source.in_steps and _takes_steps(field.struct_type, version):
+        read = f"yield from {source.name(_stepping_reader(field.struct_type, version, flexible))}"
+    else:
+        read = source.name(_reader(field.struct_type, version, flexible))
     if nullable:
         source.line("p += 1")
         source.line("if b[p - 1] > 127: " + f"{target} = None")
-        source.line(f"else: {target}, p = {reader}(b, p, e, budget)")
+        source.line(f"else: {target}, p = {read}(b, p, e, budget)")
     else:
-        source.line(f"{target}, p = {reader}(b, p, e, budget)")
+        source.line(f"{target}, p = {read}(b, p, e, budget)")
 
 
 def _emit_read_length(source: _Source, width: str, flexible: bool) -> None:
@@ -337,7 +422,7 @@ def _emit_read_array(
         source.line(f"p += n * {struct.calcsize('>' + code)}")
     else:
         source.line(f"{target} = []")
-        source.line("for _ in range(n):")
+        source.line("for i in range(1, n + 1):" if source.in_steps else "for _ in range(n):")
         source.indent += 1
         element = field._replace(wire=dataclasses.replace(field.wire, type=kind))
         if kind == "struct":
@@ -345,11 +430,13 @@ def _emit_read_array(
         else:
             _emit_read_primitive(source, kind, "x", flexible, False, field.name)
         source.line(f"{target}.append(x)")
+        source.step(every_element=kind == "struct" and _takes_steps(field.struct_type, version))
         source.indent -= 1
     source.indent -= 1
 
 
 def _emit_read_tags(source: _Source, tagged: list[_Field], version: int) -> None:
+    in_steps, source.in_steps = source.in_steps, False
     for field in tagged:
         source.line(f"{field.name}_ = {_default_expression(source, field)}")
     source.line("tags = b[p]; p += 1")
@@ -370,6 +457,7 @@ def _emit_read_tags(source: _Source, tagged: list[_Field], version: int) -> None
         source.indent -= 1
     source.line("p = after")
     source.indent -= 2
+    source.in_steps = in_steps
 
 
 # --- writers ---
@@ -377,7 +465,17 @@ def _emit_read_tags(source: _Source, tagged: list[_Field], version: int) -> None
 
 @cache
 def _writer(struct_type: Any, version: int, flexible: bool) -> Writer:
-    source = _Source("def function(o, v):")
+    source = _compile_writer(_Source("def function(o, v):"), struct_type, version, flexible)
+    return typing.cast(Writer, source.compile(f"write {struct_type.__name__} v{version}"))
+
+
+@cache
+def _stepping_writer(struct_type: Any, version: int, flexible: bool) -> SteppingWriter:
+    source = _compile_writer(_Source("def function(o, v):", in_steps=True), struct_type, version, flexible)
+    return typing.cast(SteppingWriter, source.compile(f"write {struct_type.__name__} v{version} in steps"))
+
+
+def _compile_writer(source: _Source, struct_type: Any, version: int, flexible: bool) -> _Source:
     body, tagged = _split(struct_type, version)
     for run in _runs(body):
         if run[0].wire.type in FIXED_FORMATS:
@@ -388,7 +486,7 @@ def _writer(struct_type: Any, version: int, flexible: bool) -> Writer:
     if flexible:
         _emit_write_tags(source, tagged, version)
     source.line("return")
-    return typing.cast(Writer, source.compile(f"write {struct_type.__name__} v{version}"))
+    return source
 
 
 def _emit_write(source: _Source, field: _Field, value: str, version: int, flexible: bool) -> None:
@@ -405,12 +503,15 @@ def _emit_write_struct(
     source: _Source, field: _Field, value: str, version: int, flexible: bool, nullable: bool
 ) -> None:
     assert field.struct_type is not None
-    writer = source.name(_writer(field.struct_type, version, flexible))
+    if source.in_steps and _takes_steps(field.struct_type, version):
+        write = f"yield from {source.name(_stepping_writer(field.struct_type, version, flexible))}"
+    else:
+        write = source.name(_writer(field.struct_type, version, flexible))
     if nullable:
         source.line(f"if {value} is None: o.append(255)")
-        source.line(f"else: o.append(1); {writer}(o, {value})")
+        source.line(f"else: o.append(1); {write}(o, {value})")
     else:
-        source.line(f"{writer}(o, {value})")
+        source.line(f"{write}(o, {value})")
 
 
 def _emit_write_length(source: _Source, width: str, flexible: bool) -> None:
@@ -458,13 +559,17 @@ def _emit_write_array(
         source.line(f"if elements: o += {source.name(struct.pack)}(")
         source.line(f"    '>%d{FIXED_FORMATS[kind]}' % len(elements), *elements)")
         return
-    source.line("for element in elements or ():")
+    if source.in_steps:
+        source.line("for i, element in enumerate(elements or (), start=1):")
+    else:
+        source.line("for element in elements or ():")
     source.indent += 1
     element = field._replace(wire=dataclasses.replace(field.wire, type=kind))
     if kind == "struct":
         _emit_write_struct(source, element, "element", version, flexible, nullable=False)
     else:
         _emit_write_primitive(source, kind, "element", flexible, nullable=False)
+    source.step(every_element=kind == "struct" and _takes_steps(field.struct_type, version))
     source.indent -= 1
 
 
@@ -473,6 +578,7 @@ def _emit_write_tags(source: _Source, tagged: list[_Field], version: int) -> Non
     if not tagged:
         source.line("o.append(0)")
         return
+    in_steps, source.in_steps = source.in_steps, False
     source.line("count, outer, o = 0, o, bytearray()")
     for field in tagged:
         source.line(f"if v.{field.name} != {source.name(field.default)}:")
@@ -485,3 +591,4 @@ def _emit_write_tags(source: _Source, tagged: list[_Field], version: int) -> Non
         source.indent -= 1
     source.line("write_uvarint(outer, count)")
     source.line("outer += o")
+    source.in_steps = in_steps

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from odradek.wire.codec import write_uvarint
+from odradek.wire.codec import ELEMENTS_PER_STEP, Steps, drain, write_uvarint
 
 PARTITION_V4 = Struct(">ihqq")  # index, error, high watermark, last stable offset
 PARTITION_V5 = Struct(">ihqqq")  # and log start offset
@@ -66,6 +66,12 @@ def encode_fetch_response(
         if not answer.aborted and answer.divergence is None:
             session = SESSION.pack(0, error_code, session_id)
             return _encode_one_answer(version, correlation_id, session, topics[0], answer)
+    return drain(encode_in_steps(version, correlation_id, error_code, session_id, topics))
+
+
+def encode_in_steps(
+    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[TopicAnswer]
+) -> Steps[list[object]]:
     return _Encoder(version).encode(correlation_id, error_code, session_id, topics)
 
 
@@ -129,7 +135,7 @@ class _Encoder:
 
     def encode(
         self, correlation_id: int, error_code: int, session_id: int, topics: list[TopicAnswer]
-    ) -> list[object]:
+    ) -> Steps[list[object]]:
         first = self.out
         if self.flexible:
             self.out.append(0)  # the header's tagged fields
@@ -139,7 +145,7 @@ class _Encoder:
             self.out += INT32.pack(0)
         self.write_count(len(topics))
         for topic in topics:
-            self.write_topic(topic)
+            yield from self.write_topic(topic)
         self.write_no_tags()
         size = sum(len(part) for part in self.parts if isinstance(part, bytearray)) + self.records_size
         FRAME_START.pack_into(first, 0, size - 4, correlation_id)
@@ -152,11 +158,13 @@ class _Encoder:
         if self.flexible:
             self.out.append(0)
 
-    def write_topic(self, topic: TopicAnswer) -> None:
+    def write_topic(self, topic: TopicAnswer) -> Steps[None]:
         self.out += topic_key(self.version, topic.name, topic.topic_id)
         self.write_count(len(topic.partitions))
-        for partition in topic.partitions:
+        for count, partition in enumerate(topic.partitions):
             self.write_partition(partition)
+            if count % ELEMENTS_PER_STEP == 0:
+                yield
         self.write_no_tags()
 
     def write_partition(self, answer: PartitionAnswer) -> None:

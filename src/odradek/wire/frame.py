@@ -10,7 +10,16 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from odradek.errors import ProtocolError
-from odradek.wire.codec import MAX_TAGGED_FIELDS, Buffer, Message, read_uvarint, write_message
+from odradek.wire.codec import (
+    MAX_TAGGED_FIELDS,
+    Buffer,
+    Message,
+    Steps,
+    drain,
+    read_uvarint,
+    write_in_steps,
+    write_message,
+)
 from odradek.wire.messages.index import SCHEMAS
 
 SIZE = Struct(">i")
@@ -64,10 +73,16 @@ def has_tagged_response_header(api_key: int, version: int) -> bool:
 
 def encode_response(message: Message, api_key: int, version: int, correlation_id: int) -> bytearray:
     """A whole frame."""
+    return drain(encode_response_in_steps(message, api_key, version, correlation_id))
+
+
+def encode_response_in_steps(
+    message: Message, api_key: int, version: int, correlation_id: int
+) -> Steps[bytearray]:
     frame = bytearray(8)
     if has_tagged_response_header(api_key, version):
         frame.append(0)
-    write_message(message, version, frame)
+    yield from write_in_steps(message, version, frame)
     RESPONSE_START.pack_into(frame, 0, len(frame) - SIZE.size, correlation_id)
     return frame
 

@@ -11,12 +11,15 @@ from uuid import UUID
 
 from odradek.errors import ProtocolError
 from odradek.model import NO_TOPIC_ID
-from odradek.wire.codec import Buffer, read_uvarint, write_uvarint
+from odradek.wire.codec import ELEMENTS_PER_STEP, Buffer, Steps, drain, read_uvarint, write_uvarint
 from odradek.wire.frame import RESPONSE_START, SIZE, skip_tagged_fields
 
 LOG_START_SINCE = 5
 FLEXIBLE = 9
 REMEMBERED_TOPICS = 1024
+MAX_ELEMENTS = (
+    10_000  # topics and partitions of one request; what clients send at most leaves no room for more
+)
 SMALL_BATCH = 4096
 TOPIC_IDS_SINCE = 13
 
@@ -176,12 +179,13 @@ def _read_legacy(frame: memoryview, position: int) -> ProduceRequest:
     acks, timeout_ms, topic_count = _BEFORE_TOPICS.unpack_from(frame, position)
     position += _BEFORE_TOPICS.size
     topics = []
-    for _ in range(_checked_count(topic_count, frame, position)):
+    budget = [MAX_ELEMENTS]
+    for _ in range(_checked_count(topic_count, frame, position, budget)):
         name, position = _read_string(frame, position)
         (partition_count,) = _INT32.unpack_from(frame, position)
         position += 4
         partitions = []
-        for _ in range(_checked_count(partition_count, frame, position)):
+        for _ in range(_checked_count(partition_count, frame, position, budget)):
             index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
             position += 8
             records, position = _view(frame, position, size)
@@ -196,7 +200,8 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceReq
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_uvarint(frame, position + _ACKS_AND_TIMEOUT.size)
     topics = []
-    for _ in range(_checked_count(topic_count - 1, frame, position)):
+    budget = [MAX_ELEMENTS]
+    for _ in range(_checked_count(topic_count - 1, frame, position, budget)):
         name, topic_id = "", NO_TOPIC_ID
         if version >= TOPIC_IDS_SINCE:
             raw_id, position = _view(frame, position, 16)
@@ -206,7 +211,7 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceReq
             name = found or ""
         partition_count, position = read_uvarint(frame, position)
         partitions = []
-        for _ in range(_checked_count(partition_count - 1, frame, position)):
+        for _ in range(_checked_count(partition_count - 1, frame, position, budget)):
             (index,) = _INT32.unpack_from(frame, position)
             size, position = read_uvarint(frame, position + 4)
             records, position = _view(frame, position, size - 1)
@@ -218,9 +223,12 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceReq
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _checked_count(count: int, frame: memoryview, position: int) -> int:
+def _checked_count(count: int, frame: memoryview, position: int, budget: list[int]) -> int:
     if count > len(frame) - position:
         raise ValueError("more elements than bytes remain")
+    budget[0] -= count
+    if budget[0] < 0:
+        raise ValueError(f"more than {MAX_ELEMENTS} topics and partitions")
     return count
 
 
@@ -258,7 +266,7 @@ def encode_produce_response(version: int, correlation_id: int, topics: list[Topi
         name, topic_id, answers = topics[0]
         if len(answers) == 1 and answers[0].error_code == 0:
             return _encode_one_answer(version, correlation_id, name, topic_id, answers[0])
-    return _encode_answers(version, correlation_id, topics)
+    return drain(encode_answers_in_steps(version, correlation_id, topics))
 
 
 def _encode_one_answer(
@@ -277,13 +285,14 @@ def _encode_one_answer(
 @lru_cache(REMEMBERED_TOPICS)
 def _around_one_answer(version: int, name: str, topic_id: UUID) -> tuple[int, bytes, bytes]:
     """The frame's size, and what stands around the numbers of its one partition."""
-    frame = bytes(_encode_answers(version, 0, [TopicAnswer(name, topic_id, [PartitionAnswer(0)])]))
+    topic = TopicAnswer(name, topic_id, [PartitionAnswer(0)])
+    frame = bytes(drain(encode_answers_in_steps(version, 0, [topic])))
     (size,) = SIZE.unpack_from(frame)
     start = frame.index(_ANSWER.pack(0, 0, -1, -1, -1))
     return size, frame[RESPONSE_START.size : start], frame[start + _ANSWER.size :]
 
 
-def _encode_answers(version: int, correlation_id: int, topics: list[TopicAnswer]) -> bytearray:
+def encode_answers_in_steps(version: int, correlation_id: int, topics: list[TopicAnswer]) -> Steps[bytearray]:
     flexible = version >= FLEXIBLE
     out = bytearray(RESPONSE_START.size)
     if flexible:
@@ -292,8 +301,10 @@ def _encode_answers(version: int, correlation_id: int, topics: list[TopicAnswer]
     for topic in topics:
         _write_topic_key(out, topic, version)
         _write_count(out, len(topic.partitions), flexible)
-        for answer in topic.partitions:
+        for count, answer in enumerate(topic.partitions):
             _write_partition(out, answer, version, flexible)
+            if count % ELEMENTS_PER_STEP == 0:
+                yield
         if flexible:
             out.append(0)
     out += NO_ELEMENTS  # throttle time

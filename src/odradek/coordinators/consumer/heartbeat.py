@@ -77,7 +77,7 @@ class ConsumerGroups:
             member = group.members.get(request.member_id)
             if member is not None and self._is_quiet(request, context, group, member):
                 self.keep_session(request.group_id, request.member_id, now_ms)
-                return Decision(answers=[(token, self._answer(member))])
+                return Decision(answers=[(token, self._answer(group, member))])
         try:
             return self._handle(request, context, token, now_ms)
         except KafkaError as error:
@@ -127,15 +127,20 @@ class ConsumerGroups:
         stepped = draft.reconcile(updated, request.topic_partitions if is_up_to_date else None)
         self._schedule_timers(group.group_id, stepped, updated, now_ms)
         is_full = _is_full(request) or stepped.assigned != member.assigned
-        decision = Decision([*records, *draft.records], [(token, self._answer(stepped, is_full))])
+        decision = Decision([*records, *draft.records], [(token, self._answer(group, stepped, is_full))])
         self._take_over(group, decision, now_ms)
         return decision
 
-    def _answer(self, member: Member, with_assignment: bool = False) -> ConsumerGroupHeartbeatResponse:
+    def _answer(
+        self, group: ConsumerGroup, member: Member, with_assignment: bool = False
+    ) -> ConsumerGroupHeartbeatResponse:
+        interval_ms = self.settings.group_consumer_heartbeat_interval_ms
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.settings.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._set_for(
+                group.group_id, "consumer.heartbeat.interval.ms", interval_ms
+            ),
             assignment=_assignment(member.assigned) if with_assignment else None,
         )
 
@@ -297,13 +302,22 @@ class ConsumerGroups:
 
     # --- timers ---
 
-    def keep_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+    def _session_timeout_ms(self, group_id: str) -> int:
         timeout_ms = self.settings.group_consumer_session_timeout_ms
+        return self._set_for(group_id, "consumer.session.timeout.ms", timeout_ms)
+
+    def _set_for(self, group_id: str, name: str, otherwise: int) -> int:
+        """What is configured for this one group, which was checked when it was set."""
+        text = self.topics.image.group_overrides(group_id).get(name)
+        return otherwise if text is None else int(text)
+
+    def keep_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        timeout_ms = self._session_timeout_ms(group_id)
         self.timers.postpone(("session", group_id, member_id), now_ms + timeout_ms)
 
     def start_session_of(self, group_id: str, member: Member, now_ms: int) -> None:
         """Members of the classic protocol bring their own session timeout."""
-        timeout_ms = self.settings.group_consumer_session_timeout_ms
+        timeout_ms = self._session_timeout_ms(group_id)
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self.fence_at(("session", group_id, member.member_id), now_ms + timeout_ms)

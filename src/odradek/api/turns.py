@@ -1,0 +1,118 @@
+"""Long work, a piece at a time: no request may keep the event loop to itself.
+
+A legal request can ask for much: a hundred thousand partitions, ten thousand requests in one read. Its work is a
+generator that yields every few items (`Steps`), and has a share of a turn of the event loop; what is left when that is
+used up goes on in a later turn. All that wait for one stand in one line, and one of them is let in for each turn: the
+more of them there are, the longer each takes, and everybody else notices as little as before.
+
+The share is a time, because that is what the others wait for. Tests have a clock of their own, which moves with
+the work, and count the work of a turn by it.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from odradek.wire.codec import Steps
+
+T = TypeVar("T")
+
+TURN_SECONDS = 0.010
+
+
+class Done(NamedTuple, Generic[T]):
+    result: T
+
+
+class Turns:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.share = TURN_SECONDS  # what is left of the turn for whoever reads the next requests
+        self.on_long_work: Callable[[], None] = lambda: None  # told whenever somebody waits for a turn
+        self._line: deque[Callable[[], object]] = deque()
+        self._is_called = False
+
+    def __len__(self) -> int:
+        """How many wait for a turn."""
+        return len(self._line)
+
+    # --- one after the other ---
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Call it in a turn of its own, after all that wait already."""
+        self._line.append(work)
+        self.on_long_work()
+        if not self._is_called:
+            self._is_called = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        work = self._line.popleft()
+        self._is_called = bool(self._line)
+        if self._is_called:
+            asyncio.get_running_loop().call_soon(self._next)
+        work()
+
+    async def wait(self) -> None:
+        """Until it is our turn."""
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def reach() -> None:
+            if not reached.cancelled():
+                reached.set_result(None)
+
+        self.call(reach)
+        await reached
+
+    # --- the share of a turn ---
+
+    def spent(self) -> None:
+        """The share of this turn is used up: other connections handle one request each, until the next turn."""
+        if self.share:
+            self.share = 0.0
+            asyncio.get_running_loop().call_soon(self._renew)
+
+    def _renew(self) -> None:
+        self.share = TURN_SECONDS
+
+    def advance(self, steps: Steps[T]) -> Done[T] | None:
+        """Work until it is done, or for one turn's share."""
+        try:
+            next(steps)  # where code may be imported and compiled, once
+            end = self.clock() + TURN_SECONDS
+            while self.clock() < end:
+                next(steps)
+        except StopIteration as stop:
+            return Done(stop.value)
+        return None
+
+    async def finish(self, steps: Steps[T]) -> T:
+        """Work in as many turns as it takes."""
+        while True:
+            await self.wait()
+            if (done := self.advance(steps)) is not None:
+                return done.result
+
+    def pace(self) -> "Pace":
+        return Pace(self)
+
+    async def complete(self, steps: Steps[T]) -> T:
+        """Like `finish`, but begin at once."""
+        done = self.advance(steps)
+        return done.result if done is not None else await self.finish(steps)
+
+
+class Pace:
+    """For long work that is a coroutine of its own: a share of this turn, then of later ones."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._end = turns.clock() + TURN_SECONDS
+
+    async def step(self) -> None:
+        """To be awaited every few items."""
+        if self._turns.clock() >= self._end:
+            await self._turns.wait()
+            self._end = self._turns.clock() + TURN_SECONDS

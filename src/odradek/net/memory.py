@@ -1,0 +1,66 @@
+"""Memory of frames that arrive in pieces, of all connections together.
+
+A client says how large its request is before it sends it, and may never send it. So what counts is what has arrived:
+a frame's memory is an anonymous map, whose pages the kernel provides when the first byte is written to them.
+
+While no more is allowed, those whose frames are arriving wait; only the one that began first goes on, whatever its
+size, so that nobody waits forever. A frame that has arrived counts until its request has been handled.
+"""
+
+import mmap
+from typing import Protocol
+
+MAP_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+class Claimant(Protocol):
+    def memory_is_free(self) -> None:
+        """Whoever waited may try again."""
+
+
+class RequestMemory:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.in_use = 0
+        self.arriving: dict[Claimant, None] = {}  # in the order in which their frames began
+        self._waiting: dict[Claimant, None] = {}
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.in_use >= self.limit
+
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    def begin(self, claimant: Claimant) -> None:
+        self.arriving[claimant] = None
+
+    def may_grow(self, claimant: Claimant) -> bool:
+        """If not, the claimant is told when to try again."""
+        if not self.is_exhausted or next(iter(self.arriving)) is claimant:
+            return True
+        self._waiting[claimant] = None
+        return False
+
+    def take(self, size: int) -> None:
+        self.in_use += size
+
+    def end(self, claimant: Claimant) -> None:
+        """Its frame has arrived, or never will."""
+        self.arriving.pop(claimant, None)
+        self._waiting.pop(claimant, None)
+        self._wake()
+
+    def release(self, size: int) -> None:
+        self.in_use -= size
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for claimant in waiting:
+            claimant.memory_is_free()
+
+
+def new_frame(size: int) -> memoryview:
+    return memoryview(mmap.mmap(-1, size, flags=MAP_FLAGS))

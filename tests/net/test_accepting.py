@@ -1,0 +1,139 @@
+"""Accepting connections when there is no room for them: nothing spins, nobody is forgotten, the log stays short."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from odradek.api.request import Request
+from odradek.net.server import ACCEPT_PAUSE_SECONDS, Bounds, Server
+
+BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
+
+
+class Nobody:
+    """A dispatcher that is never asked."""
+
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
+        raise AssertionError
+
+    def finish(self) -> None:
+        pass
+
+
+class StubLoop:
+    """Who is watched, and what is to be called later."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
+        self.later: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
+
+    def add_reader(self, descriptor: int, callback: Callable[..., None], *arguments: Any) -> None:
+        self.watched[descriptor] = (callback, arguments)
+
+    def remove_reader(self, descriptor: int) -> None:
+        self.watched.pop(descriptor, None)
+
+    def call_later(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> None:
+        self.later.append((seconds, callback, arguments))
+
+    def readable(self, descriptor: int) -> None:
+        callback, arguments = self.watched[descriptor]
+        callback(*arguments)
+
+
+class StubListener:
+    def __init__(self) -> None:
+        self.waiting: list[socket.socket] = []
+        self.error: OSError | None = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.attempts = 0
+
+    def fileno(self) -> int:
+        return 7
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        self.attempts += 1
+        if self.error is not None:
+            raise self.error
+        if not self.waiting:
+            raise BlockingIOError
+        return self.waiting.pop(), ("127.0.0.1", 1)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_a_listener_that_cannot_accept_pauses_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    loop, listener = StubLoop(), StubListener()
+    server = Server(loop, Nobody(), BOUNDS)  # type: ignore[arg-type]
+    server._listeners.append(listener)  # type: ignore[arg-type]
+    loop.add_reader(7, server._accept, listener, "PLAINTEXT")
+    with caplog.at_level(logging.INFO):
+        for attempt in range(1, 6):
+            loop.readable(7)
+            assert listener.attempts == attempt  # one for each pause
+            assert 7 not in loop.watched
+            ((seconds, callback, arguments),) = loop.later
+            assert seconds == ACCEPT_PAUSE_SECONDS
+            loop.later.clear()
+            callback(*arguments)
+            assert 7 in loop.watched
+        listener.error = None
+        client = socket.create_server(("127.0.0.1", 0))
+        with socket.create_connection(client.getsockname()) as theirs:
+            listener.waiting.append(client.accept()[0])
+            loop.readable(7)
+            assert server.connection_count == 1
+            assert theirs.fileno() >= 0
+        client.close()
+    assert 7 in loop.watched
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "Too many open files" in caplog.records[0].message
+    server.close_connections()
+
+
+def test_a_connection_that_cannot_be_set_up_is_closed(
+    pair: tuple[socket.socket, socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A socket that is no TCP socket refuses the options: as one that was reset does on some systems."""
+    ours, theirs = pair
+    server = Server(StubLoop(), Nobody(), BOUNDS)  # type: ignore[arg-type]
+    server._welcome(ours, ("127.0.0.1", 1), "PLAINTEXT")
+    assert theirs.recv(1) == b""
+    assert (server.connection_count, dict(server._per_address)) == (0, {})
+    assert "lost before it was set up" in caplog.text
+
+
+def test_no_more_connections_than_there_are_descriptors_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        bounds = BOUNDS._replace(max_descriptors=3)
+        server = Server(asyncio.get_running_loop(), Nobody(), bounds)
+        port = server.listen("PLAINTEXT", "127.0.0.1", 0)
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for client in clients[3:]:
+            client.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        assert server.connection_count == 3
+        for client in clients:
+            client.close()
+        while server.connection_count:
+            await asyncio.sleep(0)
+        with socket.create_connection(("127.0.0.1", port)):
+            while server.connection_count != 1:
+                await asyncio.sleep(0)
+        server.stop_listening()
+        server.close_connections()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    refused = [record.message for record in caplog.records if "refused" in record.message]
+    assert len(refused) == 1
+    assert "leaves room for 3 connections" in refused[0]
