@@ -486,9 +486,8 @@ def test_a_downgrade_interrupted_by_a_fail_over_is_made_up_for() -> None:
     world = World(foo=4)
     old, new = mixed_group(world)
     new.leave()
-    world.reload()
     assert isinstance(world.coordinator.groups[GROUP], ConsumerGroup)
-    world.advance(0)
+    world.reload()
     assert classic(world).state is State.PREPARING_REBALANCE
     assert old.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
