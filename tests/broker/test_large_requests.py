@@ -78,7 +78,7 @@ class Work:
 class CountedBroker:
     def __init__(self, broker: InProcess, work: Work) -> None:
         self.work = work
-        broker.broker.services.turns = Turns(work)
+        broker.broker.services.turns = broker.broker.metadata.turns = Turns(work)
         self._dispatcher = Dispatcher(broker.broker.services)
 
     async def ask(self, frame: bytes) -> Any:
