@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from odradek import __version__
-from odradek.cli import consume, group, produce, topic
+from odradek.cli import consume, group, pipeline, produce, topic
 from odradek.cli.clients import CommandError
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ def up(context: typer.Context) -> None:
 
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(produce.produce)
 app.command()(consume.consume)
 

@@ -1,0 +1,104 @@
+"""What a run shows: a table that stays in place at a terminal, JSON lines elsewhere."""
+
+import json
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from odradek.pipeline.metrics import Metrics
+from odradek.pipeline.progress import BatchProgress
+from odradek.pipeline.running import Events
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class JsonLines(Events):
+    """One line for everything that happens. Rows of the console sink go to standard output too, as text in JSON."""
+
+    def __init__(self, metrics: Metrics, out: TextIO | None = None) -> None:
+        self._metrics, self._out = metrics, out or sys.stdout
+        self._lock = threading.Lock()
+
+    def message(self, pipeline: str, text: str, **facts: Any) -> None:
+        _count(self._metrics, pipeline, facts)
+        self._write({"event": "message", "time": _now(), "pipeline": pipeline, "message": text, **facts})
+
+    def batch(self, progress: BatchProgress) -> None:
+        self._metrics.take(progress)
+        self._write(progress.as_json())
+
+    def rows(self, text: str) -> None:
+        self._write({"event": "rows", "time": _now(), "rows": text})
+
+    def _write(self, facts: dict[str, Any]) -> None:
+        with self._lock:
+            self._out.write(json.dumps(facts, ensure_ascii=False) + "\n")
+            self._out.flush()
+
+
+def _count(metrics: Metrics, pipeline: str, facts: dict[str, Any]) -> None:
+    if facts.get("kind") in ("failure", "outage"):
+        metrics.add("odradek_pipeline_failures_total", 1, pipeline=pipeline, kind=str(facts["kind"]))
+
+
+class LiveView(Events):
+    """Messages scroll above; below, a line for every query."""
+
+    def __init__(self, metrics: Metrics, console: Console | None = None) -> None:
+        self._metrics = metrics
+        self._console = console or Console()
+        self._newest: dict[tuple[str, str], BatchProgress] = {}
+        self._totals: dict[tuple[str, str], list[int]] = {}
+        self._live = Live(self._table(), console=self._console, refresh_per_second=4)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.update(self._table())
+        self._live.stop()
+
+    def message(self, pipeline: str, text: str, **facts: Any) -> None:
+        _count(self._metrics, pipeline, facts)
+        style = {"error": "red", "failure": "yellow", "outage": "yellow"}.get(str(facts.get("kind")))
+        self._console.print(f"{pipeline}: {text}", style=style, highlight=False, markup=False)
+
+    def batch(self, progress: BatchProgress) -> None:
+        self._metrics.take(progress)
+        key = (progress.pipeline, progress.query)
+        self._newest[key] = progress
+        totals = self._totals.setdefault(key, [0, 0])
+        totals[0] += progress.rows_in
+        totals[1] += (progress.rejected if progress.rejected is not None else progress.rows_out) or 0
+        self._live.update(self._table())
+
+    def rows(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def _table(self) -> Table:
+        table = Table(
+            "pipeline", "query", "batch", "rows in", "rows out", "rows/s", "lag", "batch time", "most of it"
+        )
+        for key, newest in self._newest.items():
+            seconds = max(newest.duration_ms, 1) / 1000
+            slowest = max(newest.phases_ms.items(), key=lambda phase: phase[1], default=("", 0))
+            lag = ", ".join(f"{topic} {waiting:,}" for topic, waiting in newest.lag.items())
+            table.add_row(
+                *key,
+                str(newest.batch),
+                f"{self._totals[key][0]:,}",
+                f"{self._totals[key][1]:,}",
+                f"{newest.rows_in / seconds:,.0f}",
+                lag or "-",
+                f"{seconds:.1f} s",
+                f"{slowest[0]} {slowest[1] / 1000:.1f} s",
+            )
+        return table
