@@ -116,8 +116,9 @@ class Lab:
     def pipeline(self, text: str, name: str = "pipe.toml") -> Pipeline:
         return load(self.write(text, name))
 
-    def run(self, spark: Any, pipeline: Pipeline, *, retries: int | None = 0) -> PipelineRun:
-        """Once, to its end; whether it went well is in `problem`."""
+    def run(self, spark: Any, pipeline: Pipeline, *, retries: int | None = 4) -> PipelineRun:
+        """Once, to its end; whether it went well is in `problem`. On a busy machine Spark's workers may start too late,
+        which is tried again."""
         run = PipelineRun(spark, pipeline, self.events, once=True, retries=retries)
         run.prepare()
         Supervisor([run]).run()

@@ -70,6 +70,9 @@ def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -
     for sink in pipeline.sinks.values():
         if sink.input in woven.rows:
             _collect(problems, partial(_check_sink, sink, woven, report, offline))
+    if offline:
+        skipped = [name for name, source in pipeline.sources.items() if source.is_static]
+        report.warnings += [f"the table '{name}', and what reads it, was not looked at" for name in skipped]
     _warn_of_unused(pipeline, woven, report)
     if not offline:
         for error in _check_outside(pipeline):
@@ -89,8 +92,8 @@ def _collect(problems: list[PipelineError], work: Callable[[], object]) -> None:
 
 
 def _weave(spark: "SparkSession", pipeline: Pipeline, problems: list[PipelineError], offline: bool) -> Woven:
-    weaver = Weaver(spark.newSession(), pipeline, StreamReader(spark, pipeline, "check"))
-    weaver.reader = StreamReader(weaver.spark, pipeline, "check")
+    session = spark.newSession()
+    weaver = Weaver(session, pipeline, StreamReader(session, pipeline, "check"))
     woven = weaver.woven
     for source in pipeline.sources.values():
         if not (offline and source.is_static):

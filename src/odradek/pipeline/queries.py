@@ -29,7 +29,7 @@ from odradek.pipeline.dead_letters import (
     write_letters,
 )
 from odradek.pipeline.decoding import REJECTED
-from odradek.pipeline.definition import JdbcSink, Pipeline, Source, TopicSource
+from odradek.pipeline.definition import JdbcSink, Pipeline
 from odradek.pipeline.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.rejecting import write_jdbc_rows
 from odradek.pipeline.sinks import batch_writer, file_writer, is_written_by_us, project
@@ -222,9 +222,6 @@ class Query:
             letters = record_letters(records, self.pipeline, "transform", name, F.col(REASON))
         write_letters(letters, self.pipeline, self._place(batch))
 
-    def _no_reader(self) -> StreamReader:
-        return StreamReader(self.spark, self.pipeline, self._group)
-
     @property
     def is_active(self) -> bool:
         return self._query is not None and self._query.isActive
@@ -261,13 +258,3 @@ class Query:
             if (self.directory / "commits" / str(batch)).exists():
                 return
             time.sleep(0.01)
-
-    def topic_sources(self) -> list[Source]:
-        needed = Weaver(self.spark.newSession(), self.pipeline, self._no_reader()).woven.graph.needed_by(
-            self._stage
-        )
-        return [
-            source
-            for name, source in self.pipeline.sources.items()
-            if name in needed and isinstance(source.origin, TopicSource)
-        ]

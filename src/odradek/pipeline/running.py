@@ -131,7 +131,7 @@ class PipelineRun:
             supervised.query.start()
         except PipelineError as error:
             self._give_up(error.text())
-        except PySparkException as error:
+        except Exception as error:  # Spark's, or Java's through py4j
             self._judge(supervised, str(error))
 
     @property
@@ -169,9 +169,17 @@ class PipelineRun:
 
     def stop(self) -> None:
         for supervised in self.queries:
-            supervised.query.stop()
+            try:
+                supervised.query.stop()
+            except Exception as error:  # Spark's timeout; the others are to be stopped all the same
+                text = f"{supervised.query.identity.label}: did not stop: {error}"
+                self.events.message(self.pipeline.name, text, kind="error")
             if not supervised.done:
                 self._take_progress(supervised)
+
+    def abandon(self, error: Exception) -> None:
+        """Something went wrong that nobody foresaw. It ends this pipeline only."""
+        self._give_up(f"{type(error).__name__}: {error}")
 
     def _take_progress(self, supervised: Supervised) -> None:
         for progress in supervised.query.new_progress():
@@ -237,13 +245,18 @@ class PipelineRun:
             found = isolate(batch, query.batch_frame, _failure_of)
         except TooMany as error:
             return self._give_up(f"{label}: {error}")
+        except PySparkException as error:  # not about data: brokers may be away just now
+            return self._retry(supervised, classify(str(error)))
         if not found:
             text = f"{label}: {failure.reason}; no single record of a topic could be found to be the cause"
             return self._give_up(text)
-        for record in found:
-            self._write_letter(identity, record)
-            where = (record.source, record.topic, record.partition, record.offset)
-            self.checkpoint.skip(identity.kind, identity.name, *where)
+        try:
+            for record in found:
+                self._write_letter(identity, record)
+                where = (record.source, record.topic, record.partition, record.offset)
+                self.checkpoint.skip(identity.kind, identity.name, *where)
+        except PySparkException as error:
+            return self._retry(supervised, classify(str(error)))
         text = f"{label}: set {len(found)} record{'s' if len(found) > 1 else ''} aside as dead letters"
         self.events.message(self.pipeline.name, text, kind="rejected", rejected=len(found))
         if self._limit is not None:
@@ -289,13 +302,19 @@ class Supervisor:
         """Until all are over, or a stop is asked for; whether all went well."""
         for run in self.runs:
             if not self._stop.is_set():
-                run.start()
+                self._guarded(run, run.start)
         while not self._stop.is_set() and not all(run.is_over for run in self.runs):
             for run in self.runs:
                 if not run.is_over:
-                    run.look()
+                    self._guarded(run, run.look)
             self._stop.wait(LOOK_S)
         for run in self.runs:
             if not run.is_over:
                 run.stop()
         return all(run.problem is None for run in self.runs)
+
+    def _guarded(self, run: PipelineRun, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            run.abandon(error)

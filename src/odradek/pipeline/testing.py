@@ -92,9 +92,7 @@ def run_test(
     session = spark.newSession()
     reader = GivenReader(session, pipeline, document, case)
     reader.check_names()
-    weaver = Weaver(session, pipeline, reader)
-    weaver.reader = reader
-    woven = weaver.weave()
+    woven = Weaver(session, pipeline, reader).weave()
     outcome = Outcome(case)
     for name, expected in case.expect.items():
         key = (*case.key, "expect", name)
