@@ -33,7 +33,7 @@ from odradek.pipeline.definition import JdbcSink, Pipeline
 from odradek.pipeline.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.rejecting import write_jdbc_rows
 from odradek.pipeline.sinks import batch_writer, file_writer, is_written_by_us, project
-from odradek.pipeline.weaving import REASON, BatchReader, StreamReader, Weaver
+from odradek.pipeline.weaving import REASON, BatchReader, StreamReader, Weaver, graph
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 COMMIT_WAIT_S = 60.0
+SOURCES_WAIT_S = 20.0
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
@@ -184,6 +185,17 @@ class Query:
             writer = writer.trigger(processingTime=self.pipeline.trigger)
         self._last_batch_seen = -1
         self._query = self._with_sink(writer).start()
+        self._await_sources()
+
+    def _await_sources(self) -> None:
+        """Each query starts Python processes of its own, and Spark gives each of them ten seconds. So queries begin
+        one after the other: when this returns, this one has its sources, or has ended, or is slow."""
+        deadline = time.monotonic() + SOURCES_WAIT_S
+        while self.is_active and time.monotonic() < deadline:
+            assert self._query is not None
+            if not self._query.status["message"].startswith(("Initializing", "Getting offsets")):
+                return
+            time.sleep(0.05)
 
     def _with_sink(self, writer: "DataStreamWriter") -> "DataStreamWriter":
         self._gate = None
@@ -202,25 +214,27 @@ class Query:
             if isinstance(sink.target, JdbcSink):
                 return lambda rows, batch: write_jdbc_rows(pipeline, sink, rows, batch)
             return batch_writer(sink, self._show)
-        if identity.kind == "decode":
-            return lambda letters, batch: write_letters(letters, pipeline, self._place(batch))
-        return self._write_rejected_rows
+        return self._write_rejected
 
-    def _place(self, batch: int) -> str:
-        return f"{self.identity.kind}.{self.identity.name}/{batch:09d}"
+    def _write_rejected(self, rows: DataFrame, batch: int) -> None:
+        """Rejected rows are few. They are kept while they are written, so that they are counted once."""
+        place = f"{self.identity.kind}.{self.identity.name}/{batch:09d}"
+        rows.persist()
+        try:
+            if not rows.isEmpty():
+                letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
+                write_letters(letters, self.pipeline, place)
+        finally:
+            rows.unpersist()
 
-    def _write_rejected_rows(self, rows: DataFrame, batch: int) -> None:
+    def _letters_of(self, rows: DataFrame) -> DataFrame:
         name = self.identity.name
-        needed = Weaver(
-            rows.sparkSession.newSession(), self.pipeline, self._no_reader()
-        ).woven.graph.needed_by(name)
+        needed = graph(rows.sparkSession, self.pipeline).needed_by(name)
         source = knows_its_record(rows, self.pipeline, needed)
         if source is None:
-            letters = row_letters(rows, self.pipeline, "transform", name, F.col(REASON))
-        else:
-            records = records_of_rows(rows.sparkSession, self.pipeline, source, rows)
-            letters = record_letters(records, self.pipeline, "transform", name, F.col(REASON))
-        write_letters(letters, self.pipeline, self._place(batch))
+            return row_letters(rows, self.pipeline, "transform", name, F.col(REASON))
+        records = records_of_rows(rows.sparkSession, self.pipeline, source, rows)
+        return record_letters(records, self.pipeline, "transform", name, F.col(REASON))
 
     @property
     def is_active(self) -> bool:

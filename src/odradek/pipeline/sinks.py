@@ -201,11 +201,15 @@ def write_jdbc(target: JdbcSink, rows: DataFrame) -> None:
 
 
 def _show(sink: Sink, target: ConsoleSink, rows: DataFrame, number: int, show: Callable[[str], None]) -> None:
-    found = rows.limit(target.rows + 1).collect()
-    if not found:
-        return
-    more = f"\n(only the first {target.rows} rows)" if len(found) > target.rows else ""
-    show(f"{sink.name}, batch {number}\n{as_table(rows.columns, found[: target.rows])}{more}")
+    rows.persist()  # shown in part and counted as a whole, but computed once
+    try:
+        count = rows.count()
+        found = rows.limit(target.rows).collect() if count else []
+    finally:
+        rows.unpersist()
+    if found:
+        more = f"\n({count - len(found)} more)" if count > len(found) else ""
+        show(f"{sink.name}, batch {number}\n{as_table(rows.columns, found)}{more}")
 
 
 def as_table(columns: list[str], rows: list[Any]) -> str:

@@ -139,16 +139,21 @@ def _call(pipeline: Pipeline, transform: Transform, frames: list[DataFrame]) -> 
     except PipelineError:
         raise
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        problem = (
-            f"{transform.function} failed: {type(error).__name__}: {reason} ({place.filename}:{place.lineno})"
-        )
+        place = _users_frame(error)
+        reason = f"{type(error).__name__}: {plain(error)}"
+        problem = f"{transform.function} failed: {reason} ({place.filename}:{place.lineno})"
         raise pipeline.error((*transform.key, "function"), problem) from None
     if not isinstance(frame, DataFrame):
         problem = f"{transform.function} returned {type(frame).__name__}, it must return a DataFrame"
         raise pipeline.error((*transform.key, "function"), problem)
     return frame
+
+
+def _users_frame(error: BaseException) -> traceback.FrameSummary:
+    """The last line that is not Spark's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if "/pyspark/" not in one.filename and "/py4j/" not in one.filename]
+    return (own or list(frames))[-1]
 
 
 # Requirements
