@@ -79,7 +79,7 @@ EVERYTHING = """
 topic = "{source}"
 schema = "id BIGINT NOT NULL, at TIMESTAMP"
 max_rows_per_batch = 10
-watermark = {{ column = "at", delay = "1 hour" }}
+watermark = {{ column = "at", delay = "1 day" }}
 [sources.lines]
 path = "in"
 schema = "id BIGINT NOT NULL"

@@ -112,6 +112,7 @@ def spark_for(
     verbose: bool,
     *,
     log_file: Path | None = None,
+    short_lived: bool = True,
 ) -> Iterator["SparkSession"]:
     """Spark, quiet unless asked, and stopped at the end."""
     from odradek.pipeline import session
@@ -126,7 +127,7 @@ def spark_for(
     with tempfile.TemporaryDirectory(prefix="odradek-pipeline-") as directory:
         log = None if verbose else log_file or Path(directory) / "spark.log"
         path = [str(place.absolute()) for place in places]
-        spark = session.start(master, settings, log_file=log, python_path=path)
+        spark = session.start(master, settings, log_file=log, python_path=path, short_lived=short_lived)
         try:
             yield spark
         finally:
@@ -385,7 +386,9 @@ def _run(
                     f"pipeline {pipeline.name} is paused: 'odradek pipeline resume' lets it run"
                 )
         log_file = Checkpoint(pipelines[0]).log_file
-        spark = stack.enter_context(spark_for(pipelines, master, conf, verbose, log_file=log_file))
+        spark = stack.enter_context(
+            spark_for(pipelines, master, conf, verbose, log_file=log_file, short_lived=False)
+        )
         live = sys.stdout.isatty() and not as_json
         events = stack.enter_context(LiveView(metrics)) if live else JsonLines(metrics)
         runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]

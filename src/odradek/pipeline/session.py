@@ -34,6 +34,15 @@ SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
+# For lives of seconds: compiling thoroughly, by the JVM or by Spark, does not pay.
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+
 
 def start(
     master: str | None,
@@ -41,6 +50,7 @@ def start(
     *,
     log_file: Path | None,
     python_path: Sequence[str] = (),
+    short_lived: bool = False,
 ) -> "SparkSession":
     """Start Spark. Its log goes to the file; without one, to standard error."""
     reason = missing()
@@ -50,7 +60,7 @@ def start(
 
     given = dict(conf)
     chosen = master or given.pop("spark.master", None) or os.environ.get("MASTER") or "local[*]"
-    settings = SETTINGS | given
+    settings = SETTINGS | (SHORT_LIVED if short_lived else {}) | given
     if chosen.startswith("local"):
         settings.setdefault("spark.sql.shuffle.partitions", str(LOCAL_SHUFFLE_PARTITIONS))
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
