@@ -13,8 +13,9 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.pipeline.definition import Pipeline, load
+from odradek.pipeline.definition import Pipeline
 from odradek.pipeline.progress import BatchProgress
+from odradek.pipeline.reading import load
 from odradek.pipeline.running import Events, PipelineRun, Supervisor
 
 WAIT_S = 120

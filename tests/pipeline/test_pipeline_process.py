@@ -13,8 +13,8 @@ import pytest
 from lab import Lab, conf_arguments, start_command, wait_until
 
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.definition import load
 from odradek.pipeline.isolation import batch_in_flight
+from odradek.pipeline.reading import load
 
 pytestmark = pytest.mark.timeout(600)
 ENVIRON = {"JDK_JAVA_OPTIONS": ""}
@@ -143,7 +143,7 @@ def test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight(spark, lab: L
     wanted = {(place % 2, place // 2) for place in range(201)} - {(0, 50)}
     assert set(places) == wanted, "nothing is lost"
     assert repeated(places) <= may_repeat["copies"], "and only the batch in flight is repeated"
-    table = spark.read.format("jdbc").options(url=url, dbtable="placed").load().collect()
+    table = wait_until(lambda: rows_in_table(spark, url), lambda: "the database stays locked")
     places = [(row.P, row.O) for row in table]
     assert set(places) == wanted and repeated(places) <= may_repeat["table"]
     lake = spark.read.parquet(str(lab.directory / "lake")).collect()
@@ -154,6 +154,15 @@ def test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight(spark, lab: L
     assert sorted(newest.values()) == [50, 50, 50, 50], "state was neither lost nor counted twice"
     letters = [line for file in (lab.directory / "dead").rglob("*.json") for line in file.open()]
     assert len(letters) == 1, "files of dead letters have everything once, too"
+
+
+def rows_in_table(spark: Any, url: str) -> list:
+    """Once the JVM that had the database is gone, which takes a moment; before that, none."""
+    try:
+        return spark.read.format("jdbc").options(url=url, dbtable="placed").load().collect()
+    except Exception as error:
+        assert "FAILED_JDBC.CONNECTION" in str(error)
+        return []
 
 
 def in_flight(pipeline, name: str) -> set[tuple[int, int]]:
