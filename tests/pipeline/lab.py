@@ -19,7 +19,7 @@ from odradek.pipeline.reading import load
 from odradek.pipeline.running import Events, PipelineRun, Supervisor
 
 WAIT_S = 120
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dderby.stream.error.file=/dev/null"
 # Short lives and few rows: compiling thoroughly, by the JVM or by Spark, does not pay.
 SETTINGS = {
     "spark.log.level": "ERROR",
