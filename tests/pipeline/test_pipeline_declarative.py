@@ -12,6 +12,7 @@ from tests.support import running_broker
 PROJECT = Path(__file__).parents[2] / "examples" / "declarative-pipeline"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_example_project_runs_twice_in_a_row(java, tmp_path: Path):
     pytest.importorskip("grpc")

@@ -22,5 +22,5 @@ What becomes of it (Spark):
     running       the supervisor; `failures` judges, `progress`, `display` and `metrics` tell how it goes
 
 Nothing here knows a broker from inside: topics are read and written through `odradek.spark`, and looked at
-through confluent-kafka (`topics`).
+through `odradek.client` (`topics`).
 """
