@@ -13,7 +13,7 @@ PROJECT = Path(__file__).parents[2] / "examples" / "declarative-pipeline"
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1700)
 def test_the_example_project_runs_twice_in_a_row(java, tmp_path: Path):
     pytest.importorskip("grpc")
     with running_broker(tmp_path) as broker:  # of its own: the project names its topics
@@ -37,7 +37,7 @@ def run_twice(lab: Lab) -> None:
             [str(PROJECT / "run.sh")],
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=800,
             env=environ,
             cwd=lab.directory,
         )
