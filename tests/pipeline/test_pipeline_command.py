@@ -1,6 +1,8 @@
 """The command where it needs no Spark: what it writes, what it says, how it ends."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,3 +158,38 @@ def test_a_running_pipeline_is_neither_reset_nor_run_twice(path):
 def test_the_file_that_init_writes_is_toml(tmp_path):
     odradek("init", tmp_path / "a.toml")
     assert tomllib.loads((tmp_path / "a.toml").read_text())["pipeline"]["name"] == "a"
+
+
+def without(package: str, *commands: tuple[str, ...], terminal: bool = False) -> list[tuple[int, str]]:
+    """Exit status and last line of each command where a package is not installed."""
+    code = f"""
+import contextlib, io, sys
+from odradek.cli.main import main
+sys.modules[{package!r}] = None
+sys.stdout.isatty = lambda: {terminal}
+for arguments in {commands!r}:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        status = main(["pipeline", *arguments])
+    print(status, errors.getvalue().strip())
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    lines = [line.partition(" ") for line in result.stdout.splitlines()]
+    return [(int(status), message) for status, _, message in lines]
+
+
+def test_what_needs_spark_says_so_where_it_is_not_installed(path):
+    names = ("check", "test", "plan", "explain", "run", "dead-letters", "replay-dead-letters")
+    found = without("pyspark", *((name, str(path)) for name in names), ("run", str(path), "--dry-run"))
+    assert found == [(1, "error: PySpark is not installed: pip install 'odradek[spark]'")] * 8
+
+
+def test_only_the_table_at_a_terminal_needs_rich(path):
+    odradek("pause", path)
+    arguments = ("run", str(path), "--once")
+    ((status, message),) = without("rich", arguments)
+    assert status == 1 and "is paused" in message
+    found = without("rich", arguments, terminal=True)
+    assert found == [(1, "error: rich is not installed: pip install 'odradek[spark]'")]
+    ((status, message),) = without("rich", (*arguments, "--json"), terminal=True)
+    assert status == 1 and "is paused" in message

@@ -43,7 +43,7 @@ SAMPLE_RECORDS = 1000
 @on_cluster
 def init(
     cluster: Access,
-    file: Annotated[Path, Argument(metavar="FILE", help="What to write.")] = Path("pipeline.toml"),
+    file: Annotated[Path, Argument(metavar="[FILE]", help="What to write.")] = Path("pipeline.toml"),
     from_topic: Annotated[
         str | None,
         Option(
@@ -54,7 +54,7 @@ def init(
         ),
     ] = None,
 ) -> None:
-    """Write a pipeline to begin with: an example that works, or one for a topic that exists."""
+    """Write a pipeline to begin with. It is an example that works, or reads a topic that exists."""
     from odradek.pipeline.examples import example, example_from_topic
 
     if file.exists():
@@ -109,10 +109,10 @@ def check(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Validate without running: types through the SQL, topics, sinks, checkpoint."""
-    from odradek.pipeline.checking import check as check_pipeline
-
+    """Validate without running. It looks at types through the SQL, topics, sinks and checkpoint."""
     with told(as_json):
+        from odradek.pipeline.checking import check as check_pipeline
+
         pipelines = [load(find_file(file)) for file in files]
         with spark_for(pipelines, master, conf, verbose) as spark:
             problems: list[PipelineError] = []
@@ -140,11 +140,11 @@ def test(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run the tests of a pipeline, which are in its file or in NAME.tests.toml: no broker, a few seconds."""
-    from odradek.pipeline.testing import all_tests, run_test
-
+    """Run the tests of a pipeline. They are in its file or in NAME.tests.toml, and need no broker."""
     failed = passed = 0
     with told(as_json):
+        from odradek.pipeline.testing import all_tests, run_test
+
         pipelines = [load(find_file(file)) for file in files]
         chosen = [
             (pipeline, where, case)
@@ -180,11 +180,11 @@ def plan(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what the file would do to a pipeline that has run before: keep its state, or need a reset."""
-    from odradek.pipeline.checking import check as check_pipeline
-    from odradek.pipeline.planning import plan as make_plan
-
+    """Say what a change of the file does. A pipeline that has run before keeps its state, or needs a reset."""
     with told(as_json):
+        from odradek.pipeline.checking import check as check_pipeline
+        from odradek.pipeline.planning import plan as make_plan
+
         pipeline = load(find_file(file))
         with spark_for([pipeline], master, conf, verbose) as spark:
             changes = make_plan(spark, check_pipeline(spark, pipeline, offline=True))
@@ -204,12 +204,12 @@ def explain(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print Spark's plan of every query of a pipeline."""
-    from odradek.pipeline.queries import Query, QueryId
-
+    """Print Spark's plan of every query."""
     if mode not in ("simple", "extended", "formatted", "cost"):
         raise BadParameter(f"{mode!r} is not one of simple, extended, formatted, cost", param_hint="--mode")
     with told():
+        from odradek.pipeline.queries import Query, QueryId
+
         pipeline = load(find_file(file))
         with spark_for([pipeline], master, conf, verbose) as spark:
             for name in pipeline.sinks:

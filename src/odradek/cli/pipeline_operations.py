@@ -17,7 +17,7 @@ from odradek.pipeline.reading import load
 
 
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
-    """Say where a pipeline stands: running or not, batches, lag, records set aside. Needs no Spark."""
+    """Show how a pipeline is doing. It tells state, batches, lag and records set aside, and needs no Spark."""
     from odradek.pipeline.status import status as read_status
 
     with told(as_json):
@@ -46,7 +46,7 @@ def status(file: FileArgument, as_json: JsonOutput = False) -> None:
 
 
 def pause(file: FileArgument) -> None:
-    """Stop a pipeline between two batches, without ending the process that runs it."""
+    """Pause a pipeline between two batches. The process that runs it stays."""
     with told():
         pipeline = load(find_file(file))
         Checkpoint(pipeline).pause()
@@ -71,7 +71,7 @@ def reset(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Forget how far a pipeline came, and its state: the next run begins where its sources say.
+    """Forget progress and state of a pipeline. The next run begins where its sources say.
 
     What was written stays: rows that are read again are written again. Files that Spark's file sink wrote must be
     deleted (--delete-output) or moved, or the pipeline would take new batches for written.
@@ -132,10 +132,10 @@ def dead_letters(
     as_json: JsonOutput = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the newest dead letters of a pipeline: stage, reason, origin, value."""
-    from odradek.pipeline.replay import newest_letters
-
+    """Show the newest dead letters. It tells stage, reason, origin and value of each."""
     with told(as_json):
+        from odradek.pipeline.replay import newest_letters
+
         pipeline = load(find_file(file))
         with spark_for([pipeline], "local[2]", [], verbose) as spark:
             found = newest_letters(spark, pipeline, rows)
@@ -162,10 +162,10 @@ def replay_dead_letters(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Send records that were set aside once more, after a fix: back to their topics, or to another one."""
-    from odradek.pipeline.replay import Replay
-
+    """Send dead letters once more. After a fix, they go back to their topics, or to another one."""
     with told(as_json):
+        from odradek.pipeline.replay import Replay
+
         pipeline = load(find_file(file))
         with spark_for([pipeline], master, conf, verbose) as spark:
             found = Replay(spark, pipeline, to=to, everything=everything).run(dry=dry_run)

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Exit, Option
@@ -15,10 +15,6 @@ from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.definition import Pipeline
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.reading import load
-
-if TYPE_CHECKING:
-    from odradek.pipeline.live_view import LiveView
-    from odradek.pipeline.metrics import Metrics
 
 
 def run(
@@ -42,7 +38,7 @@ def run(
     as_json: Annotated[bool, Option("--json", help="Print JSON lines at a terminal too.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run pipelines until Ctrl-C, or with --once until all that is there has been read.
+    """Run pipelines until Ctrl-C. With --once, until all that is there has been read.
 
     Progress is a live table at a terminal and JSON lines elsewhere. A restart goes on where the last run stopped.
     """
@@ -81,6 +77,10 @@ def _run(
     from odradek.pipeline.metrics import Metrics, serve
     from odradek.pipeline.running import PipelineRun, Supervisor
 
+    is_live = sys.stdout.isatty() and not as_json
+    if is_live:
+        from odradek.pipeline.live_view import LiveView
+
     metrics = Metrics()
     with contextlib.ExitStack() as stack:
         for pipeline in pipelines:
@@ -95,8 +95,7 @@ def _run(
         spark = stack.enter_context(
             spark_for(pipelines, master, conf, verbose, log_file=log_file, short_lived=False)
         )
-        live = sys.stdout.isatty() and not as_json
-        events = stack.enter_context(_live_view(metrics)) if live else JsonLines(metrics)
+        events = stack.enter_context(LiveView(metrics)) if is_live else JsonLines(metrics)
         runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]
         failed = prepare_all(runs)
         supervisor = Supervisor([one for one in runs if one not in failed])
@@ -110,16 +109,6 @@ def _run(
             went_well = supervisor.run()
     if failed or not went_well:
         raise Exit(1)
-
-
-def _live_view(metrics: "Metrics") -> "LiveView":
-    try:
-        from odradek.pipeline.live_view import LiveView
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the live table needs {error.name}: pip install 'odradek[spark]', or give --json"
-        ) from None
-    return LiveView(metrics)
 
 
 def prepare_all(runs: Sequence[Any]) -> list[Any]:

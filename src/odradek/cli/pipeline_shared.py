@@ -31,27 +31,45 @@ Conf = Annotated[
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show what Spark and Java log.")]
 Offline = Annotated[bool, Option("--offline", help="Look at no cluster, no database and no checkpoint.")]
 
+# What the extra `spark` installs and these commands import.
+PACKAGES = {"pandas": "pandas", "pyarrow": "PyArrow", "pyspark": "PySpark", "rich": "rich"}
+
 
 @contextlib.contextmanager
 def told(as_json: bool = False) -> Iterator[None]:
-    """What is wrong with a pipeline, as one message and exit status 1."""
+    """Report what is wrong with a pipeline, or that a package is missing, in one message with exit status 1.
+
+    Modules that import Spark are imported inside this block.
+    """
+    try:
+        with _missing_packages_told():
+            yield
+    except PipelineError as error:
+        if not as_json:
+            raise CommandError(str(error)) from None
+        errors = error.errors if isinstance(error, PipelineErrors) else [error]
+        found = [
+            {
+                "file": str(one.file) if one.file else None,
+                "line": one.line,
+                "key": one.key,
+                "problem": one.problem,
+            }
+            for one in errors
+        ]
+        print_json_line({"ok": False, "errors": found})
+        raise Exit(1) from None
+
+
+@contextlib.contextmanager
+def _missing_packages_told() -> Iterator[None]:
     try:
         yield
-    except PipelineError as error:
-        if as_json:
-            errors = error.errors if isinstance(error, PipelineErrors) else [error]
-            found = [
-                {
-                    "file": str(one.file) if one.file else None,
-                    "line": one.line,
-                    "key": one.key,
-                    "problem": one.problem,
-                }
-                for one in errors
-            ]
-            print_json_line({"ok": False, "errors": found})
-            raise Exit(1) from None
-        raise CommandError(str(error)) from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES:
+            raise
+        raise PipelineError(f"{PACKAGES[package]} is not installed: pip install 'odradek[spark]'") from None
 
 
 def find_file(text: str) -> Path:
