@@ -18,7 +18,7 @@ from odradek.pipeline.progress import BatchProgress
 from odradek.pipeline.reading import load
 from odradek.pipeline.running import Events, PipelineRun, Supervisor
 
-WAIT_S = 120
+WAIT_S = 300  # of a busy machine
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dderby.stream.error.file=/dev/null"
 # Short lives and few rows: compiling thoroughly, by the JVM or by Spark, does not pay.
 SETTINGS = {

@@ -16,7 +16,7 @@ from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.isolation import batch_in_flight
 from odradek.pipeline.reading import load
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 ORDERS, BROKEN = 80, 40
 
 
@@ -130,7 +130,7 @@ def test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight(spark, lab: L
         wait_until(
             lambda: all(process.rows(name) >= 10 for name in ("copies", "lake", "table", "lines")),
             process.story,
-            300,
+            900,
         )
     finally:
         process.kill()
@@ -195,7 +195,7 @@ def test_two_pipelines_one_dies_one_is_paused_goes_on_and_stops_cleanly(lab: Lab
     checkpoint = Checkpoint(load(good))
     process = Process(lab.directory, str(good), str(bad), "--metrics-port", "0")
     try:
-        wait_until(lambda: process.rows("out") >= 5, process.story, 300)
+        wait_until(lambda: process.rows("out") >= 5, process.story, 900)
         lab.fill(doomed, [b"not JSON"], 1)
         wait_until(lambda: process.said("stopped: out: source 'orders': record"), process.story)
         port = process.said("metrics at")[0]["metrics_port"]

@@ -250,7 +250,7 @@ class Query:
             return []
         found = []
         for one in self._query.recentProgress:
-            facts = json.loads(one.json) if not isinstance(one, dict) else one
+            facts = json.loads(one.json)  # as an object, offsets are texts in it
             if facts["batchId"] <= self._last_batch_seen or not facts.get("durationMs", {}).get("addBatch"):
                 continue
             self._last_batch_seen = facts["batchId"]
