@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,12 +28,12 @@ from typing import Any
 from bookstore.audit import Check, check_results, check_topic
 from bookstore.backends import BOOKS, ORDERS, RETURNS, SECURITY, TOPICS
 from bookstore.catalog import BY_ID
-from bookstore.drawing import bars, columns, gauge, money, table
+from bookstore.drawing import bars, columns, cut, gauge, money, table
 from bookstore.hour import MINUTES, OPENING_MS, Hour, play_hour
-from bookstore.ledger import minute_of
+from bookstore.ledger import Takings, minute_of
 from bookstore.playing import NotDelivered, send
 from bookstore.processes import CommandFailed, broker, environment, follow_command, run_command
-from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, read_results, read_topic
+from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, headers_of, read_results, read_topic
 from bookstore.screen import BOLD, DIM, RED, Screen
 from odradek.spark.environment import missing
 
@@ -40,6 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ROOT / "examples" / "bookstore.toml"
 DIRECTORY = ROOT / "build" / "demo"
 SEED = 17
+CHART_WIDTH, REASON_WIDTH = 92, 60
 PARTITIONS = 2
 # On a busy machine Spark's Python processes may be too late for Spark. The next attempt goes on where it was.
 RUN = "odradek pipeline run bookstore.toml --once --retries 20"
@@ -89,6 +91,7 @@ class Demo:
             f"{ledger.total.orders:,} orders, {len(ledger.returns)} returns."
         )
         self.screen.line("The store keeps a ledger; at the end every figure is checked against it.")
+        self.screen.line("This takes a minute or two and ends by itself; Ctrl-C ends it at any time.", DIM)
 
     def command(self, command: str, text: str = "") -> None:
         self.screen.command(f"echo '{text}' | {command}" if text else command)
@@ -115,7 +118,9 @@ class Demo:
         took_s = time.monotonic() - began_s
         self.screen.line(f"  {total:,} events sent and acknowledged, on disk, in {took_s:.1f} s")
         records = self.hour.ledger.records
-        self.screen.lines(bars([(f"{topic:<18}  {SENDERS[topic]}", records[topic]) for topic in TOPICS], 92))
+        self.screen.lines(
+            bars([(f"{topic:<18}  {SENDERS[topic]}", records[topic]) for topic in TOPICS], CHART_WIDTH)
+        )
         self.command(
             rf"odradek consume {ORDERS} --from-beginning --max-messages 3 --format '%p/%o  %k  %v\n'"
         )
@@ -148,46 +153,52 @@ class Demo:
         self.screen.clear_progress()
 
     def draw(self, results: Results) -> None:
-        screen = self.screen
-        minutes = [minute_of(OPENING_MS + number * 60_000) for number in range(MINUTES)]
-        takings = [results.takings.get(minute) for minute in minutes]
-        screen.heading(f"4  Revenue by the minute, from topic {REVENUE}")
-        chart = columns([one.cents / 100 if one else 0.0 for one in takings], height=7)
-        screen.lines(chart)
-        gutter = " " * (chart[0].index("┤") + 1)
-        screen.lines([gutter + "".join(f"{minute[-5:]:<10}" for minute in minutes[::10])], DIM)
-        screen.heading("5  Suspicious logins: five wrong passwords or more for an account in a minute")
-        rows = [
-            (
-                one.minute[-5:],
-                one.customer,
-                results.addresses[one.customer],
-                str(one.failures),
-                "yes" if one.got_in else "no",
-            )
-            for one in sorted(results.suspicions, key=lambda one: (one.minute, one.customer))
-        ]
-        screen.lines(table(("minute", "account", "from", "failures", "got in"), rows, right=(3,)))
-        screen.heading("6  Returned orders, joined from two topics into Parquet, by reason")
-        by_reason: dict[str, int] = {}
-        for one in results.returns:
-            by_reason[one.reason] = by_reason.get(one.reason, 0) + 1
-        screen.lines(bars(sorted(by_reason.items(), key=lambda item: -item[1]), 76))
-        refunded = sum(one.cents for one in results.returns)
-        screen.lines([f"{money(refunded)} given back for {len(results.returns)} orders"], DIM)
-        screen.heading("7  What people look at")
-        looks = sorted(results.looks.items(), key=lambda item: -item[1])
-        screen.lines(bars([(BY_ID[book].title, count) for book, count in looks], 92))
+        self.draw_revenue(results)
+        self.draw_suspicions(results)
+        self.draw_returns(results)
+        self.draw_looks(results)
         self.draw_dead_letters()
+
+    def draw_revenue(self, results: Results) -> None:
+        self.screen.heading(f"4  Revenue by the minute, from topic {REVENUE}")
+        minutes = [minute_of(OPENING_MS + number * 60_000) for number in range(MINUTES)]
+        takings = [results.takings.get(minute, Takings()) for minute in minutes]
+        chart = columns([one.cents / 100 for one in takings], height=7)
+        self.screen.lines(chart)
+        gutter = " " * (chart[0].index("┤") + 1)
+        self.screen.lines([gutter + "".join(f"{minute[-5:]:<10}" for minute in minutes[::10])], DIM)
+
+    def draw_suspicions(self, results: Results) -> None:
+        self.screen.heading("5  Suspicious logins: five wrong passwords or more for an account in a minute")
+        rows = []
+        for one in sorted(results.suspicions, key=lambda one: (one.minute, one.customer)):
+            got_in = "yes" if one.got_in else "no"
+            address = results.addresses[one.customer, one.minute]
+            rows.append((one.minute[-5:], one.customer, address, str(one.failures), got_in))
+        self.screen.lines(table(("minute", "account", "from", "failures", "got in"), rows, right=(3,)))
+
+    def draw_returns(self, results: Results) -> None:
+        self.screen.heading("6  Returned orders, joined from two topics into Parquet, by reason")
+        reasons = Counter(one.reason for one in results.returns)
+        self.screen.lines(bars(reasons.most_common(), CHART_WIDTH))
+        refunded = sum(one.cents for one in results.returns)
+        self.screen.lines([f"{money(refunded)} given back for {len(results.returns)} orders"], DIM)
+
+    def draw_looks(self, results: Results) -> None:
+        self.screen.heading("7  What people look at")
+        looks = Counter(results.looks).most_common()
+        self.screen.lines(bars([(BY_ID[book].title, count) for book, count in looks], CHART_WIDTH))
 
     def draw_dead_letters(self) -> None:
         self.screen.heading(f"8  Dead letters, from topic {DEAD_LETTERS}: what could not be used, and why")
         rows = []
         for message in read_topic(self.bootstrap, DEAD_LETTERS):
-            facts = {name: value.decode() for name, value in message.headers() or [] if value is not None}
+            facts = headers_of(message)
             where = f"{facts['odradek.topic']} {facts['odradek.partition']}/{facts['odradek.offset']}"
-            rows.append((where, facts["odradek.stage"], facts["odradek.reason"]))
-        self.screen.lines(table(("record", "stage", "reason"), rows))
+            met = "not met: " if facts["odradek.stage"] == "transform" else ""
+            reason = cut(f"{met}{facts['odradek.reason']}", REASON_WIDTH)
+            rows.append((where, facts["odradek.stage"], reason))
+        self.screen.lines(table(("record", "stage", "reason"), sorted(rows)))
 
     # The end
 

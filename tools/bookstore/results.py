@@ -30,7 +30,7 @@ class Results:
 
     takings: dict[str, Takings]
     suspicions: set[Suspicion]
-    addresses: dict[str, str]
+    addresses: dict[tuple[str, str], str]  # of suspicions, by customer and minute
     returns: list[Return]
     looks: dict[str, int]
     rejected: list[Rejected]
@@ -46,7 +46,7 @@ def read_results(bootstrap: str, directory: Path) -> Results:
             Suspicion(row["customer"], _minute(row["minute"]), row["failures"], row["got_in"])
             for row in suspicious
         },
-        addresses={row["customer"]: row["address"] for row in suspicious},
+        addresses={(row["customer"], _minute(row["minute"])): row["address"] for row in suspicious},
         returns=read_returns(directory / RETURNED),
         looks={row["book"]: row["looks"] for row in popular},
         rejected=[_rejected(message) for message in read_topic(bootstrap, DEAD_LETTERS)],
@@ -108,7 +108,11 @@ def _cents(amount: Decimal | int) -> int:
     return int(Decimal(amount) * 100)
 
 
+def headers_of(message: Message) -> dict[str, str]:
+    return {name: value.decode() for name, value in message.headers() or [] if value is not None}
+
+
 def _rejected(message: Message) -> Rejected:
-    headers = {name: value.decode() for name, value in message.headers() or [] if value is not None}
+    headers = headers_of(message)
     key = (message.key() or b"").decode()
     return Rejected(headers["odradek.topic"], key, headers["odradek.stage"])
