@@ -12,7 +12,6 @@ What was written stays in the directory, to look at; no process does.
 
 import argparse
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -23,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bookstore.audit import Check, check_results, check_topic
 from bookstore.backends import BOOKS, ORDERS, RETURNS, SECURITY, TOPICS
@@ -33,6 +31,7 @@ from bookstore.hour import MINUTES, OPENING_MS, Hour, play_hour
 from bookstore.ledger import Takings, minute_of
 from bookstore.playing import NotDelivered, send
 from bookstore.processes import CommandFailed, broker, environment, follow_command, run_command
+from bookstore.progress import PipelineProgress
 from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, headers_of, read_results, read_topic
 from bookstore.screen import BOLD, DIM, RED, Screen
 from odradek.spark.environment import missing
@@ -227,40 +226,6 @@ class Demo:
                 "docs/PIPELINES.md describes pipelines, docs/SPARK.md the source and sink, docs/CLI.md commands."
             ]
         )
-
-
-class PipelineProgress:
-    """Shows what `odradek pipeline run` tells in JSON lines."""
-
-    def __init__(self, screen: Screen, definition: dict[str, Any]) -> None:
-        self._screen, self._began_s = screen, time.monotonic()
-        judged = [one for one in definition["transforms"].values() if "require" in one]
-        self._queries = len(definition["sinks"]) + len(definition["sources"]) + len(judged)
-        self._seen: set[str] = set()
-        self._has_spark = False
-
-    def take(self, line: str) -> None:
-        facts = json.loads(line)
-        self._has_spark = True
-        if facts["event"] == "batch" and facts["rows_in"]:
-            self._seen.add(facts["query"])
-            self._screen.lines([self._batch(facts)])
-        elif facts.get("kind") in ("failure", "outage", "error"):
-            self._screen.lines([facts["message"]], RED if facts["kind"] == "error" else DIM)
-
-    def _batch(self, facts: dict[str, Any]) -> str:
-        is_sink = facts["kind"] == "sink"
-        out, word = (facts["rows_out"], "rows out") if is_sink else (facts["rejected"], "rejected")
-        seconds = facts["duration_ms"] / 1000
-        return (
-            f"{facts['query']:<20} {facts['rows_in']:>7,} rows in {out or 0:>6,} {word:<9} {seconds:>6.1f} s"
-        )
-
-    def tick(self) -> None:
-        seconds = f"{time.monotonic() - self._began_s:.0f} s"
-        state = f"{len(self._seen)} of {self._queries} queries have read their topics"
-        bar = gauge(len(self._seen), self._queries, 2 * self._queries)
-        self._screen.progress(f"{bar} {state if self._has_spark else 'Spark is starting'}, {seconds}")
 
 
 def shown(path: Path) -> str:

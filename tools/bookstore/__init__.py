@@ -11,6 +11,7 @@
 - `drawing`: charts and tables in plain text
 - `processes`: the broker and the commands, started and ended for certain
 - `screen`: how the demo writes to its terminal
+- `progress`: what a running pipeline tells, on that screen
 
 Everything above `playing` is pure: no clock, no sockets, chance is an argument.
 """
