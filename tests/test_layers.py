@@ -15,6 +15,7 @@ LAYERS = {
     "wire": 1,
     "records": 2,
     "storage": 3,
+    "host": 4,
     "client": 3,
     "config": 4,
     "raft": 4,

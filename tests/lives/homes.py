@@ -21,7 +21,7 @@ from tests.support import RunningBroker
 from odradek.api.dispatch import Dispatcher
 from odradek.api.registry import APIS, response_type
 from odradek.api.request import Request
-from odradek.broker.broker import Broker
+from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.storage.log import Slice
 from odradek.storage.simulated import SimulatedFiles

@@ -10,7 +10,6 @@ soon as it can, and a shard that cannot be loaded is loaded again.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 from odradek.api.creation import create_internal_topic
 from odradek.api.request import Request
 from odradek.api.services import Amend, Services, as_it_is
-from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.coordinators.consumer.plugin import plug_in
 from odradek.coordinators.consumer.topics import TopicsNow
@@ -27,6 +25,7 @@ from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.routing import merge, partition_of, split
 from odradek.coordinators.runtime import Answer, Effects, EncodedRecord, RequestContext, Shard, ShardState
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host, Timer
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.records.batch import read_header
@@ -42,22 +41,10 @@ MAX_LOAD_RETRY_SECONDS = 60.0
 TICK_RETRY_SECONDS = 1.0
 
 
-class SteadyClock:
-    """The time of day when we started, counted on by the monotonic clock: sessions must not end because somebody
-    set the clock."""
-
-    def __init__(self) -> None:
-        self._offset_ms = wall_clock_ms() - time.monotonic_ns() // 1_000_000
-
-    def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self._offset_ms
-
-
 class Groups:
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._loop = loop
-        self._clock = SteadyClock()
+        self._host = services.host
         self._topics = TopicsNow(services.image)
         self._settings = group_settings(services.config)
         self._shards: dict[int, RunningShard] = {}
@@ -71,7 +58,7 @@ class Groups:
         """The broker that coordinates a group; the internal topic is created if it is not there yet."""
         if OFFSETS_TOPIC not in self._services.image.topics:
             if self._creating is None:
-                self._creating = self._loop.create_task(self._create_topic())
+                self._creating = self._host.create_task(self._create_topic())
             failure = await asyncio.shield(self._creating)
             if failure:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, failure)
@@ -165,8 +152,8 @@ class Groups:
         if OFFSETS_TOPIC in self._services.image.topics:
             return self._new_coordinator().refuse(message, ErrorCode.NOT_COORDINATOR)
         shard = Shard(self._new_coordinator())
-        shard.loaded(self._clock.now_ms())
-        effects = shard.handle(message, RequestContext(0), "nobody", self._clock.now_ms())
+        shard.loaded(self._host.steady_ms())
+        effects = shard.handle(message, RequestContext(0), "nobody", self._host.steady_ms())
         if effects.answers and not effects.records:
             return effects.answers[0][1]
         return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
@@ -205,7 +192,7 @@ class Groups:
             return
         if present is not None:
             present.resign()
-        shard = RunningShard(partition, self._new_coordinator, self._services, self._loop, self._clock)
+        shard = RunningShard(partition, self._new_coordinator, self._services, self._host)
         self._shards[index] = shard
         shard.begin_loading()
 
@@ -232,20 +219,18 @@ class RunningShard:
         partition: Partition,
         new_coordinator: Callable[[], GroupCoordinator],
         services: Services,
-        loop: asyncio.AbstractEventLoop,
-        clock: SteadyClock,
+        host: Host,
     ) -> None:
         self.partition = partition
         self._new_coordinator = new_coordinator
         self._coordinator = new_coordinator()
         self._shard = Shard(self._coordinator)
         self._services = services
-        self._loop = loop
-        self._clock = clock
-        self._timer: asyncio.TimerHandle | None = None
+        self._host = host
+        self._timer: Timer | None = None
         self._timer_due_ms = 0
         self._loading: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: Timer | None = None
         self._failures = 0  # of loading
         self._deleted: set[str] = set()  # topics deleted while we were loading
 
@@ -255,7 +240,7 @@ class RunningShard:
         """While it lasts clients hear COORDINATOR_LOAD_IN_PROGRESS. An empty log is loaded at once."""
         self._retry = None
         if self.partition.log.end_offset > self.partition.log.log_start_offset:
-            self._loading = self._loop.create_task(self._load())
+            self._loading = self._host.create_task(self._load())
             return
         try:
             self._loaded()
@@ -280,7 +265,7 @@ class RunningShard:
                 self._shard.replay(record.key, record.value)
 
     def _loaded(self) -> None:
-        self._shard.loaded(self._clock.now_ms())
+        self._shard.loaded(self._host.steady_ms())
         stale = self._coordinator.topics_with_offsets() - self._services.image.topics.keys()
         self.topics_deleted(self._deleted | stale)
         self._deleted.clear()
@@ -300,19 +285,19 @@ class RunningShard:
         self._coordinator = self._new_coordinator()
         self._shard = Shard(self._coordinator)
         self._loading = None
-        self._retry = self._loop.call_later(delay, self.begin_loading)
+        self._retry = self._host.call_later(delay, self.begin_loading)
 
     # --- events ---
 
     def handle(self, message: Any, context: RequestContext, token: Any) -> None:
-        self._carry_out(self._shard.handle(message, context, token, self._clock.now_ms()))
+        self._carry_out(self._shard.handle(message, context, token, self._host.steady_ms()))
         self._set_timer()
 
     def topics_deleted(self, topics: set[str]) -> None:
         if self._shard.state is ShardState.LOADING:
             self._deleted |= topics
         elif topics:
-            self._coordinator.topics_deleted(topics, self._clock.now_ms())
+            self._coordinator.topics_deleted(topics, self._host.steady_ms())
             self._tick()
 
     def _tick(self) -> None:
@@ -320,14 +305,14 @@ class RunningShard:
             self._timer.cancel()
             self._timer = None
         try:
-            while (effects := self._shard.tick(self._clock.now_ms())) is not None:
+            while (effects := self._shard.tick(self._host.steady_ms())) is not None:
                 self._carry_out(effects)
         except Exception:
             log.exception(
                 "%s: a timer of its groups failed; the others go on", self.partition.topic_partition
             )
-            self._timer_due_ms = self._clock.now_ms() + int(TICK_RETRY_SECONDS * 1000)
-            self._timer = self._loop.call_later(TICK_RETRY_SECONDS, self._tick)
+            self._timer_due_ms = self._host.steady_ms() + int(TICK_RETRY_SECONDS * 1000)
+            self._timer = self._host.call_later(TICK_RETRY_SECONDS, self._tick)
             return
         self._set_timer()
 
@@ -339,8 +324,8 @@ class RunningShard:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due_ms = due_ms
-        delay = max(due_ms - self._clock.now_ms(), 0) / 1000
-        self._timer = self._loop.call_later(delay, self._tick)
+        delay = max(due_ms - self._host.steady_ms(), 0) / 1000
+        self._timer = self._host.call_later(delay, self._tick)
 
     # --- effects ---
 
@@ -350,7 +335,7 @@ class RunningShard:
         _send(effects.answers)
 
     def _append(self, encoded: list[EncodedRecord]) -> None:
-        partition, now_ms = self.partition, wall_clock_ms()
+        partition, now_ms = self.partition, self._host.now_ms()
         records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
         batch = build_batch(records)
         try:

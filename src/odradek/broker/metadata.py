@@ -18,7 +18,6 @@ from collections.abc import Callable
 from random import Random
 
 from odradek.api.services import Answer, Decision
-from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.controller.brokers import bootstrap_records, register_broker, renew_leaderships
@@ -39,17 +38,23 @@ METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_byt
 
 class BrokerMetadata:
     def __init__(
-        self, files: Files, config: BrokerConfig, rng: Random, on_failure: Callable[[str], None]
+        self,
+        files: Files,
+        config: BrokerConfig,
+        rng: Random,
+        now_ms: Callable[[], int],
+        on_failure: Callable[[str], None],
     ) -> None:
         """`on_failure` is called with the reason why the broker must stop."""
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
+        self._now_ms = now_ms
         self._listeners: list[Callable[[MetadataDelta], None]] = []
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
-        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, wall_clock_ms())
+        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, now_ms())
         if not self.image.features:
             self._commit(bootstrap_records())
 
@@ -76,7 +81,7 @@ class BrokerMetadata:
             self._publish(self._write(self._log.settle))
 
     def _commit(self, records: list[MetadataRecord]) -> None:
-        self._publish(self._write(lambda: self._log.commit(records, wall_clock_ms())))
+        self._publish(self._write(lambda: self._log.commit(records, self._now_ms())))
 
     def _write(self, work: Callable[[], list[MetadataDelta]]) -> list[MetadataDelta]:
         try:

@@ -18,7 +18,7 @@ from odradek import __version__
 from odradek.cli.logs import LEVELS, configure_logging
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.main import Broker
     from odradek.config.broker import BrokerConfig
 
 HOST = "localhost"
@@ -59,8 +59,8 @@ Stop with Ctrl-C.
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     configure_logging(options.log_level)
-    from odradek.broker.broker import BrokerFailed
     from odradek.broker.main import run
+    from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
     from odradek.errors import DamagedData, KafkaError
     from odradek.metadata.properties import WrongDirectory

@@ -285,7 +285,14 @@ class SimulatedFiles:
             for name, node in self._directory(directory).seen.items()
         ]
 
-    def make_directory(self, path: str) -> None:
+    def exists(self, path: str) -> bool:
+        try:
+            self.find(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
         node = self._root
         for name in _parts(path):
             if name not in node.seen:
