@@ -26,8 +26,9 @@ from odradek.storage.cleaner import (
     examine,
     facts_of,
 )
-from odradek.storage.cleaner_worker import RateLimit, job_from_json, job_to_json
+from odradek.storage.cleaner_worker import RateLimit
 from odradek.storage.cleaner_worker import run as run_job
+from odradek.storage.cleaning_job import job_from_json, job_to_json
 from odradek.storage.compaction import CompactionJob, LastRecord, SourceSegment
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles

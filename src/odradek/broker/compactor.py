@@ -51,7 +51,7 @@ class Compactor:
 
     def configured(self, delta: MetadataDelta) -> None:
         """Settings changed: what was only deleted by age so far may have to be compacted from now on."""
-        for resource in delta.changed_configs:
+        for resource in sorted(delta.changed_configs):
             if resource.type == ResourceType.TOPIC:
                 topic = delta.after.topics.get(resource.name)
                 indexes = topic.partitions if topic else ()

@@ -122,7 +122,7 @@ class LocalPartitions:
         image = self._image = delta.after
         configured = [
             image.topics[resource.name]
-            for resource in delta.changed_configs
+            for resource in sorted(delta.changed_configs)
             if resource.type == ResourceType.TOPIC and resource.name in image.topics
         ]
         self._settle(

@@ -31,6 +31,7 @@ from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host import log_lines
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
@@ -86,6 +87,7 @@ class Node:
         `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
+        log_lines.node_id.set(config.node_id)
         check_supported(config)
         self.failure: BrokerFailed | None = None
         self._on_failure = on_failure

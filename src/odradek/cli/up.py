@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek import __version__
 from odradek.cli.logs import LEVELS, configure_logging
+from odradek.host.log_lines import NodeIdFilter
 
 if TYPE_CHECKING:
     from odradek.broker.main import Broker
@@ -58,7 +59,7 @@ Stop with Ctrl-C.
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    configure_logging(options.log_level)
+    configure_logging(options.log_level, NodeIdFilter())
     from odradek.broker.main import run
     from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError

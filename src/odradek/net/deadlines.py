@@ -64,8 +64,8 @@ class Deadlines:
     def _fire(self) -> None:
         """Run what is due; sets that emptied meanwhile go with it."""
         self._timer = None
-        now_tick = self._now() / TICK_SECONDS
-        while self._ticks and (self._ticks[0] <= now_tick or not self._buckets[self._ticks[0]]):
+        now = self._now()
+        while self._ticks and (self._ticks[0] * TICK_SECONDS <= now or not self._buckets[self._ticks[0]]):
             bucket = self._buckets.pop(heapq.heappop(self._ticks))
             for deadline in list(bucket):
                 if deadline in bucket:  # not cancelled by one that ran before it

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from odradek.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
-from odradek.storage.cleaner_worker import job_to_json
+from odradek.storage.cleaning_job import job_to_json
 from odradek.storage.compaction import (
     DEFAULT_MAP_BYTES,
     CleanedGroup,
