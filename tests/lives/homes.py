@@ -169,7 +169,7 @@ class SimulatedHome:
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
         self._rng = rng
         self._record = record
-        self._files = SimulatedFiles()
+        self.files = SimulatedFiles()
         self.loop = VirtualLoop()
         self._jumped_ms = 0
         self._sync_seconds = 0.0
@@ -179,6 +179,11 @@ class SimulatedHome:
 
     def now_ms(self) -> int:
         return self._host.now_ms()
+
+    def jump(self, milliseconds: int) -> None:
+        """Somebody sets the clock."""
+        self._jumped_ms += milliseconds
+        self._host.jump(milliseconds)
 
     def connect(self) -> SimulatedLink:
         return SimulatedLink(self)
@@ -212,36 +217,36 @@ class SimulatedHome:
         if self._rng.random() < 0.2:
             self._jumped_ms += self._rng.randint(-MAX_JUMP_MS, MAX_JUMP_MS)
         self._sync_seconds = self._rng.choice([0.0002, 0.004])
-        self._files.on_sync = self._synced
-        self._host = SimulatedHost(self.loop, self._rng, self._files)
+        self.files.on_sync = self._synced
+        self._host = SimulatedHost(self.loop, self._rng, self.files)
         self._host.jump(self._jumped_ms)
         self._broker = self._host.context.run(self._new_node, BrokerConfig(config))
         self._dispatcher = Dispatcher(self._broker.services)
         self._host.run(self._broker.start())
 
     def _new_node(self, config: BrokerConfig) -> Node:
-        return Node(config, self._host, self._files, self._rng, new_server=NoServer, new_groups=Groups)
+        return Node(config, self._host, self.files, self._rng, new_server=NoServer, new_groups=Groups)
 
     def _synced(self) -> None:
         """A sync takes some time, on a slow disk so much that it is left to a thread."""
         self.loop.spend(self._rng.random() * self._sync_seconds)
         self._syncs_left -= 1
         if self._syncs_left == 0:
-            self._kept = self._files.twin()
+            self._kept = self.files.twin()
 
     def stop(self) -> None:
         self._host.run(self._broker.stop())
         self.loop.close()
-        self._record(b"%r" % self._files.contents())
+        self._record(b"%r" % self.files.contents())
 
     def kill(self, soon: bool = False) -> None:
         """The power fails: what was synced is the next broker's. The old one may end in peace on the old disk."""
         if soon:
             self._host.run(self._steps(self._rng.randrange(MAX_STEPS)))
-        disk = self._files.twin()
+        disk = self.files.twin()
         disk.crash(self._rng if self._rng.random() < 0.5 else None)
         self.stop()
-        self._files = disk
+        self.files = disk
 
     @staticmethod
     async def _steps(count: int) -> None:
@@ -255,8 +260,8 @@ class SimulatedHome:
         self._syncs_left = 0
         self.stop()
         if self._kept is not None:
-            self._files = self._kept
-            self._files.crash(self._rng)
+            self.files = self._kept
+            self.files.crash(self._rng)
 
 
 async def _wait_for(effect: Awaitable[None]) -> None:
