@@ -1,18 +1,53 @@
 """Live on with new seeds for as long as wanted, and tell how much was survived.
 
 python -m tests.lives --seconds 3600 --seed 1000
+python -m tests.lives --seconds 600 --simulated
 """
 
 import argparse
+import random
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tests.lives.homes import Home, ProcessHome, SimulatedHome
 from tests.lives.life import SETTINGS, Lives
 from tests.support import running_broker
 
 LIVES_OF_A_SEED = 10
 ACTIONS = 80
+
+
+@contextmanager
+def process(rng: random.Random) -> Iterator[Home]:
+    with tempfile.TemporaryDirectory() as directory, running_broker(Path(directory), **SETTINGS) as broker:
+        try:
+            yield ProcessHome(broker, rng)
+            assert not broker.new_tracebacks(), "a traceback was logged"
+        except BaseException:
+            print(f"the broker's log:\n{broker.log}")
+            raise
+
+
+@contextmanager
+def simulation(rng: random.Random) -> Iterator[Home]:
+    home = SimulatedHome(SETTINGS, rng)
+    yield home
+    home.stop()
+
+
+def live(home: Home, rng: random.Random) -> int:
+    """How many records were acknowledged."""
+    with Lives(home, rng) as lives:
+        try:
+            for _ in range(LIVES_OF_A_SEED):
+                lives.live(ACTIONS)
+        except BaseException:
+            print("\n".join(lives.trace))
+            raise
+        return lives.acknowledged
 
 
 def main() -> int:
@@ -21,27 +56,23 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60, help="begin no new seed after this time")
     parser.add_argument("--seed", type=int, default=1000, help="the first seed")
+    parser.add_argument(
+        "--simulated", action="store_true", help="power cuts in a simulation, not killed processes"
+    )
     options = parser.parse_args()
-    started, seed, lives_lived, acknowledged = time.monotonic(), options.seed, 0, 0
+    started, seed, acknowledged = time.monotonic(), options.seed, 0
     while time.monotonic() - started < options.seconds:
-        with (
-            tempfile.TemporaryDirectory() as directory,
-            running_broker(Path(directory), **SETTINGS) as broker,
-            Lives(broker, seed) as lives,
-        ):
-            try:
-                for _ in range(LIVES_OF_A_SEED):
-                    lives.live(ACTIONS)
-                    lives_lived += 1
-            except BaseException as error:
-                print("\n".join(lives.trace))
-                print(f"seed {seed}: {error!r}\nthe broker's log:\n{broker.log}")
-                return 1
-            acknowledged += lives.acknowledged
+        rng = random.Random(seed)
+        try:
+            with (simulation if options.simulated else process)(rng) as home:
+                acknowledged += live(home, rng)
+        except Exception as error:
+            print(f"seed {seed}: {error!r}")
+            return 1
         seed += 1
-    minutes = (time.monotonic() - started) / 60
+    seeds, minutes = seed - options.seed, (time.monotonic() - started) / 60
     print(
-        f"{seed - options.seed} seeds, {lives_lived} lives in {minutes:.1f} minutes: "
+        f"{seeds} seeds, {seeds * LIVES_OF_A_SEED} lives in {minutes:.1f} minutes: "
         f"{acknowledged} acknowledged records, none lost, none changed, none back from the dead"
     )
     return 0

@@ -5,12 +5,14 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from odradek.api.request import Request
+from odradek.api.turns import Turns
 from odradek.net.server import ACCEPT_PAUSE_SECONDS, Bounds, Server
 
 BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
@@ -18,6 +20,8 @@ BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
 
 class Nobody:
     """A dispatcher that is never asked."""
+
+    turns = Turns(time.monotonic)
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         raise AssertionError

@@ -115,7 +115,8 @@ class Node:
         self, new_server: Callable[[Dispatcher, Bounds], Server], on_long_work: Callable[[], None]
     ) -> None:
         config, host = self.config, self._host
-        self.metadata = BrokerMetadata(self._files, config, self._rng, host.now_ms, self._failed)
+        turns = Turns(host.monotonic, on_long_work)
+        self.metadata = BrokerMetadata(self._files, config, self._rng, host.now_ms, turns, self._failed)
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(self.node_id, host, self._store, config)
@@ -150,7 +151,7 @@ class Node:
             deadlines=Deadlines(host),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
-            turns=Turns(host.monotonic, on_long_work),
+            turns=turns,
             get_groups=self._get_groups,
             host=host,
         )
@@ -221,7 +222,7 @@ class Node:
                 error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
             ) from error
         self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
-        self.metadata.register(self.listeners, self._store.was_clean)
+        await self.metadata.register(self.listeners, self._store.was_clean)
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._host.create_task(self._compactor.run()))
