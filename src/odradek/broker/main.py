@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from importlib import import_module
 from random import Random
@@ -84,7 +85,7 @@ async def _serve(
     broker = Broker(config, loop, on_failure=stopping.set)
     try:
         await broker.start()
-        loop.run_in_executor(None, _import_ahead, GROUPS_MODULE)
+        loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
         gc.collect()
         gc.freeze()  # what is alive now stays: the collector need not look at it again
         gc.set_threshold(GARBAGE_THRESHOLD)
