@@ -33,7 +33,7 @@ from uuid import UUID
 from odradek.api.dispatch import PRODUCE, Dispatcher, Effect, Route
 from odradek.api.registry import APIS, request_type, response_type
 from odradek.api.request import Request
-from odradek.broker.broker import Broker
+from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ProtocolError
 from odradek.records.batch import CRC_START

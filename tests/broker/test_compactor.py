@@ -11,7 +11,7 @@ import pytest
 from tests.broker.in_process import InProcess
 from tests.support import no_descriptors_at_all
 
-from odradek.broker.clock import wall_clock_ms
+from odradek.host.real import RealHost
 from odradek.metadata.image import ResourceType
 from odradek.storage.files import DiskFiles
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -122,7 +122,7 @@ def test_compacting_again_and_again_within_the_delay(
             await broker.ask(DeleteTopicsRequest([DeleteTopicState("other")], timeout_ms=5000), 6)
             assert len(store.deletions) > 12
             assert len(files.open_files) < open_before + 6
-            far = wall_clock_ms() + 3_600_000
+            far = RealHost.now_ms() + 3_600_000
             attempts = 0
             while store.deletions.run_next(far):
                 attempts += 1
@@ -150,7 +150,7 @@ def test_a_compacted_topic_is_deleted_with_its_retired_segments(
             await broker.broker._compactor._cleaner.stop()
             await broker.ask(DeleteTopicsRequest([DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
             deletions = broker.broker._store.deletions
-            while deletions.run_next(wall_clock_ms() + 3_600_000):
+            while deletions.run_next(RealHost.now_ms() + 3_600_000):
                 pass
             assert len(deletions) == 0
             assert not [name for name in os.listdir(tmp_path) if name.startswith(TOPIC)]

@@ -13,8 +13,8 @@ from tests.broker.test_disk_faults import FaultyFiles, run_on, small_disk  # noq
 from tests.protocol.raw import Raw, batch
 from tests.support import RunningBroker, running_broker
 
-from odradek.broker.broker import BrokerFailed
 from odradek.broker.main import _serve
+from odradek.broker.node import BrokerFailed
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType

@@ -1,6 +1,5 @@
 """Loading: files, environment and overrides in their order, warnings, refusals, listeners, dynamic layers."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.config.broker import BrokerConfig, load_broker_config
 from odradek.config.definition import ConfigError
-from odradek.config.listeners import Listener, SecurityProtocol, reachable_hostname
+from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.config.sources import flatten_toml, parse_properties
 
 PLAINTEXT, SSL = SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL
@@ -192,14 +191,6 @@ def test_what_clients_are_told_to_connect_to(listeners, advertised, expected):
     bound = [item._replace(port=4711) for item in config.broker_listeners]
     [told] = config.advertised_listeners(bound, "me")
     assert (told.host, told.port) == expected
-
-
-def test_the_hostname_falls_back_to_localhost(monkeypatch):
-    def unresolvable(*_):
-        raise socket.gaierror
-
-    monkeypatch.setattr(socket, "getaddrinfo", unresolvable)
-    assert reachable_hostname() == "localhost"
 
 
 def test_directories():

@@ -5,24 +5,24 @@ that was not synced.
 """
 
 import asyncio
-import copy
-import os
 import random
 import select
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from tests.lives.virtual_loop import VirtualLoop
 from tests.protocol.raw import SCHEMA_OF, Raw
 from tests.support import RunningBroker
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.registry import APIS, response_type
 from odradek.api.request import Request
-from odradek.broker.broker import Broker
+from odradek.broker.groups import Groups
+from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
+from odradek.host.simulated import SimulatedHost, VirtualLoop
+from odradek.net.server import Bounds
 from odradek.storage.log import Slice
 from odradek.storage.simulated import SimulatedFiles
 from odradek.wire.codec import read_message
@@ -30,6 +30,7 @@ from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header,
 
 DATA_DIR = "/data"
 MAX_STEPS = 40
+MAX_JUMP_MS = 600_000
 
 
 class Link(Protocol):
@@ -44,6 +45,9 @@ class Link(Protocol):
 
 
 class Home(Protocol):
+    def now_ms(self) -> int:
+        """What a client's clock shows."""
+
     def connect(self) -> Link: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -71,6 +75,9 @@ class ProcessHome:
     def __init__(self, broker: RunningBroker, rng: random.Random) -> None:
         self._broker = broker
         self._rng = rng
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def connect(self) -> SocketLink:
         return SocketLink(self._broker.bootstrap)
@@ -128,14 +135,55 @@ class SimulatedLink:
         self._answers.clear()
 
 
+class NoServer:
+    """Nobody can connect: requests are handed to the dispatcher."""
+
+    def __init__(self, dispatcher: Dispatcher, bounds: Bounds) -> None:
+        self.dispatcher = dispatcher
+
+    def listen(self, name: str, host: str, port: int) -> int:
+        return port
+
+    def reconfigure(self, bounds: Bounds) -> None:
+        pass
+
+    def stop_listening(self) -> None:
+        pass
+
+    def flush_connections(self) -> None:
+        pass
+
+    def close_connections(self) -> None:
+        pass
+
+
 class SimulatedHome:
-    def __init__(self, settings: dict[str, str], rng: random.Random) -> None:
+    """`record` is given all that passes between clients and the broker, and when."""
+
+    def __init__(
+        self,
+        settings: dict[str, str],
+        rng: random.Random,
+        record: Callable[[bytes], object] = lambda event: None,
+    ) -> None:
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
         self._rng = rng
-        self._files = SimulatedFiles()
-        self._files.make_directory(DATA_DIR)
-        self._files.sync_directory(os.path.dirname(DATA_DIR))
+        self._record = record
+        self.files = SimulatedFiles()
+        self.loop = VirtualLoop()
+        self._jumped_ms = 0
+        self._sync_seconds = 0.0
+        self._syncs_left = 0  # until the disk is kept as it is then
+        self._kept: SimulatedFiles | None = None
         self.start()
+
+    def now_ms(self) -> int:
+        return self._host.now_ms()
+
+    def jump(self, milliseconds: int) -> None:
+        """Somebody sets the clock."""
+        self._jumped_ms += milliseconds
+        self._host.jump(milliseconds)
 
     def connect(self) -> SimulatedLink:
         return SimulatedLink(self)
@@ -145,10 +193,13 @@ class SimulatedHome:
         answered: asyncio.Future[bytes] = self.loop.create_future()
 
         def answer(request: Request) -> None:
-            answered.set_result(b"".join(_bytes(part) for part in request.parts or ()))
+            response = b"".join(_bytes(part) for part in request.parts or ())
+            self._record(b"%r %r" % (self.loop.time(), response))
+            answered.set_result(response)
 
-        self.loop.call_soon(
-            self._handle, Request(header, "127.0.0.1:1", "PLAINTEXT", answer, self._turns), frame
+        self._record(b"%r %r" % (self.loop.time(), bytes(frame)))
+        self._host.call_soon(
+            self._handle, Request(header, "127.0.0.1:1", "PLAINTEXT", answer, self._dispatcher.turns), frame
         )
         return answered
 
@@ -157,34 +208,45 @@ class SimulatedHome:
         effect = self._dispatcher.dispatch(request, frame, read_request_header(frame).body)
         effect = effect or self._dispatcher.finish()
         if effect is not None:
-            self.loop.create_task(_wait_for(effect))
+            self._host.create_task(_wait_for(effect))
 
     def start(self) -> None:
-        """Loads the disk that the last one left."""
-        config = {
-            "listeners": "PLAINTEXT://localhost:0",
-            "log.dirs": DATA_DIR,
-            "log.cleaner.enable": "false",  # its process works on real files
-            **self._settings,
-        }
-        self.loop = VirtualLoop(self._rng)
-        self._broker = Broker(BrokerConfig(config), self.loop, self._rng, self._files)  # type: ignore[arg-type]
+        """Loads the disk that the last one left. Now and then somebody has set the clock meanwhile."""
+        config = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": DATA_DIR, **self._settings}
+        self.loop = VirtualLoop(self.loop.time() + 1)
+        if self._rng.random() < 0.2:
+            self._jumped_ms += self._rng.randint(-MAX_JUMP_MS, MAX_JUMP_MS)
+        self._sync_seconds = self._rng.choice([0.0002, 0.004])
+        self.files.on_sync = self._synced
+        self._host = SimulatedHost(self.loop, self._rng, self.files)
+        self._host.jump(self._jumped_ms)
+        self._broker = self._host.context.run(self._new_node, BrokerConfig(config))
         self._dispatcher = Dispatcher(self._broker.services)
-        self._turns = self._dispatcher.turns
-        self.loop.run_until_complete(self._broker.start())
+        self._host.run(self._broker.start())
+
+    def _new_node(self, config: BrokerConfig) -> Node:
+        return Node(config, self._host, self.files, self._rng, new_server=NoServer, new_groups=Groups)
+
+    def _synced(self) -> None:
+        """A sync takes some time, on a slow disk so much that it is left to a thread."""
+        self.loop.spend(self._rng.random() * self._sync_seconds)
+        self._syncs_left -= 1
+        if self._syncs_left == 0:
+            self._kept = self.files.twin()
 
     def stop(self) -> None:
-        self.loop.run_until_complete(self._broker.stop())
+        self._host.run(self._broker.stop())
         self.loop.close()
+        self._record(b"%r" % self.files.contents())
 
     def kill(self, soon: bool = False) -> None:
         """The power fails: what was synced is the next broker's. The old one may end in peace on the old disk."""
         if soon:
-            self.loop.run_until_complete(self._steps(self._rng.randrange(MAX_STEPS)))
-        disk = copy.deepcopy(self._files)
+            self._host.run(self._steps(self._rng.randrange(MAX_STEPS)))
+        disk = self.files.twin()
         disk.crash(self._rng if self._rng.random() < 0.5 else None)
         self.stop()
-        self._files = disk
+        self.files = disk
 
     @staticmethod
     async def _steps(count: int) -> None:
@@ -193,23 +255,13 @@ class SimulatedHome:
 
     def kill_while_starting(self) -> None:
         """At one of its syncs."""
-        left = self._rng.randrange(1, 12)
-        disks = []
-
-        def crash_at_last() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._files.on_sync = None
-                disks.append(copy.deepcopy(self._files))
-
-        self._files.on_sync = crash_at_last
+        self._syncs_left, self._kept = self._rng.randrange(1, 12), None
         self.start()
-        self._files.on_sync = None
+        self._syncs_left = 0
         self.stop()
-        if disks:
-            self._files = disks[0]
-            self._files.crash(self._rng)
+        if self._kept is not None:
+            self.files = self._kept
+            self.files.crash(self._rng)
 
 
 async def _wait_for(effect: Awaitable[None]) -> None:

@@ -7,7 +7,6 @@ everything that can be read is compared with the ledger, byte for byte.
 """
 
 import random
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -258,10 +257,11 @@ class Lives:
             return key, None
         return key, b"%d %s" % (self._count, b"x" * self._rng.choice([0, 10, 80]))
 
-    @staticmethod
-    def _produce_request(partition: PartitionLedger, topic: str, index: int, batch: Batch) -> ProduceRequest:
+    def _produce_request(
+        self, partition: PartitionLedger, topic: str, index: int, batch: Batch
+    ) -> ProduceRequest:
         records = [
-            Record(at, int(time.time() * 1000), key, value) for at, (key, value) in enumerate(batch.records)
+            Record(at, self._home.now_ms(), key, value) for at, (key, value) in enumerate(batch.records)
         ]
         options = {}
         if batch.sequence >= 0:

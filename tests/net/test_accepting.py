@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
 class Nobody:
     """A dispatcher that is never asked."""
 
-    turns = Turns()
+    turns = Turns(time.monotonic)
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         raise AssertionError

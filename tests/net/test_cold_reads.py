@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.broker import Broker
+from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.net import connection, output
 from odradek.records.record import Record, build_batch

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from odradek.host.real import RealHost
 from odradek.net.deadlines import MIN_FORGET_AT, Deadlines
 
 FAR_MS = 10**9
@@ -12,7 +13,7 @@ FAR_MS = 10**9
 
 def run(scenario: Callable[[Deadlines], Awaitable[None]]) -> None:
     async def main() -> None:
-        await asyncio.wait_for(scenario(Deadlines(asyncio.get_running_loop())), 20)
+        await asyncio.wait_for(scenario(Deadlines(RealHost(asyncio.get_running_loop()))), 20)
 
     asyncio.run(main())
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -28,7 +29,7 @@ class Counting:
     """A broker that counts the bytes it was asked to handle, and answers nothing."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = Turns(time.monotonic)
         self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.handled: list[int] = []

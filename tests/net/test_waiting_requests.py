@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import pytest
 
@@ -20,7 +21,7 @@ class Parking:
     """A broker that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = Turns(time.monotonic)
         self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.parked: list[Request] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.host.real import CleanerProcess, start_cleaner
 from odradek.model import TopicPartition
 from odradek.records.record import Record, build_batch, decode_batch, header_of
 from odradek.storage.checkpoints import CLEANER_OFFSETS
@@ -25,8 +26,9 @@ from odradek.storage.cleaner import (
     examine,
     facts_of,
 )
-from odradek.storage.cleaner_worker import RateLimit, job_from_json, job_to_json
+from odradek.storage.cleaner_worker import RateLimit
 from odradek.storage.cleaner_worker import run as run_job
+from odradek.storage.cleaning_job import job_from_json, job_to_json
 from odradek.storage.compaction import CompactionJob, LastRecord, SourceSegment
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles
@@ -225,7 +227,7 @@ def target_of(log: Log) -> CleaningTarget:
 
 def run(work: Callable[[Cleaner], Coroutine[None, None, None]]) -> None:
     async def with_cleaner() -> None:
-        cleaner = Cleaner(DiskFiles())
+        cleaner = Cleaner(DiskFiles(), start_cleaner)
         try:
             await work(cleaner)
         finally:
@@ -286,9 +288,10 @@ def test_a_worker_that_dies_costs_only_its_round(log: Log) -> None:
     async def work(cleaner: Cleaner) -> None:
         cleaner.bytes_per_second = 2000  # so that the round lasts until the process is killed
         task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
-        while cleaner._process is None:
+        while cleaner._worker is None:
             await asyncio.sleep(0)
-        os.kill(cleaner._process.pid, signal.SIGKILL)
+        assert isinstance(cleaner._worker, CleanerProcess)
+        os.kill(cleaner._worker.pid, signal.SIGKILL)
         with pytest.raises(CleaningFailed):
             await task
         assert read_all(log) == before
@@ -304,7 +307,7 @@ def test_a_worker_that_dies_costs_only_its_round(log: Log) -> None:
 def test_an_idle_worker_that_died_is_replaced(log: Log) -> None:
     async def work(cleaner: Cleaner) -> None:
         await cleaner.clean(log, target_of(log), NOW_MS)
-        process = cleaner._process
+        process = cleaner._worker
         assert process is not None
         process.kill()
         await process.wait()
@@ -318,10 +321,10 @@ def test_aborting_fails_the_round_of_that_partition_alone(log: Log) -> None:
     async def work(cleaner: Cleaner) -> None:
         cleaner.bytes_per_second = 2000
         task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
-        while cleaner._process is None:
+        while cleaner._worker is None:
             await asyncio.sleep(0)
         cleaner.abort(TopicPartition("another", 0))
-        assert cleaner._process.returncode is None
+        assert not cleaner._worker.has_ended
         cleaner.abort(PARTITION)
         with pytest.raises(CleaningFailed):
             await task
@@ -335,7 +338,7 @@ def test_a_cancelled_round_leaves_nothing(log: Log) -> None:
     async def work(cleaner: Cleaner) -> None:
         cleaner.bytes_per_second = 2000
         task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
-        while cleaner._process is None:
+        while cleaner._worker is None:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -349,7 +352,7 @@ def test_a_cancelled_round_leaves_nothing(log: Log) -> None:
 def test_a_log_that_was_cut_meanwhile_keeps_what_it_has(log: Log) -> None:
     async def work(cleaner: Cleaner) -> None:
         task = asyncio.create_task(cleaner.clean(log, target_of(log), NOW_MS))
-        while cleaner._process is None:
+        while cleaner._worker is None:
             await asyncio.sleep(0)
         log.truncate_to(5)  # one segment is left, and it is active now
         with pytest.raises(LogChanged):

@@ -225,7 +225,7 @@ def test_many_logs_are_set_aside_with_one_sync() -> None:
         create(store, TopicPartition("gone", number))
     store.close({})
     syncs = files.syncs
-    store = LogStore(files, D)
+    store = LogStore(files, D, rng=random.Random(0))
     store.load(NOW_MS, is_expected=lambda partition, topic_id: False)
     assert files.syncs - syncs <= 2 + 4, "for the marker, for the names, and for two checkpoints without them"
     assert sum(name.endswith("-stray") for name in names(files)) == 20
@@ -239,7 +239,7 @@ def test_a_log_that_is_not_expected_is_kept_under_another_name(caplog: pytest.Lo
     store.close({})
     damaged = f"{D}/one-0/{0:020d}.log"
     files.file(damaged).truncate(70)
-    store = LogStore(files, D)
+    store = LogStore(files, D, rng=random.Random(0))
     store.load(NOW_MS, is_expected=lambda partition, topic_id: partition == TWO and topic_id == TOPIC_ID)
     assert list(store.logs) == [TWO]
     (stray,) = [name for name in names(files) if name.endswith("-stray")]

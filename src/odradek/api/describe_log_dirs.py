@@ -3,7 +3,6 @@
 Left out: replicas being moved between directories (there is one directory).
 """
 
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -33,14 +32,14 @@ def handle(
         if partition is not None:
             chosen[topic].append(DescribeLogDirsPartition(index, partition.log.size_bytes, offset_lag=0))
         yield
-    usage = shutil.disk_usage(services.data_dir)
+    space = services.host.disk_space(str(services.data_dir))
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
                 log_dir=str(services.data_dir),
                 topics=[DescribeLogDirsTopic(topic, partitions) for topic, partitions in chosen.items()],
-                total_bytes=usage.total,
-                usable_bytes=usage.free,
+                total_bytes=space.total,
+                usable_bytes=space.usable,
             )
         ]
     )

@@ -15,8 +15,9 @@ import logging
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
 from odradek.api.request import Part, Request
-from odradek.api.services import Services, Timer
+from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Timer
 from odradek.replication.partition import Partition
 from odradek.storage.shortage import CannotOpen
 from odradek.wire.codec import Steps

@@ -15,7 +15,6 @@
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
 """
 
-import asyncio
 from collections.abc import Container, Coroutine, Sequence
 from functools import partial
 from itertools import groupby
@@ -23,8 +22,9 @@ from operator import attrgetter
 from typing import Any
 
 from odradek.api.request import Part, Request
-from odradek.api.services import Services, Timer
+from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.host.interface import Timer
 from odradek.records.batch import TRANSACTIONAL, BatchHeader
 from odradek.records.record import TimestampType, uncompressed_records
 from odradek.records.validation import (
@@ -298,9 +298,10 @@ class Appends:
         """The codecs work in a thread, and let the event loop go on meanwhile."""
         partition, batch, header = many.partition, many.batch, many.header
         rules, now_ms, turns = partition.rules, self._now_ms, self._services.turns
-        data = await asyncio.to_thread(uncompressed_records, batch, header)
+        in_thread = self._services.host.in_thread
+        data = await in_thread(uncompressed_records, batch, header)
         max_timestamp = await turns.complete(check_records(data, header, rules, now_ms))
-        prepared = await asyncio.to_thread(finish_records, batch, header, rules, data, max_timestamp, now_ms)
+        prepared = await in_thread(finish_records, batch, header, rules, data, max_timestamp, now_ms)
         if partition.closed_with:
             raise KafkaError(partition.closed_with)
         return prepared

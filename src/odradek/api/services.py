@@ -1,6 +1,5 @@
 """What the handlers of requests work with: the parts of a broker, put together by `broker`."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from odradek.api.turns import Turns
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
 from odradek.errors import KafkaError
+from odradek.host.interface import Host, Timer
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
@@ -25,10 +25,6 @@ Amend = Callable[[Any], Any]
 
 def as_it_is(answer: Any) -> Any:
     return answer
-
-
-class Timer(Protocol):
-    def cancel(self) -> None: ...
 
 
 class Deadlines(Protocol):
@@ -85,8 +81,13 @@ class Services:
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
-    turns: Turns = field(default_factory=Turns)  # for requests that take long
-    get_groups: Callable[[], Groups] = field(init=False)  # set last: they work with all of the above
+    turns: Turns  # for requests that take long
+    get_groups: Callable[[], Groups]  # made when they are first needed
+    host: Host
+    now_ms: Callable[[], int] = field(init=False)  # the host's
+
+    def __post_init__(self) -> None:
+        self.now_ms = self.host.now_ms
 
     @property
     def image(self) -> MetadataImage:
@@ -109,6 +110,3 @@ class Services:
         """Send a client's request to the controller."""
         context = RequestContext(request.version, request.client_id or "", request.client_address)
         return await self.metadata.decide(message, context)
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000

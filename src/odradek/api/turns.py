@@ -10,7 +10,6 @@ the work, and count the work of a turn by it.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
@@ -27,10 +26,11 @@ class Done(NamedTuple, Generic[T]):
 
 
 class Turns:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float], on_long_work: Callable[[], None] = lambda: None) -> None:
+        """`on_long_work` is told whenever somebody waits for a turn."""
         self.clock = clock
         self.share = TURN_SECONDS  # what is left of the turn for whoever reads the next requests
-        self.on_long_work: Callable[[], None] = lambda: None  # told whenever somebody waits for a turn
+        self._on_long_work = on_long_work
         self._line: deque[Callable[[], object]] = deque()
         self._is_called = False
 
@@ -43,7 +43,7 @@ class Turns:
     def call(self, work: Callable[[], object]) -> None:
         """Call it in a turn of its own, after all that wait already."""
         self._line.append(work)
-        self.on_long_work()
+        self._on_long_work()
         if not self._is_called:
             self._is_called = True
             asyncio.get_running_loop().call_soon(self._next)

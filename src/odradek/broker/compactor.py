@@ -4,8 +4,8 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
+from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import ResourceType
 from odradek.model import TopicPartition
@@ -19,24 +19,28 @@ log = logging.getLogger(__name__)
 
 
 class Compactor:
-    def __init__(self, files: Files, replicas: Replicas, config: BrokerConfig, data_directory: str) -> None:
+    def __init__(
+        self, host: Host, files: Files, replicas: Replicas, config: BrokerConfig, data_directory: str
+    ) -> None:
+        self._now_ms = host.now_ms
         self._replicas = replicas
         self._config = config
         self._reconfigured = asyncio.Event()  # ends a rest, which may be shorter now
         self._clean_offsets = CleanOffsets(files, data_directory)
         self._cleaner = Cleaner(
             files,
+            host.start_cleaner,
             bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
             map_bytes=config["log.cleaner.dedupe.buffer.size"],
         )
         self._is_short = False  # of descriptors, when a log was last to be compacted
-        self._candidates = {
+        self._candidates: dict[TopicPartition, None] = dict.fromkeys(
             partition.topic_partition for partition in replicas if len(partition.log.segments) > 1
-        }
+        )
 
     def appended(self, partition: Partition) -> None:
         if partition.log.config.compact:
-            self._candidates.add(partition.topic_partition)
+            self._candidates[partition.topic_partition] = None
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """A log that is being cleaned is finished as it was begun."""
@@ -47,7 +51,7 @@ class Compactor:
 
     def configured(self, delta: MetadataDelta) -> None:
         """Settings changed: what was only deleted by age so far may have to be compacted from now on."""
-        for resource in delta.changed_configs:
+        for resource in sorted(delta.changed_configs):
             if resource.type == ResourceType.TOPIC:
                 topic = delta.after.topics.get(resource.name)
                 indexes = topic.partitions if topic else ()
@@ -63,7 +67,7 @@ class Compactor:
         self._cleaner.abort(name)
         self._cleaner.forget(name)
         self._clean_offsets.forget(name)
-        self._candidates.discard(name)
+        self._candidates.pop(name, None)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -92,7 +96,7 @@ class Compactor:
 
     async def clean_one(self) -> bool:
         """Clean the log that needs it most; whether there was one, and it went well."""
-        now_ms = wall_clock_ms()
+        now_ms = self._now_ms()
         target = self._choose(now_ms)
         partition = self._replicas.find(*target.partition) if target else None
         if target is None or partition is None:
@@ -105,7 +109,7 @@ class Compactor:
                 log.warning("%s could not be compacted, trying again: %s", target.partition, error)
             return False
         except (CleaningFailed, OSError) as error:
-            self._candidates.discard(target.partition)
+            self._candidates.pop(target.partition, None)
             log.warning("%s could not be compacted: %s", target.partition, error)
             return False
         self._is_short = False
@@ -120,7 +124,7 @@ class Compactor:
         for name in list(self._candidates):
             partition = self._candidate(name)
             if partition is None:
-                self._candidates.discard(name)
+                self._candidates.pop(name, None)
             else:
                 clean_offset = self._clean_offsets.offsets.get(name)
                 facts.append(facts_of(partition.log, partition.last_stable_offset, clean_offset))

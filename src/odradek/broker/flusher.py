@@ -17,10 +17,9 @@ With `log.sync.commit=false` nobody waits: records count as committed once writt
 import asyncio
 import errno
 import logging
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
 from odradek.replication.partition import Partition
 from odradek.storage.config import NEVER
 from odradek.storage.files import Files
@@ -36,15 +35,15 @@ Round = list[tuple[Partition, SyncTicket]]
 
 
 class Flusher:
-    def __init__(self, loop: asyncio.AbstractEventLoop, files: Files) -> None:
-        self._loop = loop
+    def __init__(self, host: Host, files: Files) -> None:
+        self._host = host
         self._files = files
         self._max_files = max(1, files.max_open // 2)  # the rest stay open for reads and appends
         self._unopened: set[Partition] = set()  # whose files could not be opened when they were last tried
         self._dirty: dict[Partition, None] = {}
         self._scheduled = False  # a round is due or under way
         self._average_seconds = 0.0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        self._thread = host.new_thread("sync")
 
     def appended(self, partition: Partition) -> None:
         """To be called after every append of a leader."""
@@ -56,13 +55,13 @@ class Flusher:
         if partition.log.end_offset - partition.log.synced_offset >= config.flush_messages:
             self._mark(partition)
         elif config.flush_ms != NEVER:
-            self._loop.call_later(config.flush_ms / 1000, self._mark, partition)
+            self._host.call_later(config.flush_ms / 1000, self._mark, partition)
 
     def _mark(self, partition: Partition) -> None:
         self._dirty[partition] = None
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._begin_round)
+            self._host.call_soon(self._begin_round)
 
     def _begin_round(self) -> None:
         tickets, count = self._take_tickets()
@@ -71,7 +70,7 @@ class Flusher:
         elif count == 1 and self._disk_is_fast:
             self._finish_round(tickets, *self._sync(tickets))
         else:
-            self._loop.create_task(self._sync_in_thread(tickets))
+            self._host.create_task(self._sync_in_thread(tickets))
 
     def _take_tickets(self) -> tuple[Round, int]:
         """What is dirty, as far as it may be open at a time, and how many files that is."""
@@ -100,7 +99,7 @@ class Flusher:
             if partition not in self._unopened:
                 self._unopened.add(partition)
                 log.error("%s, trying again every %g s", error, RETRY_SECONDS)
-            self._loop.call_later(RETRY_SECONDS, self._mark, partition)
+            self._host.call_later(RETRY_SECONDS, self._mark, partition)
             return None
         if partition in self._unopened:
             self._unopened.remove(partition)
@@ -122,13 +121,13 @@ class Flusher:
         return self._average_seconds < INLINE_BELOW_SECONDS
 
     async def _sync_in_thread(self, tickets: Round) -> None:
-        errors, seconds = await self._loop.run_in_executor(self._thread, self._sync, tickets)
+        errors, seconds = await self._thread.run(self._sync, tickets)
         self._finish_round(tickets, errors, seconds)
 
     def _sync(self, tickets: Round) -> tuple[list[OSError | None], float]:
-        start = time.perf_counter()
+        start = self._host.monotonic()
         errors = sync_tickets(self._files, [ticket for _, ticket in tickets])
-        return errors, time.perf_counter() - start
+        return errors, self._host.monotonic() - start
 
     def _finish_round(self, tickets: Round, errors: list[OSError | None], seconds: float) -> None:
         self._average_seconds += SMOOTHING * (seconds - self._average_seconds)
@@ -158,4 +157,4 @@ class Flusher:
         """Wait for the round under way, if any."""
         while self._scheduled:
             await asyncio.sleep(0.001)
-        self._thread.shutdown()
+        self._thread.close()

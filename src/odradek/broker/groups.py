@@ -10,7 +10,6 @@ soon as it can.
 
 import asyncio
 import logging
-import time
 from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ from typing import Any, NamedTuple
 from odradek.api.creation import create_internal_topic
 from odradek.api.request import Request
 from odradek.api.services import Amend, Services, as_it_is
-from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.coordinators.consumer.plugin import plug_in
 from odradek.coordinators.consumer.topics import TopicsNow
@@ -37,24 +35,10 @@ from odradek.wire.codec import Steps
 log = logging.getLogger(__name__)
 
 
-class LoopHost:
-    """A runner's outside world: an event loop, and a clock that counts on from the time of day by its own beat."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._offset_ms = wall_clock_ms() - time.monotonic_ns() // 1_000_000
-        self.call_soon = loop.call_soon
-        self.call_later = loop.call_later
-        self.now_ms = wall_clock_ms
-
-    def steady_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self._offset_ms
-
-
 class Groups:
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._loop = loop
-        self._host = LoopHost(loop)
+        self._host = services.host
         self._topics = TopicsNow(services.image)
         self._settings = group_settings(services.config)
         self._shards: dict[int, RunningShard] = {}
@@ -68,7 +52,7 @@ class Groups:
         """The broker that coordinates a group; the internal topic is created if it is not there yet."""
         if OFFSETS_TOPIC not in self._services.image.topics:
             if self._creating is None:
-                self._creating = self._loop.create_task(self._create_topic())
+                self._creating = self._host.create_task(self._create_topic())
             failure = await asyncio.shield(self._creating)
             if failure:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, failure)

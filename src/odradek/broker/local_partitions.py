@@ -14,15 +14,14 @@ anybody else, and no request to a partition can tell.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import log_config, topic_rules, topic_values
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage, ResourceType, Topic
 from odradek.model import NO_TOPIC_ID, TopicPartition
@@ -69,15 +68,14 @@ class LocalPartitions:
     def __init__(
         self,
         node_id: int,
+        host: Host,
         store: LogStore,
-        replicas: Replicas,
         config: BrokerConfig,
-        call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         self._node_id = node_id
+        self._host = host
         self._store = store
-        self._replicas = replicas
-        self._call_soon = call_soon
+        self.replicas = self._replicas = Replicas(self._open_missing)
         self.config = config
         self._image = MetadataImage("")
         self._settings: dict[str, TopicSettings] = {}
@@ -89,7 +87,6 @@ class LocalPartitions:
         self._next_attempt = 0.0  # a request does not try a failed one again before this time
         self.on_opened: list[Told] = []
         self.on_removed: list[Told] = []
-        replicas.open_missing = self._open_missing
 
     # --- at start ---
 
@@ -125,7 +122,7 @@ class LocalPartitions:
         image = self._image = delta.after
         configured = [
             image.topics[resource.name]
-            for resource in delta.changed_configs
+            for resource in sorted(delta.changed_configs)
             if resource.type == ResourceType.TOPIC and resource.name in image.topics
         ]
         self._settle(
@@ -222,7 +219,7 @@ class LocalPartitions:
     def _remove_doomed(self) -> None:
         failure: OSError | None = None
         try:
-            self._store.delete(self._still_doomed(), wall_clock_ms())
+            self._store.delete(self._still_doomed(), self._host.now_ms())
         except OSError as error:
             failure = error
         left = ", ".join(map(str, self._still_doomed()))
@@ -240,7 +237,7 @@ class LocalPartitions:
     def _open_soon(self) -> None:
         if self._unopened and not self._is_scheduled:
             self._is_scheduled = True
-            self._call_soon(self._open_next)
+            self._host.call_soon(self._open_next)
 
     def _open_next(self) -> None:
         self._is_scheduled = False
@@ -251,7 +248,7 @@ class LocalPartitions:
     def _open_missing(self, topic: str, index: int) -> Partition | None:
         """A request names a partition that is not open: it is, if it should be."""
         name = TopicPartition(topic, index)
-        if name in self._failed and time.monotonic() >= self._next_attempt:
+        if name in self._failed and self._host.monotonic() >= self._next_attempt:
             self._unopened[name] = self._failed.pop(name)
         return self._open(name) if name in self._unopened else None
 
@@ -269,7 +266,7 @@ class LocalPartitions:
             settings.apply(partition)
         except Exception as error:
             self._failed[name] = plan._replace(has_failed=True)
-            self._next_attempt = time.monotonic() + REQUEST_RETRY_SECONDS
+            self._next_attempt = self._host.monotonic() + REQUEST_RETRY_SECONDS
             if not plan.has_failed:
                 is_expected = isinstance(error, (OSError, KafkaError))
                 log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
@@ -283,10 +280,10 @@ class LocalPartitions:
     def _open_log(self, name: TopicPartition, topic_id: UUID, settings: LogConfig) -> Log:
         found = self._store.get(name)
         if found is not None and found is self._doomed.get(name):
-            self._store.delete([name], wall_clock_ms())
+            self._store.delete([name], self._host.now_ms())
             found = None
         if found is None:
-            return self._store.create(name, topic_id, settings, wall_clock_ms())
+            return self._store.create(name, topic_id, settings, self._host.now_ms())
         if not _is_of(found, topic_id):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"its log belongs to topic {found.topic_id}, not {topic_id}"

@@ -2,28 +2,70 @@
 
 import asyncio
 import gc
+import logging
 import signal
 import sys
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from importlib import import_module
+from random import Random
 
-from odradek.broker.broker import Broker
+from odradek.api.services import Services
+from odradek.broker import descriptors
 from odradek.broker.collector import Collector
-from odradek.broker.descriptors import claim_descriptors
+from odradek.broker.node import GroupsOfNode, Node
 from odradek.config.broker import BrokerConfig
+from odradek.host.real import RealHost
+from odradek.net.server import Server
+from odradek.storage.files import DiskFiles, Files
 
 try:
     from uvloop import new_event_loop
 except ImportError:  # where there is no uvloop, asyncio's own loop serves, more slowly
     from asyncio import new_event_loop
 
+log = logging.getLogger(__name__)
+
 GARBAGE_THRESHOLD = 20_000  # objects; requests leave no cycles behind, so there is little to look for
 SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait for a busy event loop
+GROUPS_MODULE = "odradek.broker.groups"
+
+
+class Broker(Node):
+    """A node on this machine: its clocks, threads, processes, sockets and disk."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        rng: Random | None = None,
+        files: Files | None = None,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(
+            config,
+            RealHost(loop),
+            files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
+            rng or Random(),
+            new_server=partial(Server, loop),
+            new_groups=new_groups,
+            on_failure=on_failure,
+            on_long_work=Collector(loop).long_work,
+        )
+
+
+def new_groups(services: Services) -> GroupsOfNode:
+    """Imported when they are first needed: their code is half of what a broker imports."""
+    from odradek.broker.groups import Groups
+
+    return Groups(services)
 
 
 def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
     """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed where
     the broker had to stop by itself."""
-    claim_descriptors()
+    descriptors.claim_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
     try:
@@ -43,13 +85,21 @@ async def _serve(
     broker = Broker(config, loop, on_failure=stopping.set)
     try:
         await broker.start()
+        loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
         gc.collect()
         gc.freeze()  # what is alive now stays: the collector need not look at it again
         gc.set_threshold(GARBAGE_THRESHOLD)
-        broker.services.turns.on_long_work = Collector(loop).long_work
         announce(broker)
         await stopping.wait()
     finally:
         await broker.stop()
     if broker.failure is not None:
         raise broker.failure
+
+
+def _import_ahead(module: str) -> None:
+    """So that the first who needs it does not wait. Without a descriptor to spare it is left to them."""
+    try:
+        import_module(module)
+    except OSError as error:
+        log.info("%s is imported when it is needed: %s", module, error)

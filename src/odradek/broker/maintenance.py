@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from odradek.broker.clock import wall_clock_ms
 from odradek.broker.metadata import BrokerMetadata
 from odradek.config.broker import BrokerConfig
 from odradek.model import TopicPartition
@@ -26,11 +25,13 @@ class Maintenance:
         metadata: BrokerMetadata,
         replicas: Replicas,
         config: BrokerConfig,
+        now_ms: Callable[[], int],
         retry_failed: Callable[[], None],
     ) -> None:
         """`retry_failed` opens the logs that could not be opened when they should have been."""
         self._store = store
         self._metadata = metadata
+        self._now_ms = now_ms
         self._retry_failed = retry_failed
         self._replicas = replicas
         self._retention_seconds = config["log.retention.check.interval.ms"] / 1000
@@ -63,14 +64,14 @@ class Maintenance:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
     def look_after_logs(self) -> None:
-        self._store.maintain(wall_clock_ms(), self._high_watermark)
+        self._store.maintain(self._now_ms(), self._high_watermark)
 
     def _high_watermark(self, topic_partition: TopicPartition) -> int:
         partition = self._replicas.find(*topic_partition)
         return partition.high_watermark if partition else 0
 
     async def _remove_deleted(self) -> None:
-        while self._store.deletions.run_next(wall_clock_ms()):
+        while self._store.deletions.run_next(self._now_ms()):
             await asyncio.sleep(0)  # requests come first
 
     def checkpoint(self) -> None:

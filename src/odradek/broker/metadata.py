@@ -23,7 +23,6 @@ from typing import Any
 from odradek.api.refusal import refuse, refuse_undone
 from odradek.api.registry import response_type
 from odradek.api.turns import Turns
-from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.controller.brokers import BOOTSTRAP_FEATURES, bootstrap_records
@@ -55,6 +54,7 @@ class BrokerMetadata:
         files: Files,
         config: BrokerConfig,
         rng: Random,
+        now_ms: Callable[[], int],
         turns: Turns,
         on_failure: Callable[[str], None],
     ) -> None:
@@ -64,11 +64,12 @@ class BrokerMetadata:
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
+        self._now_ms = now_ms
         self._listeners: list[Callable[[MetadataDelta], None]] = []
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
-        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, wall_clock_ms())
+        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, now_ms())
         if not self.image.features:
             self._commit(bootstrap_records())
 
@@ -113,7 +114,7 @@ class BrokerMetadata:
             self._publish(self._write(self._log.settle))
 
     def _commit(self, records: list[MetadataRecord]) -> None:
-        self._publish(self._write(lambda: self._log.commit(records, wall_clock_ms())))
+        self._publish(self._write(lambda: self._log.commit(records, self._now_ms())))
 
     def _write(self, work: Callable[[], list[MetadataDelta]]) -> list[MetadataDelta]:
         try:

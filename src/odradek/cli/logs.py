@@ -1,4 +1,4 @@
-"""The broker's log lines: time, level, module, message; in colour where a person watches."""
+"""The broker's log lines: time, level, node, module, message; in colour where a person watches."""
 
 import logging
 import sys
@@ -9,10 +9,13 @@ RESET = "\x1b[0m"
 
 
 class LineFormatter(logging.Formatter):
-    """2026-01-31 12:00:00.123 INFO    odradek.broker  message"""
+    """2026-01-31 12:00:00.123 INFO    [node 1] odradek.broker  message
+
+    Records carry `node` where a filter gave it to them, brackets and all."""
 
     def __init__(self, coloured: bool) -> None:
-        super().__init__("%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s  %(message)s", "%Y-%m-%d %H:%M:%S")
+        line = "%(asctime)s.%(msecs)03d %(levelname)-7s %(node)s%(name)s  %(message)s"
+        super().__init__(line, "%Y-%m-%d %H:%M:%S", defaults={"node": ""})
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
@@ -21,7 +24,9 @@ class LineFormatter(logging.Formatter):
         return f"{colour}{line}{RESET}" if colour else line
 
 
-def configure_logging(level: str) -> None:
+def configure_logging(level: str, record_filter: logging.Filter) -> None:
+    """`record_filter` sees every record before it is written."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(record_filter)
     handler.setFormatter(LineFormatter(coloured=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 from odradek import __version__
 from odradek.cli.logs import LEVELS, configure_logging
+from odradek.host.log_lines import NodeIdFilter
 
 if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
+    from odradek.broker.main import Broker
     from odradek.config.broker import BrokerConfig
 
 HOST = "localhost"
@@ -81,9 +82,9 @@ SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir
 
 def main(arguments: Sequence[str], command: str = "up") -> int:
     options = parse_arguments(arguments, command)
-    configure_logging(options.log_level)
-    from odradek.broker.broker import BrokerFailed
+    configure_logging(options.log_level, NodeIdFilter())
     from odradek.broker.main import run
+    from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
     from odradek.errors import DamagedData, KafkaError
     from odradek.metadata.properties import WrongDirectory

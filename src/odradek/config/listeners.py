@@ -5,7 +5,6 @@ advertise a name that clients can reach and the port that was really bound.
 """
 
 import re
-import socket
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
@@ -89,13 +88,3 @@ def advertise(
         host = default_host if told.host in UNSPECIFIED_HOSTS else told.host
         endpoints.append(listener._replace(host=host, port=told.port or listener.port))
     return tuple(endpoints)
-
-
-def reachable_hostname() -> str:
-    """This machine's name if it resolves, else localhost."""
-    name = socket.gethostname()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "localhost"
-    return name

@@ -5,10 +5,11 @@ every 2 ms, and only the next set has a timer. A deadline fires up to 2 ms late,
 and a thousand consumers that wait would be answered in bursts that others feel.
 """
 
-import asyncio
 import heapq
 import logging
 from collections.abc import Callable
+
+from odradek.host.interface import Host, Timer
 
 log = logging.getLogger(__name__)
 
@@ -21,49 +22,54 @@ Callback = Callable[[], None]
 class Deadline:
     __slots__ = ("_bucket", "callback")
 
-    def __init__(self, bucket: "set[Deadline]", callback: Callback) -> None:
+    def __init__(self, bucket: "Bucket", callback: Callback) -> None:
         self._bucket = bucket
         self.callback = callback
 
     def cancel(self) -> None:
-        self._bucket.discard(self)
+        self._bucket.pop(self, None)
+
+
+Bucket = dict[Deadline, None]
 
 
 class Deadlines:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._buckets: dict[int, set[Deadline]] = {}
+    def __init__(self, host: Host) -> None:
+        self._now = host.loop_time
+        self._call_at = host.call_at
+        self._buckets: dict[int, Bucket] = {}
         self._ticks: list[int] = []  # a heap of the keys of the buckets
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._forget_at = MIN_FORGET_AT
 
     def add(self, delay_ms: float, callback: Callback) -> Deadline:
-        tick = int((self._loop.time() + delay_ms / 1000) / TICK_SECONDS) + 1
+        tick = int((self._now() + delay_ms / 1000) / TICK_SECONDS) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
             if len(self._buckets) >= self._forget_at:
                 self._forget_empty()
-            bucket = self._buckets[tick] = set()
+            bucket = self._buckets[tick] = {}
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
                 self._set_timer()
         deadline = Deadline(bucket, callback)
-        bucket.add(deadline)
+        bucket[deadline] = None
         return deadline
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._ticks[0] * TICK_SECONDS, self._fire)
+        self._timer = self._call_at(self._ticks[0] * TICK_SECONDS, self._fire)
 
     def _fire(self) -> None:
         """Run what is due; sets that emptied meanwhile go with it."""
         self._timer = None
-        now_tick = self._loop.time() / TICK_SECONDS
-        while self._ticks and (self._ticks[0] <= now_tick or not self._buckets[self._ticks[0]]):
+        now = self._now()
+        while self._ticks and (self._ticks[0] * TICK_SECONDS <= now or not self._buckets[self._ticks[0]]):
             bucket = self._buckets.pop(heapq.heappop(self._ticks))
-            while bucket:
-                self._run(bucket.pop().callback)
+            for deadline in list(bucket):
+                if deadline in bucket:  # not cancelled by one that ran before it
+                    self._run(deadline.callback)
         if self._ticks and self._timer is None:
             self._set_timer()
 

@@ -8,9 +8,10 @@ from odradek.replication.partition import Partition
 
 
 class Replicas:
-    def __init__(self) -> None:
+    def __init__(self, open_missing: Callable[[str, int], Partition | None]) -> None:
+        """`open_missing` opens a partition that should be here and is not open yet."""
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self.open_missing: Callable[[str, int], Partition | None] = lambda topic, partition: None
+        self._open_missing = open_missing
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -19,14 +20,14 @@ class Replicas:
         return iter(self._partitions.values())
 
     def find(self, topic: str, partition: int) -> Partition | None:
-        return self._partitions.get((topic, partition)) or self.open_missing(topic, partition)
+        return self._partitions.get((topic, partition)) or self._open_missing(topic, partition)
 
     def opened(self, topic: str, partition: int) -> Partition | None:
         """If it is open already."""
         return self._partitions.get((topic, partition))
 
     def get(self, topic: str, partition: int) -> Partition:
-        found = self._partitions.get((topic, partition)) or self.open_missing(topic, partition)
+        found = self._partitions.get((topic, partition)) or self._open_missing(topic, partition)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found

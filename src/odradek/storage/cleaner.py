@@ -13,18 +13,16 @@ somebody repairs it and restarts the broker, or calls `forget`.
 The process is started with the first job and stays for the next one; `stop` it when there is none.
 """
 
-import asyncio
 import json
 import math
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from odradek.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
-from odradek.storage.cleaner_worker import job_to_json
+from odradek.storage.cleaning_job import job_to_json
 from odradek.storage.compaction import (
     DEFAULT_MAP_BYTES,
     CleanedGroup,
@@ -39,7 +37,6 @@ from odradek.storage.log import Log
 from odradek.storage.segment import CLEANED_SUFFIX, Segment
 from odradek.storage.shortage import CannotOpen
 
-WORKER_MODULE = "odradek.storage.cleaner_worker"
 MAX_LINE_BYTES = 16 << 20
 
 
@@ -196,12 +193,29 @@ class LogChanged(CleaningFailed):
     """The log no longer has the segments that were compacted: it was cut, or retention removed them."""
 
 
+class Worker(Protocol):
+    """The process that compacts, as its broker sees it: it is sent jobs and sends messages, each of them a line."""
+
+    @property
+    def has_ended(self) -> bool: ...
+    async def send(self, line: bytes) -> None:
+        """Raises ConnectionError where it has ended."""
+
+    async def receive(self) -> bytes:
+        """The next line; without its end if the worker has ended."""
+
+    def kill(self) -> None: ...
+    async def wait(self) -> int:
+        """Until it has ended: its exit code."""
+
+
 class Cleaner:
     """One worker process, one job at a time. `uncleanable` says which partitions were given up, and why."""
 
     def __init__(
         self,
         files: Files,
+        start_worker: Callable[[], Awaitable[Worker]],
         *,
         bytes_per_second: float = math.inf,
         map_bytes: int = DEFAULT_MAP_BYTES,
@@ -210,7 +224,8 @@ class Cleaner:
         self.bytes_per_second = bytes_per_second
         self.map_bytes = map_bytes
         self.uncleanable: dict[TopicPartition, str] = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._start_worker = start_worker
+        self._worker: Worker | None = None
         self._current: TopicPartition | None = None
 
     async def clean(self, log: Log, target: CleaningTarget, now_ms: int) -> CompactionStats:
@@ -231,16 +246,14 @@ class Cleaner:
             self._current = None
 
     async def _run(self, job: CompactionJob, round_: "Round") -> CompactionStats:
-        process = await self._started()
-        assert process.stdin is not None
+        worker = await self._started()
         line = json.dumps(job_to_json(job, self.bytes_per_second)) + "\n"
         try:
-            process.stdin.write(line.encode())
-            await process.stdin.drain()
+            await worker.send(line.encode())
         except ConnectionError as error:
             raise CleaningFailed("The cleaner's process died") from error
         while True:
-            message = await self._receive(process)
+            message = await self._receive(worker)
             if "group" in message:
                 sources, base_offset, size = message["group"]
                 round_.put_in_place(CleanedGroup(tuple(sources), base_offset, size))
@@ -250,11 +263,11 @@ class Cleaner:
                 round_.check_unchanged()
                 raise self._failure(message)
 
-    async def _receive(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
-        assert process.stdout is not None
-        line = await process.stdout.readline()
+    @staticmethod
+    async def _receive(worker: Worker) -> dict[str, Any]:
+        line = await worker.receive()
         if not line.endswith(b"\n"):
-            raise CleaningFailed(f"The cleaner's process died with exit code {await process.wait()}")
+            raise CleaningFailed(f"The cleaner's process died with exit code {await worker.wait()}")
         message: dict[str, Any] = json.loads(line)
         return message
 
@@ -265,27 +278,15 @@ class Cleaner:
             self.uncleanable[self._current] = message["failed"]
         return CleaningFailed(message["failed"])
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    WORKER_MODULE,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    limit=MAX_LINE_BYTES,
-                )
-            except OSError as error:  # uvloop does not tell which: a process needs descriptors and memory
-                raise CannotOpen(
-                    error.errno, f"the cleaner's process cannot start: {error.strerror}"
-                ) from error
-        return self._process
+    async def _started(self) -> Worker:
+        if self._worker is None or self._worker.has_ended:
+            self._worker = await self._start_worker()
+        return self._worker
 
     def abort(self, partition: TopicPartition) -> None:
         """Before a log is cut or deleted: if it is being compacted, its round fails."""
-        if partition == self._current and self._process is not None and self._process.returncode is None:
-            self._process.kill()
+        if partition == self._current and self._worker is not None:
+            self._worker.kill()
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition is gone, or was repaired."""
@@ -293,11 +294,10 @@ class Cleaner:
 
     async def stop(self) -> None:
         """End the process, whatever it is doing: it holds nothing that would be lost."""
-        process, self._process = self._process, None
-        if process is not None:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+            await worker.wait()
 
 
 def job_for(

@@ -15,55 +15,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
 
-from odradek.storage.compaction import (
-    CompactionJob,
-    CompactionStats,
-    CorruptSegment,
-    LastRecord,
-    SourceSegment,
-    compact,
-)
-from odradek.storage.config import LogConfig
+from odradek.storage.cleaning_job import Message, carry_out
 from odradek.storage.files import DiskFiles
 
 NICENESS = 10
 LONGEST_DEBT_SECONDS = 0.05
 LONGEST_SLEEP_SECONDS = 1.0
-
-Message = dict[str, Any]
-
-
-def job_to_json(job: CompactionJob, bytes_per_second: float) -> Message:
-    return {
-        "directory": job.directory,
-        "segments": job.segments,
-        "first_dirty_offset": job.first_dirty_offset,
-        "first_uncleanable_offset": job.first_uncleanable_offset,
-        "now_ms": job.now_ms,
-        "config": asdict(job.config),
-        "active_producers": [[producer_id, *last] for producer_id, last in job.active_producers.items()],
-        "map_bytes": job.map_bytes,
-        "bytes_per_second": bytes_per_second,
-    }
-
-
-def job_from_json(message: Message) -> CompactionJob:
-    return CompactionJob(
-        directory=message["directory"],
-        segments=[SourceSegment(*segment) for segment in message["segments"]],
-        first_dirty_offset=message["first_dirty_offset"],
-        first_uncleanable_offset=message["first_uncleanable_offset"],
-        now_ms=message["now_ms"],
-        config=LogConfig(**message["config"]),
-        active_producers={
-            producer_id: LastRecord(offset, epoch)
-            for producer_id, offset, epoch in message["active_producers"]
-        },
-        map_bytes=message["map_bytes"],
-    )
 
 
 class RateLimit:
@@ -98,16 +56,8 @@ def run(files: DiskFiles, message: Message, send: Callable[[Message], None], par
         limit(byte_count)
         exit_if_orphaned(parent)
 
-    stats = CompactionStats()
-    try:
-        for group in compact(files, job_from_json(message), stats, throttle):
-            send({"group": group})
-    except CorruptSegment as error:
-        send({"failed": str(error), "corrupt": True})
-    except OSError as error:
-        send({"failed": str(error), "corrupt": False})
-    else:
-        send({"done": asdict(stats)})
+    for reply in carry_out(files, message, throttle):
+        send(reply)
 
 
 def exit_if_orphaned(parent: int) -> None:

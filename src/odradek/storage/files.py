@@ -97,7 +97,10 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes: ...
     def list(self, directory: str) -> Sequence[DirectoryEntry]: ...
-    def make_directory(self, path: str) -> None: ...
+    def exists(self, path: str) -> bool: ...
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
+        """And those above it, which have the usual mode. One that is there stays as it is."""
+
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, directory: str) -> None:
@@ -344,8 +347,11 @@ class DiskFiles:
                 for entry in entries
             ]
 
-    def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
+        os.makedirs(path, mode, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)

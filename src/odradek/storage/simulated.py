@@ -214,6 +214,10 @@ class SimulatedFiles:
         other._root = copy.deepcopy(self._root)
         return other
 
+    def contents(self) -> dict[str, bytes]:
+        """Every file as reads see it, by its path."""
+        return dict(_contents(self._root, ""))
+
     def take_space(self, wanted: int) -> int:
         """How many more bytes fit."""
         if self.free_bytes is None:
@@ -285,7 +289,14 @@ class SimulatedFiles:
             for name, node in self._directory(directory).seen.items()
         ]
 
-    def make_directory(self, path: str) -> None:
+    def exists(self, path: str) -> bool:
+        try:
+            self.find(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def make_directory(self, path: str, mode: int = 0o777) -> None:
         node = self._root
         for name in _parts(path):
             if name not in node.seen:
@@ -350,6 +361,14 @@ class SimulatedFiles:
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
             node = child
         return node
+
+
+def _contents(directory: _Directory, path: str) -> Iterator[tuple[str, bytes]]:
+    for name, node in directory.seen.items():
+        if isinstance(node, _Directory):
+            yield from _contents(node, f"{path}/{name}")
+        else:
+            yield f"{path}/{name}", bytes(node.seen)
 
 
 def _parts(path: str) -> Iterator[str]:

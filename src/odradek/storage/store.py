@@ -88,7 +88,8 @@ class LogStore:
         files: Files,
         directory: str,
         config_for: Callable[[str], LogConfig] | None = None,
-        rng: random.Random | None = None,
+        *,
+        rng: random.Random,
         producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
         """Take hold of the directory; `open` loads what is in it."""
@@ -96,7 +97,7 @@ class LogStore:
         self._files = files
         self.directory = directory
         self._config_for = config_for or (lambda topic: LogConfig())
-        self._rng = rng or random.Random()
+        self._rng = rng
         self._producer_expiration_ms = producer_expiration_ms
         self._lock = files.lock(f"{directory}/{LOCK_FILE}")
         self._recovery_points = OffsetCheckpoint(files, self.path(RECOVERY_POINTS))
@@ -119,11 +120,11 @@ class LogStore:
         files: Files,
         directory: str,
         now_ms: int,
-        config_for: Callable[[str], LogConfig] | None = None,
-        rng: random.Random | None = None,
+        config_for: Callable[[str], LogConfig] | None,
+        rng: random.Random,
         producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> "LogStore":
-        store = cls(files, directory, config_for, rng, producer_expiration_ms)
+        store = cls(files, directory, config_for, rng=rng, producer_expiration_ms=producer_expiration_ms)
         try:
             store.load(now_ms)
         except BaseException:

@@ -142,7 +142,7 @@ class Rebalancer:
         if group is None or group.generation != generation or not group.pending_sync:
             return None
         decision = Decision()
-        for member_id in list(group.pending_sync):
+        for member_id in sorted(group.pending_sync):
             group.remove(member_id)
         self.prepare(group, now_ms, decision)
         return decision

@@ -56,7 +56,7 @@ def assign_range(members: MemberSpecs, partition_counts: Mapping[UUID, int]) -> 
     ordered = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     readers: dict[UUID, list[str]] = {}
     for member_id in ordered:
-        for topic in members[member_id].topics:
+        for topic in sorted(members[member_id].topics):
             readers.setdefault(topic, []).append(member_id)
     found: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
     for topic, topic_readers in readers.items():

@@ -160,7 +160,7 @@ class Draft:
         specs = self._specs()
         partition_counts = {
             topic_id: len(self.image.topics_by_id[topic_id].partitions)
-            for topic_id in frozenset[UUID]().union(*{spec.topics for spec in specs.values()})
+            for topic_id in sorted(frozenset[UUID]().union(*{spec.topics for spec in specs.values()}))
         }
         promises = ASSIGNORS[self.assignor(default_assignor)](specs, partition_counts)
         for member_id, promise in promises.items():

@@ -1,4 +1,7 @@
-"""A broker: its parts, built in order, and taken down in the reverse.
+"""A node: its parts, built in order, and taken down in the reverse.
+
+All that it reaches of the world outside is handed to it: a host (clocks, timers, threads, processes), a file system, a
+source of chance, a server. `broker.main` hands it this machine, simulations hand it another.
 
 Start: hold the data directory, replay the metadata log, open the logs it names, bind, register, accept. Stop: accept
 nothing more, answer everybody who waits, bring everything to disk, let go of the directory.
@@ -6,20 +9,17 @@ nothing more, answer everybody who waits, bring everything to disk, let go of th
 
 import asyncio
 import logging
-import socket
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
-from odradek.api.services import Services
+from odradek.api.services import Groups, Services
 from odradek.api.turns import Turns
 from odradek.broker import descriptors
-from odradek.broker.clock import wall_clock_ms
 from odradek.broker.compactor import Compactor
 from odradek.broker.flusher import Flusher
 from odradek.broker.local_partitions import LocalPartitions
@@ -31,49 +31,74 @@ from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host import log_lines
+from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.net.deadlines import Deadlines
-from odradek.net.server import Bounds, ListenerBounds, Server
+from odradek.net.server import Bounds, ListenerBounds
 from odradek.replication.partition import Partition
-from odradek.replication.replicas import Replicas
-from odradek.storage.files import DiskFiles, Files
+from odradek.storage.files import Files
 from odradek.storage.store import LogStore
-
-if TYPE_CHECKING:
-    from odradek.broker.groups import Groups
 
 log = logging.getLogger(__name__)
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
+DATA_DIRECTORY_MODE = 0o700
 
 
 class BrokerFailed(Exception):
     """Why a broker stopped by itself."""
 
 
-class Broker:
+class Server(Protocol):
+    """Where clients connect."""
+
+    def listen(self, name: str, host: str, port: int) -> int: ...
+    def reconfigure(self, bounds: Bounds) -> None: ...
+    def stop_listening(self) -> None: ...
+    def flush_connections(self) -> None: ...
+    def close_connections(self) -> None: ...
+
+
+class GroupsOfNode(Groups, Protocol):
+    """The group coordinators, as the node that they belong to sees them."""
+
+    def opened(self, partition: Partition) -> None: ...
+    def metadata_changed(self, delta: MetadataDelta) -> None: ...
+    def close(self) -> None: ...
+
+
+class Node:
     def __init__(
         self,
         config: BrokerConfig,
-        loop: asyncio.AbstractEventLoop,
-        rng: Random | None = None,
-        files: Files | None = None,
+        host: Host,
+        files: Files,
+        rng: Random,
+        *,
+        new_server: Callable[[Dispatcher, Bounds], Server],
+        new_groups: Callable[[Services], GroupsOfNode],
         on_failure: Callable[[], None] = lambda: None,
+        on_long_work: Callable[[], None] = lambda: None,
     ) -> None:
-        """Everything but the network. Raises what keeps it from starting, with nothing left behind.
+        """Raises what keeps it from starting, with nothing left behind.
 
-        `on_failure` is called when the broker cannot go on: then `failure` says why, and it must be stopped."""
+        `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
+        `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
+        `on_long_work` is told whenever a request waits for a turn of the event loop."""
+        log_lines.node_id.set(config.node_id)
         check_supported(config)
         self.failure: BrokerFailed | None = None
         self._on_failure = on_failure
         self.config = config
         self.node_id = config.node_id
         self.data_dir = config.log_dirs[0]
-        self._loop = loop
-        self._rng = rng or Random()
-        self._files: Files = files or DiskFiles(descriptors.max_open_files(), descriptors.reserve())
-        self._make_data_directory(self.data_dir)
+        self._host = host
+        self._rng = rng
+        self._files = files
+        self._new_groups = new_groups
+        make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
             self._files,
             str(self.data_dir),
@@ -81,29 +106,23 @@ class Broker:
             producer_expiration_ms=config["producer.id.expiration.ms"],
         )
         try:
-            self._build()
+            self._build(new_server, on_long_work)
         except BaseException:
             self._store.release()
             raise
 
-    @staticmethod
-    def _make_data_directory(data_dir: Path) -> None:
-        if not data_dir.exists():
-            data_dir.mkdir(mode=0o700, parents=True)
-            DiskFiles().sync_directory(str(data_dir.parent))
-
-    def _build(self) -> None:
-        config = self.config
-        self.replicas = Replicas()
-        turns = Turns()
-        self.metadata = BrokerMetadata(self._files, config, self._rng, turns, self._failed)
+    def _build(
+        self, new_server: Callable[[Dispatcher, Bounds], Server], on_long_work: Callable[[], None]
+    ) -> None:
+        config, host = self.config, self._host
+        turns = Turns(host.monotonic, on_long_work)
+        self.metadata = BrokerMetadata(self._files, config, self._rng, host.now_ms, turns, self._failed)
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
-        self._partitions = LocalPartitions(
-            self.node_id, self._store, self.replicas, config, self._loop.call_soon
-        )
+        self._partitions = LocalPartitions(self.node_id, host, self._store, config)
+        self.replicas = self._partitions.replicas
         self._store.load(
-            wall_clock_ms(),
+            host.now_ms(),
             self._partitions.log_config_for(self.metadata.image),
             self._partitions.expected_in(self.metadata.image),
         )
@@ -111,9 +130,11 @@ class Broker:
         self.metadata.listen(self._partitions.apply)
         self.metadata.listen(self._tell_groups)
         self.metadata.listen(self._maybe_reconfigure)
-        self._flusher = Flusher(self._loop, self._files)
-        self._maintenance = Maintenance(self._store, self.metadata, self.replicas, config, self._retry_failed)
-        self._compactor = Compactor(self._files, self.replicas, config, str(self.data_dir))
+        self._flusher = Flusher(host, self._files)
+        self._maintenance = Maintenance(
+            self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
+        )
+        self._compactor = Compactor(host, self._files, self.replicas, config, str(self.data_dir))
         self.metadata.listen(self._compactor.configured)
         self._partitions.on_removed.append(self._compactor.removed)
         self._partitions.on_opened.append(self._opened)
@@ -127,25 +148,23 @@ class Broker:
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
             appended=self._appended,
             delete_records=self._store.delete_records,
-            deadlines=Deadlines(self._loop),
+            deadlines=Deadlines(host),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
             turns=turns,
+            get_groups=self._get_groups,
+            host=host,
         )
-        self._groups: Groups | None = None
-        self.services.get_groups = self._get_groups
+        self._groups: GroupsOfNode | None = None
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        self._server = Server(self._loop, Dispatcher(self.services), _bounds(config))
+        self._server = new_server(Dispatcher(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
-    def _get_groups(self) -> "Groups":
-        """Made when they are first needed: their code is half of what a broker imports."""
+    def _get_groups(self) -> GroupsOfNode:
         if self._groups is None:
-            from odradek.broker import groups
-
-            self._groups = groups.Groups(self.services, self._loop)
+            self._groups = self._new_groups(self.services)
         return self._groups
 
     def _appended(self, partition: Partition) -> None:
@@ -202,12 +221,11 @@ class Broker:
             raise OSError(
                 error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
             ) from error
-        self.listeners = self.config.advertised_listeners(bound, socket.gethostname())
+        self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
         await self.metadata.register(self.listeners, self._store.was_clean)
-        self._tasks.append(self._loop.create_task(self._maintenance.run()))
+        self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
-            self._tasks.append(self._loop.create_task(self._compactor.run()))
-        self._loop.run_in_executor(None, _import_ahead, "odradek.broker.groups")
+            self._tasks.append(self._host.create_task(self._compactor.run()))
         log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
 
     async def stop(self) -> None:
@@ -233,12 +251,10 @@ class Broker:
         log.info("broker %d stopped", self.node_id)
 
 
-def _import_ahead(module: str) -> None:
-    """So that the first who needs it does not wait. Without a descriptor to spare it is left to them."""
-    try:
-        import_module(module)
-    except OSError as error:
-        log.info("%s is imported when it is needed: %s", module, error)
+def make_data_directory(files: Files, path: str) -> None:
+    if not files.exists(path):
+        files.make_directory(path, DATA_DIRECTORY_MODE)
+        files.sync_directory(os.path.dirname(path) or ".")
 
 
 def check_supported(config: BrokerConfig) -> None:

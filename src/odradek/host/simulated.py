@@ -1,0 +1,251 @@
+"""A host on virtual time: nothing waits, nothing is real, and one seed always gives the same run.
+
+The event loop never sleeps: when nothing is ready, its clock jumps to the next timer. Work for a thread is done in one
+go, but never at once: it is done at a later time that is drawn from the seed, so that what a node does while a sync
+is under way can come before its end and after it. So it is with the process that compacts, one step at a time, on
+the same simulated disk.
+
+Several hosts may share a loop, one for each node. Log lines of a node carry its id, whoever calls it: what a host
+schedules runs in the host's own context.
+"""
+
+import asyncio
+import gc
+import heapq
+import json
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context, copy_context
+from random import Random
+from typing import Any, TypeVar
+
+from odradek.host.interface import DiskSpace
+from odradek.storage.cleaning_job import Message, carry_out
+from odradek.storage.simulated import SimulatedFiles
+
+Result = TypeVar("Result")
+
+MAX_WORK_SECONDS = 0.003
+EPOCH_MS = 1_700_000_000_000  # the time of day when a loop's clock shows 0
+DISK_BYTES = 1 << 40
+KILLED = -9
+
+
+class NothingWillHappen(RuntimeError):
+    """Everybody waits, and no timer is set."""
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Without the cyclic collector, whose moments depend on what else the process has done."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# --- time ---
+
+
+class OrderedTimer(asyncio.TimerHandle):
+    """Of two that fall due at the same time, the one that was set first runs first."""
+
+    __slots__ = ("number",)
+
+    def __init__(
+        self,
+        number: int,
+        when: float,
+        callback: Callable[..., object],
+        arguments: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        super().__init__(when, callback, arguments, loop, context)
+        self.number = number
+
+    def __lt__(self, other: object) -> bool:
+        assert isinstance(other, OrderedTimer)
+        return (self.when(), self.number) < (other.when(), other.number)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    _scheduled: list[OrderedTimer]  # the base class's heap
+
+    def __init__(self, now: float = 0.0) -> None:
+        super().__init__()
+        self._now = now
+        self._timers_set = 0
+        self._selector = self  # of what `_run_once` of the base class wants, all is here
+        self.slow_callback_duration = float("inf")
+
+    def time(self) -> float:
+        return self._now
+
+    def spend(self, seconds: float) -> None:
+        """What runs now takes this long."""
+        self._now += seconds
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
+    ) -> OrderedTimer:
+        self._timers_set += 1
+        timer = OrderedTimer(self._timers_set, when, callback, arguments, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._scheduled, timer)
+        return timer
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """In place of waiting for sockets: there are none."""
+        if timeout is None:
+            raise NothingWillHappen("everybody waits, and nothing will ever happen")
+        if timeout > 0:
+            self._now = self._scheduled[0].when()  # exactly: the sum of floats might not quite reach it
+        return []
+
+    def _process_events(self, events: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        raise RuntimeError("a thread called into a simulation")
+
+
+# --- the host ---
+
+
+class SimulatedHost:
+    def __init__(
+        self, loop: VirtualLoop, rng: Random, files: SimulatedFiles, name: str = "localhost"
+    ) -> None:
+        self.loop = loop
+        self.context = copy_context()  # build the node in here
+        self._rng = rng
+        self._files = files
+        self._name = name
+        self._jumped_ms = 0
+        self._steady_offset_ms = self.now_ms() - self._passed_ms()
+        self.monotonic = self.loop_time = loop.time
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """As the node's own doing, until it is done."""
+        return self.loop.run_until_complete(self.create_task(work))
+
+    # --- clocks ---
+
+    def _passed_ms(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self._passed_ms() + self._jumped_ms
+
+    def jump(self, milliseconds: int) -> None:
+        """Somebody sets the clock."""
+        self._jumped_ms += milliseconds
+
+    def steady_ms(self) -> int:
+        return self._passed_ms() + self._steady_offset_ms
+
+    # --- the event loop ---
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> asyncio.Handle:
+        return self.loop.call_soon(callback, *arguments, context=self.context)
+
+    def call_later(
+        self, seconds: float, callback: Callable[..., object], *arguments: Any
+    ) -> asyncio.TimerHandle:
+        return self.loop.call_later(seconds, callback, *arguments, context=self.context)
+
+    def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> asyncio.TimerHandle:
+        return self.loop.call_at(when, callback, *arguments, context=self.context)
+
+    def create_task(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+        return self.loop.create_task(work, context=self.context)
+
+    # --- blocking work ---
+
+    def work_seconds(self) -> float:
+        return self._rng.random() * MAX_WORK_SECONDS
+
+    async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await self.new_thread("any").run(work, *arguments)
+
+    def new_thread(self, name: str) -> "SimulatedThread":
+        return SimulatedThread(self)
+
+    async def start_cleaner(self) -> "SimulatedCleaner":
+        await asyncio.sleep(self.work_seconds())
+        return SimulatedCleaner(self, self._files)
+
+    # --- the machine ---
+
+    def disk_space(self, path: str) -> DiskSpace:
+        free = self._files.free_bytes
+        return DiskSpace(DISK_BYTES, DISK_BYTES if free is None else free)
+
+    def hostname(self) -> str:
+        return self._name
+
+
+class SimulatedThread:
+    def __init__(self, host: SimulatedHost) -> None:
+        self._host = host
+        self._busy_until = 0.0
+
+    async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """A thread goes on with what it has begun, though nobody waits for it any more."""
+        done: asyncio.Future[Result] = self._host.loop.create_future()
+
+        def do_it() -> None:
+            try:
+                result = work(*arguments)
+            except Exception as error:
+                if not done.cancelled():
+                    done.set_exception(error)
+            else:
+                if not done.cancelled():
+                    done.set_result(result)
+
+        self._busy_until = max(self._busy_until, self._host.loop.time()) + self._host.work_seconds()
+        self._host.call_at(self._busy_until, do_it)
+        return await done
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedCleaner:
+    """The process that compacts: the same work, in the event loop."""
+
+    def __init__(self, host: SimulatedHost, files: SimulatedFiles) -> None:
+        self._host = host
+        self._files = files
+        self._jobs: deque[Iterator[Message]] = deque()
+        self.has_ended = False
+
+    async def send(self, line: bytes) -> None:
+        if self.has_ended:
+            raise BrokenPipeError("the simulated process has ended")
+        self._jobs.append(carry_out(self._files, json.loads(line), lambda byte_count: None))
+
+    async def receive(self) -> bytes:
+        """The next message: work until there is one, and a way to the broker. Meanwhile the process may be killed."""
+        await asyncio.sleep(self._host.work_seconds())
+        if self.has_ended:
+            return b""
+        message = next(self._jobs[0])
+        if "group" not in message:
+            self._jobs.popleft()
+        await asyncio.sleep(self._host.work_seconds())
+        if self.has_ended:
+            return b""
+        return json.dumps(message).encode() + b"\n"
+
+    def kill(self) -> None:
+        self.has_ended = True
+
+    async def wait(self) -> int:
+        return KILLED
