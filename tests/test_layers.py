@@ -19,14 +19,14 @@ LAYERS = {
     "config": 4,
     "raft": 4,
     "spark": 4,
+    "net": 4,
     "metadata": 5,
     "controller": 6,
     "replication": 6,
     "coordinators": 6,
     "api": 7,
-    "net": 8,
-    "broker": 9,
-    "cli": 10,
+    "broker": 8,
+    "cli": 9,
 }
 PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}

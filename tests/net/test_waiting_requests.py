@@ -5,10 +5,12 @@ import socket
 
 import pytest
 
+from odradek.api import conversation
+from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import Turns
-from odradek.net import connection
-from odradek.net.server import Bounds, Server
+from odradek.net.bounds import Bounds
+from odradek.net.server import Server
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 
@@ -21,7 +23,9 @@ class Parking:
 
     def __init__(self) -> None:
         self.turns = Turns()
-        self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
+        loop = asyncio.get_running_loop()
+        self.conversations = Conversations(self, loop.create_task)
+        self.server = Server(loop, self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.parked: list[Request] = []
 
@@ -56,7 +60,7 @@ async def settle() -> None:
 
 
 def test_of_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_WAITING", 10)
+    monkeypatch.setattr(conversation, "MAX_WAITING", 10)
 
     async def scenario() -> None:
         broker = Parking()
@@ -73,7 +77,7 @@ def test_of_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_all_connections_but_one_of_each_is_always_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_WAITING_IN_ALL", 10)
+    monkeypatch.setattr(conversation, "MAX_WAITING_IN_ALL", 10)
 
     async def scenario() -> None:
         broker = Parking()
@@ -89,7 +93,7 @@ def test_of_all_connections_but_one_of_each_is_always_let_in(monkeypatch: pytest
             broker.answer_all()
             await settle()
         assert handled == 24
-        assert broker.server.waiting_in_all == 0
+        assert broker.conversations.waiting_in_all == 0
         for client in clients:
             client.close()
         broker.close()
@@ -102,10 +106,10 @@ def test_a_closed_connection_waits_for_nothing() -> None:
         broker = Parking()
         client = broker.connect(5)
         await settle()
-        assert broker.server.waiting_in_all == 5
+        assert broker.conversations.waiting_in_all == 5
         client.close()
         await settle()
-        assert broker.server.waiting_in_all == 0
+        assert broker.conversations.waiting_in_all == 0
         broker.answer_all()
         broker.close()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from odradek.api.conversation import Conversations
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
@@ -32,8 +33,9 @@ from odradek.config.listeners import Listener, SecurityProtocol
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
+from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
-from odradek.net.server import Bounds, ListenerBounds, Server
+from odradek.net.server import Server
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.storage.files import DiskFiles, Files
@@ -133,7 +135,8 @@ class Broker:
         self.services.get_groups = self._get_groups
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        self._server = Server(self._loop, Dispatcher(self.services), _bounds(config))
+        conversations = Conversations(Dispatcher(self.services), self._loop.create_task)
+        self._server = Server(self._loop, conversations.begin, _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
