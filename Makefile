@@ -35,7 +35,7 @@ up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--por
 demo: $(SPARK_INSTALLED) java ## A short tour: a broker, a topic, messages in and out, Spark
 	$(BIN)/python tools/demo.py
 
-test: $(SPARK_INSTALLED) test-clients java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
+test: $(SPARK_INSTALLED) $(BENCH_INSTALLED) test-clients bench-packages java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
 	$(PYTEST) -n 2 -m 'not peer and not spark' $(ARGS)
 	$(PYTEST) -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none of these
 

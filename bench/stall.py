@@ -186,7 +186,7 @@ CASES = [
     Case("OffsetFetch, a partition many times", simple(lambda: offset_fetch.OffsetFetchRequest(groups=[
         offset_fetch.OffsetFetchRequestGroup(GROUP, topics=[
             offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0] * MANY)])]), 8)),
-    Case("OffsetFetch, many groups", partial(asked_many_groups, 50_000)),
+    Case("OffsetFetch, many groups", lambda: asked_many_groups(MANY // 3)),
     Case("OffsetDelete, many partitions", simple(lambda: offset_delete.OffsetDeleteRequest(GROUP, [
         offset_delete.OffsetDeleteRequestTopic(TOPIC, each(MANY, offset_delete.OffsetDeleteRequestPartition))]), 0)),
     Case("FindCoordinator, many keys", simple(lambda: find_coordinator.FindCoordinatorRequest(
@@ -213,7 +213,7 @@ CASES = [
     Case("DescribeProducers, many partitions", simple(lambda: describe_producers.DescribeProducersRequest([
         describe_producers.TopicRequest(TOPIC, [0] * MANY)]), 0)),
     Case("DescribeConfigs, a topic many times", simple(lambda: describe_configs.DescribeConfigsRequest(each(
-        20_000, lambda at: describe_configs.DescribeConfigsResource(2, TOPIC))), 4)),
+        MANY // 8, lambda at: describe_configs.DescribeConfigsResource(2, TOPIC))), 4)),
     Case("DescribeLogDirs, many partitions", simple(lambda: describe_log_dirs.DescribeLogDirsRequest([
         describe_log_dirs.DescribableLogDirTopic(TOPIC, [0] * MANY)]), 4)),
     Case("DescribeTopicPartitions, many names", simple(

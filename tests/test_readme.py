@@ -1,8 +1,8 @@
 """The examples of the README, run as they stand against a real broker.
 
-A `python` block must run. In a `console` block, lines after `$ ` are commands for a shell, and what follows
-is all they print. Other blocks are for people. Spark's example runs in tests/spark/test_spark_docs.py, in the
-session that is there.
+A `python` block must run; if it is a test, by pytest. In a `console` block, lines after `$ ` are commands for a
+shell, and what follows is all they print. Other blocks are for people. Spark's example runs in
+tests/spark/test_spark_docs.py, in the session that is there.
 """
 
 import os
@@ -36,7 +36,15 @@ def test_there_are_examples() -> None:
     assert blocks("console")
 
 
-@pytest.mark.parametrize("block", blocks("python"))
+@pytest.mark.parametrize("block", [block for block in blocks("python") if "def test_" in block])
+def test_tests(block: str, tmp_path: Path) -> None:
+    (tmp_path / "test_readme_example.py").write_text(block)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "1 passed" in result.stdout, result.stdout
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("python") if "def test_" not in block])
 def test_python(broker: RunningBroker, block: str) -> None:
     code = block.replace(ADDRESS, broker.bootstrap)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -12,6 +12,7 @@ from tests.broker.in_process import InProcess
 from tests.broker.test_disk_faults import FaultyFile, FaultyFiles, run_on
 
 from odradek.broker import groups, local_partitions
+from odradek.coordinators import journal, runner
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
@@ -191,7 +192,7 @@ def test_a_shard_that_cannot_be_loaded_is_loaded_again(
 
     run(tmp_path, before)
     failures: list[Exception] = [OSError(errno.EMFILE, "too many open files"), ValueError("planted")]
-    read_batches = groups.read_batches
+    read_batches = journal.read_batches
 
     def read_or_fail(log: Any) -> Any:
         pieces = read_batches(log)
@@ -200,8 +201,8 @@ def test_a_shard_that_cannot_be_loaded_is_loaded_again(
             raise failures.pop()
         yield from pieces
 
-    monkeypatch.setattr(groups, "read_batches", read_or_fail)
-    monkeypatch.setattr(groups, "LOAD_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(journal, "read_batches", read_or_fail)
+    monkeypatch.setattr(runner, "LOAD_RETRY_SECONDS", 0.001)
 
     async def after(broker: InProcess, files: PartlyFullFiles) -> None:
         code, offset = await committed(broker, "g", "t")
@@ -234,7 +235,7 @@ def test_an_append_that_raises_does_not_end_the_shard(tmp_path: Path) -> None:
             def __getattr__(self, name: str) -> Any:
                 return getattr(log, name)
 
-            def append_as_leader(self, *_: Any) -> None:
+            def append_as_leader(self, *_: Any, **__: Any) -> None:
                 raise OSError(errno.EMFILE, "too many open files")
 
         partition.log = Unopened()  # type: ignore[assignment]

@@ -1,6 +1,7 @@
 """Produce requests that wait for their batches to be committed."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from tests.broker.in_process import InProcess
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.request import Request
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.records.record import Record, build_batch
+from odradek.storage.simulated import SimulatedFiles
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages.describe_producers import DescribeProducersRequest
@@ -123,3 +125,26 @@ def test_when_a_partition_is_closed_only_the_uncommitted_fail(tmp_path: Path, co
             assert waiting.codes() == [0] * committed + [failed] * (2 - committed)
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("disk_fails", [False, True])
+def test_a_log_that_is_rolled_before_its_sync_keeps_nobody_waiting(tmp_path: Path, disk_fails: bool) -> None:
+    """`segment.ms` rolled a log between an append and the round that was to sync it: the roll synced it, the round
+    found nothing to do, and the request was never answered."""
+    files = SimulatedFiles()
+    files.make_directory(str(tmp_path))
+
+    async def scenario() -> None:
+        async with InProcess(str(tmp_path), files) as broker:
+            await broker.create_topic("t")
+            partition = broker.broker.replicas.get("t", 0)
+            producing = asyncio.create_task(broker.produce("t", [(None, b"x")]))
+            while partition.log.end_offset == 0:
+                await asyncio.sleep(0)
+            files.fail_syncs = int(disk_fails)
+            with suppress(KafkaError):
+                partition.log.roll(0)
+            answer = await asyncio.wait_for(producing, 10)
+            assert answer.error_code == (ErrorCode.KAFKA_STORAGE_ERROR if disk_fails else ErrorCode.NONE)
+
+    asyncio.run(scenario())

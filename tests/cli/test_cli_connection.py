@@ -87,6 +87,16 @@ def test_settings_of_a_file_are_used_and_unknown_ones_named(silent_port: int, tm
     assert error.startswith("error: bad client settings: ")
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"client.id=\\u00zz", b"buffer.memory=much"])
+def test_a_file_that_is_none_is_told_in_one_line(content: bytes, silent_port: int, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(content)
+    result = run_command("topic", "list", "--command-config", str(file), "-b", f"127.0.0.1:{silent_port}")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
 def test_help_lists_every_command() -> None:
     result = run_command("--help")
     assert result.returncode == 0

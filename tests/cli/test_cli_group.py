@@ -1,6 +1,9 @@
 """`odradek group` and `odradek consume --group`, run as a user runs them, beside members of both group protocols."""
 
 import json
+import signal
+import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from subprocess import CompletedProcess
@@ -10,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.peer.exchange import served_versions
+from tests.support import odradek_command
 
 from odradek.wire.messages.join_group import JoinGroupRequest
 
@@ -97,7 +101,7 @@ def test_describe_prints_the_columns_of_kafkas_tool(odradek: Odradek, bootstrap:
         *("CONSUMER-ID", "HOST", "CLIENT-ID"),
     ]
     assert rows == [[group, orders, "0", "2", "5", "3", "-", "-", "-"]]
-    assert result.stderr == f"group {group} has no active members\n"
+    assert result.stderr == f"group {group}: no active members, total lag 3\n"
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -114,7 +118,7 @@ def test_describe_names_members_and_hosts(
     assert (view["type"].lower(), view["state"], len(view["members"])) == (protocol, "Stable", 1)
     only = view["members"][0]
     assert (only["client_id"], only["instance_id"]) == ("reader", "first")
-    assert only["partitions"] == [[orders, 0], [orders, 1]]
+    assert only["partitions"] == [{"topic": orders, "partition": number} for number in range(2)]
     assert [(entry["current_offset"], entry["lag"]) for entry in view["partitions"]] == [(4, 1), (None, None)]
     assert {entry["member_id"] for entry in view["partitions"]} == {only["member_id"]}
     assert {entry["host"] for entry in view["partitions"]} == {only["host"]}
@@ -141,7 +145,7 @@ def test_offsets_of_a_deleted_topic_do_not_hinder(odradek: Odradek, bootstrap: s
     odradek("topic", "create", f"{orders}-kept")
     commit(bootstrap, group, orders, p0=1)
     commit(bootstrap, group, f"{orders}-kept", p0=0)
-    odradek("topic", "delete", orders)
+    odradek("topic", "delete", orders, "--yes")
     assert [entry["topic"] for entry in described(odradek, group)["partitions"]][-1] == f"{orders}-kept"
 
 
@@ -156,8 +160,8 @@ def test_list_filters_by_type_and_state(odradek: Odradek, bootstrap: str, orders
 
 
 def test_what_does_not_exist_is_told(odradek: Odradek, topic: str) -> None:
-    for command in ("describe", "delete"):
-        result = odradek("group", command, topic)
+    for command in (("describe",), ("delete", "--yes")):
+        result = odradek("group", *command, topic)
         assert result.returncode == 1
         assert result.stderr == f"error: {topic}: no such group (see 'odradek group list')\n"
 
@@ -262,7 +266,7 @@ def test_groups_with_members_are_left_alone(
         f"error: {group} has 1 active member: offsets can be reset only once it has none\n"
     )
     assert kept.returncode == 1
-    assert kept.stdout == "Deleted nothing.\n"
+    assert kept.stdout == ""
     assert "the group has active members: stop them first" in kept.stderr
 
 
@@ -270,7 +274,64 @@ def test_delete(odradek: Odradek, bootstrap: str, orders: str) -> None:
     first, second = f"{orders}-1", f"{orders}-2"
     for group in (first, second):
         commit(bootstrap, group, orders, p0=1)
-    deleted = odradek("group", "delete", first, second, "--json")
-    assert (deleted.returncode, json.loads(deleted.stdout)) == (0, {"deleted": [first, second]})
+    deleted = odradek("group", "delete", first, second, "--yes", "--json")
+    assert (deleted.returncode, json.loads(deleted.stdout)) == (
+        0,
+        [{"group": first, "deleted": True}, {"group": second, "deleted": True}],
+    )
     assert not {first, second} & set(odradek("group", "list").stdout.split())
     assert odradek("group", "delete").returncode == 2
+
+
+def test_total_lag_and_watching(odradek: Odradek, bootstrap: str, orders: str) -> None:
+    group = f"{orders}-group"
+    commit(bootstrap, group, orders, p0=2, p1=4)
+    assert described(odradek, group)["total_lag"] == 4
+    command = ("group", "describe", group, "--watch", "0.1", "--json", "-b", bootstrap)
+    watcher = subprocess.Popen(
+        odradek_command(*command),
+        stdout=subprocess.PIPE,
+        text=True,
+        # whoever runs us in the background may have SIGINT ignored, and that is inherited
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    watchdog = threading.Timer(60, watcher.kill)
+    watchdog.start()
+    assert watcher.stdout is not None
+    assert json.loads(watcher.stdout.readline())[0]["total_lag"] == 4
+    commit(bootstrap, group, orders, p0=5, p1=5)
+    while json.loads(watcher.stdout.readline())[0]["total_lag"]:
+        pass
+    watcher.send_signal(signal.SIGINT)
+    watcher.communicate()
+    watchdog.cancel()
+    assert watcher.returncode == 130
+
+
+def test_committed_offsets_are_deleted(odradek: Odradek, bootstrap: str, orders: str) -> None:
+    group = f"{orders}-group"
+    commit(bootstrap, group, orders, p0=2, p1=3)
+    command = ("group", "delete-offsets", group, "--topic", f"{orders}:0")
+    assert odradek(*command).returncode == 2
+    deleted = odradek(*command, "--yes", "--json")
+    assert deleted.returncode == 0, deleted.stderr
+    assert json.loads(deleted.stdout) == {
+        "group": group,
+        "partitions": [{"topic": orders, "partition": 0, "current_offset": 2, "deleted": True}],
+    }
+    (left,) = described(odradek, group)["partitions"]
+    assert (left["partition"], left["current_offset"]) == (1, 3)
+    again = odradek(*command, "--yes")
+    assert (again.returncode, again.stderr) == (
+        1,
+        f"error: {group} has committed no offsets for {orders}:0\n",
+    )
+
+
+def test_offsets_of_a_topic_that_is_read_are_kept(odradek: Odradek, bootstrap: str, orders: str) -> None:
+    group = f"{orders}-group"
+    commit(bootstrap, group, orders, p0=2)
+    with member(bootstrap, group, orders):
+        refused = odradek("group", "delete-offsets", group, "--topic", orders, "--yes")
+    assert refused.returncode == 1
+    assert "group subscribed to topic" in refused.stderr

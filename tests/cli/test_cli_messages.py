@@ -1,15 +1,19 @@
 """`odradek produce` and `odradek consume`, run as a user runs them."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from tests.support import odradek_command
+from tests.support import odradek_command, running_broker
 
 Odradek = Callable[..., CompletedProcess[str]]
 
@@ -165,7 +169,7 @@ def test_waiting_for_messages_has_an_end(odradek: Odradek, topic: str) -> None:
         (("consume", "{missing}", "-e"), "", "no such topic"),
         (("consume", "{topic}", "-e", "-p", "5"), "", "has no partition 5"),
         (("produce", "{topic}", "-p", "5"), "x\n", "no such partition"),
-        (("produce", "bad name"), "x\n", "invalid topic"),
+        (("produce", "bad name"), "x\n", "bad name: Topic name is invalid"),
         (("produce", "{topic}", "--json"), "{}\n", "standard input, line 1: a message is a JSON object"),
         (("produce", "{topic}", "-K", ":"), "a:1\nb\n", "standard input, line 2: no key separator"),
         (("produce", "{topic}", "--acks", "some"), "x\n", "bad client settings"),
@@ -182,3 +186,172 @@ def test_failures_are_one_line(
     assert len(errors) == 1
     assert reason in errors[0]
     assert "Traceback" not in result.stderr
+
+
+def test_a_topic_that_is_not_there_is_announced(odradek: Odradek, topic: str) -> None:
+    first = odradek("produce", topic, stdin="x\n")
+    assert first.returncode == 0
+    assert first.stderr == (
+        f"{topic} does not exist: the broker creates it with its default settings, if it may\n"
+        f"produced 1 message to {topic}\n"
+    )
+    assert odradek("produce", topic, stdin="x\n").stderr == f"produced 1 message to {topic}\n"
+
+
+def test_several_topics_and_patterns(odradek: Odradek, topic: str) -> None:
+    names = [f"{topic}-{letter}" for letter in "abc"]
+    for name in names:
+        odradek("topic", "create", name)
+        odradek("produce", name, stdin=f"{name}\n")
+
+    def read(*wanted: str) -> list[str]:
+        result = odradek("consume", *wanted, "-o", "earliest", "-e", "-q")
+        assert result.returncode == 0, result.stderr
+        return sorted(result.stdout.splitlines())
+
+    assert read(names[0], names[2]) == [names[0], names[2]]
+    assert read(f"^{topic}-[ab]") == names[:2]
+    assert read(f"^{topic}-a", names[0]) == names[:1]
+    nothing = odradek("consume", f"^{topic}-z", "-e")
+    assert (nothing.returncode, nothing.stderr) == (
+        1,
+        f"error: ^{topic}-z: no topic matches the pattern (see 'odradek topic list')\n",
+    )
+    grouped = odradek("consume", f"^{topic}-", "-G", f"{topic}-group", "--from-beginning", "-n", "3", "-q")
+    assert sorted(grouped.stdout.splitlines()) == names
+
+
+def test_ranges(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic)
+    for number in range(6):
+        odradek("produce", topic, "--timestamp", str(1000 * (number + 1)), stdin=f"{number}\n")
+
+    def read(*options: str) -> str:
+        result = odradek("consume", topic, "-q", *options)
+        assert (result.returncode, result.stderr) == (0, ""), options
+        return result.stdout.replace("\n", "")
+
+    assert read("-o", "earliest", "-e") == "012345"
+    assert read("-o", "latest", "-e") == ""
+    assert read("-o", "1:4") == "123"
+    assert read("-o", ":2") == "01"
+    assert read("-o", "4:", "-e") == "45"
+    assert read("-o", "3:3") == ""
+    assert read("-o", "-2", "-e") == "45"
+    assert read("-o", "@3000", "-e") == "2345"
+    assert read("-o", "@1970-01-01T00:00:05Z", "-e") == "45"
+    assert read("-o", "earliest", "--until", "latest") == "012345"
+    assert read("-o", "earliest", "--until", "3000") == "01"
+    assert read("-o", "2", "--until", "@5000") == "23"
+    assert read("-o", "2", "--until", "-1h") == "2345"
+    assert read("-o", "4:100", "-n", "2") == "45"
+    assert odradek("consume", topic, "-o", "1:2", "--until", "latest").returncode == 2
+    assert odradek("consume", topic, "-G", "g", "--until", "latest").returncode == 2
+
+
+def test_a_time_to_come_ends_a_partition_at_the_first_message_so_late(
+    odradek: Odradek, bootstrap: str, topic: str
+) -> None:
+    odradek("topic", "create", topic)
+    later_ms = round(time.time() * 1000) + 3_000_000
+    odradek("produce", topic, stdin="now\n")
+    with following(topic, "-o", "earliest", "--until", str(later_ms), bootstrap=bootstrap) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "now\n"
+        odradek("produce", topic, "--timestamp", str(later_ms + 1), stdin="too late\n")
+        rest, errors = follower.communicate()
+    assert (follower.returncode, rest, errors) == (0, "", "consumed 1 message\n")
+
+
+def test_filters_formats_and_tombstones(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic)
+    odradek("produce", topic, "-K", ":", stdin='a:{"n": 1}\nb:{"n": 2}\na:null\n')
+    odradek("produce", topic, "-k", "a", "--tombstone")
+    odradek("produce", topic, "--tombstone", stdin="b\nc\n")
+
+    def read(*options: str) -> list[str]:
+        return list(odradek("consume", topic, "-o", "earliest", "-e", "-q", *options).stdout.splitlines())
+
+    assert read("--filter", "key=b") == ['{"n": 2}', "null"]
+    assert read("--filter", "value.$.n>1") == ['{"n": 2}']
+    assert read("-F", "key=a", "-F", "value~null") == ["null"]
+    assert read("-f", r"%k %v %S\n", "--null", "(none)") == [
+        'a {"n": 1} 8',
+        'b {"n": 2} 8',
+        "a null 4",
+        "a (none) -1",
+        "b (none) -1",
+        "c (none) -1",
+    ]
+    counted = odradek("consume", topic, "-o", "earliest", "-e", "-F", "key=c")
+    assert counted.stderr == "consumed 6 messages, printed 1\n"
+
+
+def test_counts_rates_and_standard_input_among_files(odradek: Odradek, topic: str, tmp_path: Path) -> None:
+    odradek("topic", "create", topic)
+    (tmp_path / "first").write_text("a\n")
+    (tmp_path / "last").write_text("d\ne\n")
+    files = (str(tmp_path / "first"), "-", str(tmp_path / "last"))
+    result = odradek("produce", topic, *files, "--count", "4", "--rate", "200", "--quiet", stdin="b\nc\n")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert odradek("consume", topic, "-o", "earliest", "-e", "-q").stdout == "a\nb\nc\nd\n"
+
+
+def test_progress_is_shown_at_a_terminal_only(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic)
+    ours, theirs = pty.openpty()
+    command = odradek_command("produce", topic, "-b", bootstrap)
+    subprocess.run(command, input=b"x\n" * 1000, stderr=theirs, check=True, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert " delivered, " in shown
+    assert shown.endswith(f"produced 1000 messages to {topic}\r\n")
+
+
+def test_the_cluster_may_be_named_before_the_command(run_here: Odradek, bootstrap: str, topic: str) -> None:
+    assert run_here("-b", bootstrap, "topic", "create", topic).returncode == 0
+    assert run_here("--bootstrap-server", bootstrap, "produce", topic, stdin="x\n").returncode == 0
+    assert (
+        run_here("-b", "localhost:1", "consume", topic, "-b", bootstrap, "-o", "earliest", "-e").stdout
+        == "x\n"
+    )
+
+
+@contextmanager
+def following(topic: str, *options: str, bootstrap: str) -> Iterator[subprocess.Popen[str]]:
+    """`odradek consume` in a process of its own; killed if the test leaves it running."""
+    follower = subprocess.Popen(
+        odradek_command("consume", topic, *options, "-b", bootstrap),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    watchdog = threading.Timer(60, follower.kill)
+    watchdog.start()
+    try:
+        yield follower
+    finally:
+        watchdog.cancel()
+        follower.kill()
+        follower.communicate()
+
+
+def test_following_outlives_a_broker_and_says_so(run_here: Odradek, tmp_path: Path, topic: str) -> None:
+    with running_broker(tmp_path) as broker:
+        run_here("topic", "create", topic, "-b", broker.bootstrap)
+        with following(topic, "-o", "earliest", bootstrap=broker.bootstrap) as follower:
+            assert follower.stdout is not None
+            assert follower.stderr is not None
+            run_here("produce", topic, "-b", broker.bootstrap, stdin="before\n")
+            assert follower.stdout.readline() == "before\n"
+            broker.kill()
+            told = follower.stderr.readline()
+            assert told.startswith("warning: no broker reachable (")
+            assert told.endswith("): waiting for one to come back\n")
+            broker.start()
+            assert follower.stderr.readline().startswith("reconnected after ")
+            run_here("produce", topic, "-b", broker.bootstrap, stdin="after\n")
+            assert follower.stdout.readline() == "after\n"
+            follower.send_signal(signal.SIGTERM)
+            assert follower.wait(60) == 0

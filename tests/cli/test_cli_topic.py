@@ -25,7 +25,16 @@ def test_create_then_list_and_describe(odradek: Odradek, topic: str) -> None:
     created = odradek("topic", "create", topic, "--partitions", "3", "--config", "retention.ms=86400000")
     assert (created.returncode, created.stdout) == (0, f"Created topic {topic}.\n")
     assert topic in odradek("topic", "list").stdout.splitlines()
-    assert topic in json.loads(odradek("topic", "list", "--json").stdout)
+    (listed,) = [
+        one for one in json.loads(odradek("topic", "list", "--json").stdout) if one["topic"] == topic
+    ]
+    assert listed == {
+        "topic": topic,
+        "internal": False,
+        "partition_count": 3,
+        "replication_factor": 1,
+        "size_bytes": 0,
+    }
     view = described(odradek, topic)
     assert view["partition_count"] == 3
     assert view["configs"] | {"retention.ms": "86400000"} == view["configs"]  # type: ignore[operator]
@@ -43,6 +52,7 @@ def test_describe_prints_the_lines_of_kafkas_tool(odradek: Odradek, topic: str) 
     leader = rest[0].split("Leader: ")[1].split("\t")[0]
     assert rest == [
         f"\tTopic: {topic}\tPartition: {number}\tLeader: {leader}\tReplicas: {leader}\tIsr: {leader}"
+        "\tStartOffset: 0\tEndOffset: 0\tSize: 0"
         for number in range(2)
     ]
 
@@ -55,7 +65,7 @@ def test_creating_twice_fails_unless_told_otherwise(odradek: Odradek, topic: str
     assert again.stderr.count("\n") == 1
     tolerated = odradek("topic", "create", topic, "--if-not-exists", "--json")
     assert tolerated.returncode == 0
-    assert json.loads(tolerated.stdout) == {"topic": topic, "created": False}
+    assert json.loads(tolerated.stdout) == [{"topic": topic, "created": False}]
 
 
 @pytest.mark.parametrize(
@@ -100,15 +110,18 @@ def test_alter_settings_and_partitions(odradek: Odradek, topic: str) -> None:
 def test_delete(odradek: Odradek, topic: str) -> None:
     for number in range(2):
         odradek("topic", "create", f"{topic}.{number}")
-    deleted = odradek("topic", "delete", f"{topic}.0", f"{topic}.1")
+    refused = odradek("topic", "delete", f"{topic}.0")
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    deleted = odradek("topic", "delete", f"{topic}.0", f"{topic}.1", "--yes")
     assert deleted.returncode == 0, deleted.stderr
     assert topic not in odradek("topic", "list").stdout
-    missing = odradek("topic", "delete", f"{topic}.0")
+    missing = odradek("topic", "delete", f"{topic}.0", "--yes")
     assert missing.returncode == 1
     assert "no such topic" in missing.stderr
-    tolerated = odradek("topic", "delete", f"{topic}.0", "--if-exists", "--json")
+    tolerated = odradek("topic", "delete", f"{topic}.0", "--if-exists", "--yes", "--json")
     assert tolerated.returncode == 0
-    assert json.loads(tolerated.stdout) == {"deleted": []}
+    assert json.loads(tolerated.stdout) == [{"topic": f"{topic}.0", "deleted": False}]
 
 
 @pytest.mark.parametrize(("answer", "is_deleted"), [(b"n\n", False), (b"y\n", True)])
@@ -137,8 +150,84 @@ def test_describing_an_unknown_topic_fails(odradek: Odradek, topic: str) -> None
     assert result.stderr == f"error: {topic}: no such topic (see 'odradek topic list')\n"
 
 
-def test_internal_topics_can_be_left_out(odradek: Odradek, topic: str) -> None:
+def test_internal_topics_are_hidden_and_guarded(odradek: Odradek, topic: str) -> None:
     odradek("topic", "create", topic)
-    names = odradek("topic", "list", "--exclude-internal").stdout.splitlines()
+    odradek("consume", topic, "--group", f"{topic}-group", "--exit-at-end")  # makes __consumer_offsets
+    internal = "__consumer_offsets"
+    names = odradek("topic", "list").stdout.splitlines()
     assert topic in names
-    assert "__consumer_offsets" not in names
+    assert internal not in names
+    assert internal in odradek("topic", "list", "--internal").stdout.splitlines()
+    for command in (
+        ("topic", "delete", internal, "--yes"),
+        ("topic", "alter", internal, "--config", "retention.ms=1000"),
+        ("topic", "delete-records", internal, "--before", "latest", "--yes"),
+        ("config", "alter", "topic", internal, "--set", "retention.ms=1000"),
+        ("produce", internal),
+    ):
+        result = odradek(*command, stdin="x\n")
+        assert result.returncode == 1, command
+        assert "--force" in result.stderr
+    altered = odradek("topic", "alter", internal, "--config", "compression.type=producer", "--force")
+    assert altered.returncode == 0, altered.stderr
+
+
+def test_several_topics_at_once(odradek: Odradek, topic: str) -> None:
+    names = [f"{topic}-{number}" for number in range(3)]
+    created = odradek("topic", "create", *names, "--partitions", "2", "--json")
+    assert json.loads(created.stdout) == [{"topic": name, "created": True} for name in names]
+    altered = odradek("topic", "alter", *names, "--config", "retention.ms=1000000")
+    assert altered.stdout.splitlines() == [f"Altered topic {name}." for name in names]
+    views = json.loads(odradek("topic", "describe", *names, "--json").stdout)
+    assert [(view["topic"], view["configs"]["retention.ms"]) for view in views] == [
+        (name, "1000000") for name in names
+    ]
+    mixed = odradek("topic", "delete", names[0], f"{topic}-missing", "--yes", "--json")
+    assert mixed.returncode == 1
+    assert json.loads(mixed.stdout) == [
+        {"topic": names[0], "deleted": True},
+        {
+            "topic": f"{topic}-missing",
+            "deleted": False,
+            "error": "no such topic (see 'odradek topic list')",
+        },
+    ]
+    untouched = odradek("topic", "alter", names[1], f"{topic}-missing", "--config", "retention.ms=5")
+    assert untouched.returncode == 1
+    assert described(odradek, names[1])["configs"]["retention.ms"] == "1000000"  # type: ignore[index]
+
+
+def test_offsets_and_sizes_are_described(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--partitions", "2")
+    odradek("produce", topic, "-p", "1", stdin="a\nb\nc\n")
+    view = described(odradek, topic)
+    first, second = view["partitions"]  # type: ignore[misc]
+    assert (first["start_offset"], first["end_offset"], first["size_bytes"]) == (0, 0, 0)
+    assert (second["start_offset"], second["end_offset"]) == (0, 3)
+    assert second["size_bytes"] == view["size_bytes"] > 0
+    table = odradek("topic", "list", "--long").stdout.splitlines()
+    assert table[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS", "SIZE"]
+    (row,) = [line.split() for line in table if line.startswith(f"{topic} ")]
+    assert row == [topic, "2", "1", str(view["size_bytes"]), "B"]
+
+
+def test_records_are_deleted_up_to_an_offset_or_a_time(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--partitions", "2")
+    for number in range(4):
+        for partition in ("0", "1"):
+            odradek("produce", topic, "-p", partition, "--timestamp", str(1000 * (number + 1)), stdin="x\n")
+
+    def delete(*arguments: str) -> list[int]:
+        result = odradek("topic", "delete-records", topic, *arguments, "--yes", "--json")
+        assert result.returncode == 0, result.stderr
+        return [entry["start_offset"] for entry in json.loads(result.stdout)]
+
+    assert odradek("topic", "delete-records", topic, "--before", "1").returncode == 2
+    assert delete("--before", "1", "-p", "1") == [1]
+    assert delete("--before", "@3000") == [2, 2]
+    assert delete("--before", "@2020-01-01T00:00:00Z", "-p", "0") == [4]
+    assert delete("--before", "latest") == [4, 4]
+    beyond = odradek("topic", "delete-records", topic, "--before", "100", "--yes")
+    assert beyond.returncode == 1
+    assert beyond.stderr.count("\n") == 1
+    assert odradek("topic", "delete-records", topic, "--before", "soon", "--yes").returncode == 2

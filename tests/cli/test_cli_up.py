@@ -16,15 +16,21 @@ from tests.support import odradek_command, run_command, running_broker
 
 from odradek.cli.up import load_config, parse_arguments
 
+KAFKAS_FILE = Path(__file__).parent.parent / "config" / "server.properties"
 TOO_HEAVY = ("typer", "rich", "confluent_kafka", "pyspark", "click")
 
 
 @contextmanager
-def started(*arguments: str, python: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *arguments: str, command: str = "up", python: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[str]]:
     """`odradek up` with its output readable; killed if the test leaves it running."""
-    command = odradek_command("up", "--port", "0", *arguments)
+    command_line = odradek_command(command, "--port", "0", *arguments)
     process = subprocess.Popen(
-        [command[0], *python, *command[1:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [command_line[0], *python, *command_line[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     watchdog = threading.Timer(60, process.kill)
     watchdog.start()
@@ -90,6 +96,41 @@ def test_the_broker_does_not_carry_the_client_commands(tmp_path: Path) -> None:
     assert not imported & set(TOO_HEAVY)
 
 
+def test_options_before_the_command(tmp_path: Path) -> None:
+    result = run_command("-b", "ignored:1", "up", "--port", "0", "--data-dir", str(tmp_path), "--set", "a=b")
+    assert (result.returncode, result.stderr) == (2, "error: --set: unknown setting a\n")
+
+
+@pytest.mark.parametrize("redirection", [">&-", "> /dev/full", "| true"])
+def test_an_output_that_takes_nothing_is_no_reason_to_stop(tmp_path: Path, redirection: str) -> None:
+    command = " ".join(odradek_command("up", "--port", "0", "--data-dir", str(tmp_path / "data")))
+    shell = subprocess.Popen(
+        f"exec {command} {redirection}"
+        if "|" not in redirection
+        else f"{{ sleep 1; {command}; }} {redirection}",
+        shell=True,
+        executable="/bin/bash",
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(60, os.killpg, (shell.pid, signal.SIGKILL))
+    watchdog.start()
+    assert shell.stderr is not None
+    lines = iter(shell.stderr.readline, "")
+    told = next(line for line in lines if "standard output cannot be written" in line)
+    address = re.search(r"listening on (localhost:\d+)", told)
+    assert address is not None
+    assert run_command("topic", "list", "-b", address[1]).returncode == 0
+    os.killpg(shell.pid, signal.SIGTERM)
+    rest = shell.stderr.read()
+    watchdog.cancel()
+    assert "stopped" in rest
+    assert "Traceback" not in rest
+    assert "Exception ignored" not in rest
+    shell.wait()
+
+
 def refused(*arguments: str) -> tuple[int, str]:
     """Exit status and the line that says why."""
     result = run_command("up", *arguments)
@@ -151,7 +192,14 @@ def test_a_damaged_file_in_the_data_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--set", "log.retention.ms=soon"), ("--set", "num.partitions=0"), ("--config", "/no/such/file")],
+    [
+        ("--set", "log.retention.ms=soon"),
+        ("--set", "num.partitions=0"),
+        ("--set", "num.partition=3"),
+        ("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("--set", "ssl.keystore.location=/etc/broker.pem"),
+        ("--config", "/no/such/file"),
+    ],
 )
 def test_bad_settings(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     status, line = refused("--port", "0", "--data-dir", str(tmp_path), *arguments)
@@ -168,11 +216,44 @@ def test_bad_usage(arguments: tuple[str, ...]) -> None:
     assert result.stderr.startswith("usage: odradek up ")
 
 
-def test_help_is_there() -> None:
-    result = run_command("up", "--help")
+@pytest.mark.parametrize("command", ["up", "broker"])
+def test_help_is_there(command: str) -> None:
+    result = run_command(command, "--help")
     assert result.returncode == 0
     for option in ("--port", "--data-dir", "--config", "--set", "--log-level", "--json"):
         assert option in result.stdout
+
+
+def test_a_service_runs_from_kafkas_own_file(tmp_path: Path) -> None:
+    with started("--config", str(KAFKAS_FILE), "--data-dir", str(tmp_path), command="broker") as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"listening on (localhost:\d+), data in ", line)
+        assert found is not None, line
+        assert run_command("topic", "create", "greetings", "-b", found[1]).returncode == 0
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate()
+    assert (process.returncode, rest) == (0, "")
+    (warning,) = [line for line in errors.splitlines() if "WARNING" in line]
+    assert f"({KAFKAS_FILE})" in warning
+
+
+def test_a_service_needs_a_file() -> None:
+    result = run_command("broker")
+    assert result.returncode == 2
+    assert "--config" in result.stderr
+
+
+def test_only_at_the_terminal_a_group_does_not_wait_for_members(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\n")
+    arguments = ("--config", str(file))
+    key = "group.initial.rebalance.delay.ms"
+    assert load_config(parse_arguments(arguments), {})[key] == 0
+    assert load_config(parse_arguments(arguments, "broker"), {})[key] == 3000
+    file.write_text(f"{key}=100\n")
+    assert load_config(parse_arguments(arguments), {})[key] == 100
+    assert load_config(parse_arguments((*arguments, "--set", f"{key}=7")), {})[key] == 7
 
 
 def settings_of(*arguments: str, **environ: str) -> tuple[str, str]:

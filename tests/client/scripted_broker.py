@@ -33,12 +33,18 @@ Handler = Callable[[Any], Message | bytes | None]
 
 
 class ScriptedBroker:
-    def __init__(self, node_id: int = 1, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        node_id: int = 1,
+        tls: ssl.SSLContext | None = None,
+        port: int = 0,
+        handlers: dict[int, Handler] | None = None,
+    ) -> None:
         self.node_id = node_id
-        self.handlers: dict[int, Handler] = {}
+        self.handlers: dict[int, Handler] = handlers or {}
         self.requests: list[Any] = []
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._connections: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from scripted_broker import FETCH, LIST_OFFSETS, METADATA, ScriptedBroker, metadata_of
 
-from odradek.client.cluster import Cluster, TimedOut
+from odradek.client.cluster import Cluster
+from odradek.client.deadline import TimedOut
 from odradek.client.fetching import OffsetsGone, RangeReader, read_range
 from odradek.client.settings import FetchSettings
 from odradek.errors import ErrorCode, KafkaError
@@ -74,7 +75,7 @@ def broker():
 
 def reader_of(broker: ScriptedBroker, start: int, end: int, timeout_s: float = 10, **settings) -> RangeReader:
     cluster = Cluster(broker.settings())
-    return RangeReader(cluster, PARTITION, start, end, FetchSettings(**settings), timeout_s)
+    return RangeReader(cluster, PARTITION, start, end, FetchSettings(**settings), timeout_s, timeout_s)
 
 
 def test_reads_batches_up_to_the_end_and_asks_with_the_leaders_epoch(broker):

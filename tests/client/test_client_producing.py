@@ -3,7 +3,8 @@
 import pytest
 from scripted_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, ScriptedBroker, metadata_of
 
-from odradek.client.cluster import Cluster, TimedOut
+from odradek.client.cluster import Cluster
+from odradek.client.deadline import TimedOut
 from odradek.client.producing import MAX_IN_FLIGHT, EncodedRecords, Producer
 from odradek.client.settings import ProduceSettings
 from odradek.errors import ErrorCode, KafkaError

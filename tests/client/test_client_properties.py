@@ -39,7 +39,7 @@ def test_what_java_calls_it_is_what_we_do():
     )
     assert (parsed.produce.codec, parsed.produce.compression_level) == (Codec.ZSTD, 7)
     assert parsed.produce.batch_bytes == 100
-    assert parsed.warnings == []
+    assert parsed.ignored == {}
 
 
 def test_jaas_options_are_read_with_their_quotes():
@@ -70,11 +70,17 @@ def test_what_cannot_be_obeyed_is_refused(name):
 
 
 def test_what_means_nothing_here_is_warned_about():
-    parsed = parse_properties(HERE | {"linger.ms": "5", "no.such.thing": "1"})
-    assert parsed.warnings == [
-        f"linger.ms is ignored: {IGNORED['linger.ms']}",
-        "no.such.thing is ignored: it is not known here",
-    ]
+    parsed = parse_properties(HERE | {"linger.ms": "5", "no.such.thing": "1", "compresion.type": "lz4"})
+    assert parsed.ignored == {
+        "compresion.type": "it is not known here; did you mean compression.type?",
+        "linger.ms": IGNORED["linger.ms"],
+        "no.such.thing": "it is not known here",
+    }
+
+
+def test_servers_under_a_name_that_is_nearly_theirs():
+    with pytest.raises(InvalidProperty, match=r"must be given.*did you mean it by 'bootstrap.server'\?"):
+        parse_properties({"bootstrap.server": "here:9092"})
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Proving who one is: SASL conversations as recorded from brokers, and TLS with real certificates."""
 
 import base64
+import contextlib
 import datetime
 import hashlib
 import hmac
 import ipaddress
 import json
+import socket
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,10 +20,11 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 from scripted_broker import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, ScriptedBroker, metadata_of
 
-from odradek.client.cluster import Cluster, TimedOut
+from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
+from odradek.client.deadline import TimedOut
 from odradek.client.sasl import start_authentication
-from odradek.client.settings import SaslSettings, Store, TlsSettings
+from odradek.client.settings import ClientSettings, SaslSettings, Store, TlsSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -62,6 +65,38 @@ def test_a_mechanism_that_is_not_offered_is_named():
         settings = broker.settings(sasl=SaslSettings("PLAIN", "ada", "secret"))
         with pytest.raises(KafkaError, match=r"the broker offers SCRAM-SHA-512, not sasl\.mechanism PLAIN"):
             Connection("127.0.0.1", broker.port, settings)
+
+
+@pytest.mark.parametrize("lists_handshake", [True, False])
+def test_sasl_on_a_listener_without_it_is_said_at_once(lists_handshake):
+    """Kafka's plaintext listeners know the request and refuse it; ours do not know it."""
+    with ScriptedBroker() as broker:
+        broker.handlers[METADATA] = metadata_of([broker], {})
+        if lists_handshake:
+            broker.handlers[SASL_HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=34)
+        sasl = SaslSettings("PLAIN", "ada", "pw")
+        with pytest.raises(KafkaError, match="has no SASL on this listener: set kafka"):
+            Cluster(broker.settings(sasl=sasl)).topic_names()
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x00\x00\x00\x05hello"])
+def test_tls_on_a_listener_without_it_is_said(answer):
+    """Which takes the handshake for a frame that it cannot read."""
+
+    def refuse() -> None:
+        while True:
+            with contextlib.suppress(OSError), listener.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+                continue
+            return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=refuse, daemon=True).start()
+        settings = ClientSettings((listener.getsockname(),), tls=TlsSettings(), api_timeout_s=0.01)
+        with pytest.raises(TimedOut, match="It seems that this listener does not speak TLS"):
+            Cluster(settings).topic_names()
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_session_that_is_about_to_end_is_not_used_again():

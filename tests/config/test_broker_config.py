@@ -79,21 +79,32 @@ def test_a_toml_file(tmp_path):
 def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"missing\.properties"):
         load_broker_config(tmp_path / "missing.properties")
+    escaped = tmp_path / "escaped.properties"
+    escaped.write_text("broker.rack=\\u00zz\n")
+    with pytest.raises(ConfigError, match=r"escaped\.properties.*is not a character"):
+        load_broker_config(escaped)
     broken = tmp_path / "broken.toml"
     broken.write_text("= 3")
     with pytest.raises(ConfigError, match=r"broken\.toml"):
         load_broker_config(broken)
 
 
-def test_unknown_keys_are_warned_of_with_a_guess():
-    config = load_broker_config(
-        None, {"log.retention.mss": "5", "zookeeper.connect": "x"}, {"ODRADEK_NODE_IDD": "3"}
-    )
+def test_unknown_keys_are_warned_of_with_their_source_and_a_guess(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("log.retention.mss=5\nzookeeper.connect=x\n")
+    config = load_broker_config(file, {}, {"ODRADEK_NODE_IDD": "3"})
     assert config.warnings == [
-        "unknown configuration node.idd; did you mean node.id?",
-        "unknown configuration log.retention.mss; did you mean log.retention.ms?",
-        "unknown configuration zookeeper.connect",
+        f"{file}: unknown setting log.retention.mss; did you mean log.retention.ms?",
+        f"{file}: unknown setting zookeeper.connect",
+        "ODRADEK_NODE_IDD: unknown setting node.idd; did you mean node.id?",
     ]
+
+
+def test_an_unknown_override_is_refused_with_a_guess():
+    with pytest.raises(
+        ConfigError, match=r"^--set: unknown setting num\.partition; did you mean num\.partitions\?$"
+    ):
+        load_broker_config(None, {"num.partition": "3"})
 
 
 @pytest.mark.parametrize(
@@ -110,6 +121,12 @@ def test_unknown_keys_are_warned_of_with_a_guess():
         {"listeners": "PLAINTEXT://:9092,SSL://:9092"},
         {"listeners": "PLAINTEXT://:9092", "controller.listener.names": "PLAINTEXT"},
         {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+        {
+            "process.roles": "broker",
+            "listeners": "PLAINTEXT://:9092",
+            "advertised.listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9093",
+            "controller.listener.names": "CONTROLLER",
+        },
         {"listener.security.protocol.map": "PLAINTEXT:CLEAR"},
         {"node.id": "1", "broker.id": "2"},
         {"log.retention.ms": "0"},
@@ -122,6 +139,16 @@ def test_refused(settings):
 
 def test_the_older_name_of_the_node_id():
     assert BrokerConfig({"broker.id": "5"}).node_id == 5
+
+
+def test_kafkas_own_file_is_taken_as_it_is():
+    config = load_broker_config(Path(__file__).with_name("server.properties"))
+    assert config.broker_listeners == (Listener("PLAINTEXT", "", 9092, PLAINTEXT),)
+    [told] = config.advertised_listeners(config.broker_listeners, "elsewhere")
+    assert (told.host, told.port) == ("localhost", 9092)
+    assert config["group.initial.rebalance.delay.ms"] == 3000
+    [warning] = config.warnings
+    assert warning.startswith("accepted, but without effect here: controller.quorum.bootstrap.servers, ")
 
 
 def test_listeners():

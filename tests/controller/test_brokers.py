@@ -1,10 +1,12 @@
 """Brokers registered, fenced and unfenced; producer ids."""
 
+from random import Random
 from uuid import UUID
 
 import pytest
 from controller_cluster import apply, cluster
 
+from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import (
     allocate_producer_ids,
     bootstrap_records,
@@ -13,9 +15,19 @@ from odradek.controller.brokers import (
     renew_leaderships,
     unfence_broker,
 )
+from odradek.controller.context import RequestContext
+from odradek.controller.controller import Controller
+from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER
-from odradek.metadata.records import PartitionRecord, ProducerIdsRecord, TopicRecord
+from odradek.metadata.records import (
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    SupportedFeature,
+    TopicRecord,
+)
+from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 
 T = UUID(int=7)
 
@@ -82,6 +94,55 @@ def test_a_second_process_is_refused_while_the_first_lives():
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert register(image, 1, has_session=True)
     assert apply(image, register(image, 77, has_session=False)).brokers[1].epoch == 9
+
+
+def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
+    return BrokerRegistrationRequest(
+        broker_id,
+        cluster_id,
+        UUID(int=77),
+        [Listener("PLAINTEXT", "localhost", 9093)],
+        [Feature("metadata.version", 1, 25)],
+        None,
+        log_dirs=[UUID(int=5)],
+        previous_broker_epoch=previous_broker_epoch,
+    )
+
+
+def decide(image, request, node_id=1):
+    controller = Controller(node_id, BrokerConfig(), Random(1))
+    return controller.decide(image, Part(request), RequestContext(request.MAX_VERSION))
+
+
+def test_a_broker_that_stopped_cleanly_keeps_its_leader_epochs():
+    image = with_partitions([1], [2])
+    records, response = decide(image, registration(previous_broker_epoch=image.brokers[1].epoch))
+    assert [type(record) for record in records] == [RegisterBrokerRecord]
+    registered = apply(image, records)
+    assert states(registered) == [(1, [1], 0), (2, [2], 0)]
+    assert registered.brokers[1].epoch == response.broker_epoch == registered.offset
+    assert records[0].features == [SupportedFeature("metadata.version", 1, 25)]
+    assert not records[0].fenced
+
+
+@pytest.mark.parametrize("previous_epoch", [-1, 99])
+def test_a_broker_that_was_killed_leads_in_new_epochs(previous_epoch):
+    image = with_partitions([1], [2], [1, 3])
+    records, response = decide(image, registration(previous_broker_epoch=previous_epoch))
+    registered = apply(image, records)
+    assert states(registered) == [(1, [1], 1), (2, [2], 0), (1, [1, 3], 1)]
+    assert registered.brokers[1].epoch == response.broker_epoch == registered.offset
+
+
+def test_a_broker_that_is_not_the_controller_starts_fenced():
+    records, _ = decide(cluster(1), registration(2), node_id=1)
+    assert [record.fenced for record in records] == [True]
+
+
+def test_a_broker_of_another_cluster_is_refused():
+    with pytest.raises(KafkaError) as refusal:
+        decide(cluster(1), registration(cluster_id="other"))
+    assert refusal.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 @pytest.mark.parametrize("change", [fence_broker, unfence_broker])

@@ -16,15 +16,17 @@ the left, what the coordinator answers or writes is indented below.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from random import Random
 from typing import Any
+
+from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
 
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
-from odradek.coordinators.runtime import Answer, RequestContext, Shard
-from odradek.errors import ErrorCode
+from odradek.coordinators.runner import Runner
+from odradek.coordinators.runtime import Batch, RequestContext
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.wire.messages.heartbeat import HeartbeatRequest
@@ -61,8 +63,8 @@ class Conversation:
     def __init__(self, settings: GroupSettings | None = None, seed: int = 1) -> None:
         self.settings = settings or GroupSettings()
         self.rng = Random(seed)
-        self.now_ms = 1_000_000
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.host = VirtualHost(1_000_000)
+        self.log = MemoryLog()
         self.commits = True
         self.append_error: ErrorCode | None = None
         self.answers: dict[str, Any] = {}  # the last answer that each name got
@@ -76,45 +78,42 @@ class Conversation:
     # --- the coordinator's life ---
 
     def start(self) -> None:
-        self.coordinator = GroupCoordinator(self.settings, self.rng)
-        self.shard = Shard(self.coordinator)
-        for key, value in self.log:
-            self.shard.replay(key, value)
-        self.shard.loaded(self.now_ms)
+        self.partition = lead(self.log)
+        journal = WatchedJournal(self.partition, self._appended, self._before_append, self._write_lines)
+        self.runner = Runner(
+            journal, lambda: GroupCoordinator(self.settings, self.rng), self._hear, self.host
+        )
+        self.runner.begin_loading()
+        self.host.run_for(0)
 
     def restarts(self) -> None:
         """Another broker takes over; it finds what the log has."""
         self._say("(the coordinator restarts)")
-        self._hear(self.shard.resigned())
+        self.runner.resign()
         self.start()
 
     def passes(self, duration_ms: int) -> None:
         self._say(f"({duration_ms} ms pass)")
-        until_ms = self.now_ms + duration_ms
-        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= until_ms:
-            self.now_ms = max(self.now_ms, deadline_ms)
-            self._tick()
-        self.now_ms = until_ms
+        self.host.run_for(duration_ms)
 
     def commit(self) -> None:
-        self._hear(self.shard.committed(len(self.log)))
+        sync(self.partition)
 
-    def _tick(self) -> None:
-        while (effects := self.shard.tick(self.now_ms)) is not None:
-            self._carry_out(effects)
-
-    def _carry_out(self, effects: Any) -> None:
-        if effects.records:
-            if self.append_error is not None:
-                self._hear(self.shard.append_failed(self.append_error))
-                return
-            for key, value in effects.records:
-                self._write_line(key, value)
-            self.log += effects.records
-            self.shard.appended(len(self.log) - 1)
-        self._hear(effects.answers)
+    def _appended(self) -> None:
         if self.commits:
             self.commit()
+
+    def _before_append(self, batch: Batch) -> None:
+        if self.append_error is not None:
+            raise KafkaError(self.append_error)
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        return self.runner.coordinator
+
+    @property
+    def now_ms(self) -> int:
+        return self.host.time_ms
 
     # --- saying things ---
 
@@ -127,7 +126,7 @@ class Conversation:
         context = RequestContext(api_version, name, "/127.0.0.1")
         self.answers.pop(name, None)
         token = (name, api_version, self._tokens)
-        self._carry_out(self.shard.handle(request, context, token, self.now_ms))
+        self.runner.handle(request, context, token)
         return self.answers.get(name)
 
     def join(
@@ -270,16 +269,16 @@ class Conversation:
     def _say(self, text: str) -> None:
         self._lines.append(text)
 
-    def _hear(self, answers: Iterable[Answer]) -> None:
-        for (name, api_version, _), response in answers:
-            encode(response, api_version)  # must fit the version that was asked
-            self.answers[name] = response
-            if isinstance(response, JoinGroupResponse) and response.member_id:
-                self._labels.setdefault(response.member_id, self._label_for(response.member_id))
-                if response.error_code == ErrorCode.NONE:
-                    self.ids[name] = response.member_id
-                    self.generation[name] = response.generation_id
-            self._lines.append(f"    {name}: {self._describe(response)}")
+    def _hear(self, token: Any, response: Any) -> None:
+        name, api_version, _ = token
+        encode(response, api_version)  # must fit the version that was asked
+        self.answers[name] = response
+        if isinstance(response, JoinGroupResponse) and response.member_id:
+            self._labels.setdefault(response.member_id, self._label_for(response.member_id))
+            if response.error_code == ErrorCode.NONE:
+                self.ids[name] = response.member_id
+                self.generation[name] = response.generation_id
+        self._lines.append(f"    {name}: {self._describe(response)}")
 
     def _label_for(self, member_id: str) -> str:
         name = member_id[:-37]
@@ -311,6 +310,10 @@ class Conversation:
         if isinstance(response, SyncGroupResponse):
             return f"has {response.assignment.decode() or 'nothing'}"
         return "NONE"
+
+    def _write_lines(self, batch: Batch) -> None:
+        for key, value in batch.records:
+            self._write_line(key, value)
 
     def _write_line(self, key: bytes, value: bytes | None) -> None:
         record = decode(key, value)

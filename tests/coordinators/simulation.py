@@ -1,10 +1,10 @@
 """Consumers, a network, a log and a group coordinator in one thread, under a seeded scheduler.
 
-The coordinator is the real one, on the real runtime; everything around it misbehaves. Consumers join, leave, pause
-beyond their session, crash, and come back, some of them static. Requests and answers get lost. Appends fail, the
-high watermark lags, the coordinator crashes (with whatever was not committed, or a part of it), comes back by
-loading its log, sometimes compacted, and answers COORDINATOR_LOAD_IN_PROGRESS meanwhile. In the last part of a
-run all faults stop and the group has to recover.
+The coordinator is the real one, and so are its runner and its partition; everything around them misbehaves.
+Consumers join, leave, pause beyond their session, crash, and come back, some of them static. Requests and answers get
+lost. Appends fail, the high watermark lags, the coordinator crashes (with whatever was not committed, or a part of
+it), comes back by loading its log, sometimes compacted, sometimes only at a second attempt, and answers
+COORDINATOR_LOAD_IN_PROGRESS meanwhile. In the last part of a run all faults stop and the group has to recover.
 
 `Checker` holds the properties C1 to C6 of the safety design. It believes only what clients were told and what
 the log holds, never the coordinator's own memory, and is asked after every event. Offsets are checked by what
@@ -13,17 +13,28 @@ they mean: a consumer commits what it has processed, so whatever is committed mu
 
 from __future__ import annotations
 
-import heapq
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tests.coordinators.virtual import (
+    MemoryLog,
+    VirtualHost,
+    WatchedJournal,
+    lead,
+    logged_exceptions_raised,
+    sync,
+)
+
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, decode
-from odradek.coordinators.runtime import Answer, Effects, EncodedRecord, RequestContext, Shard
+from odradek.coordinators.runner import Runner
+from odradek.coordinators.runtime import Batch, EncodedRecord, RequestContext
 from odradek.errors import ErrorCode
+from odradek.replication.partition import Partition
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -162,7 +173,7 @@ class Consumer:
             )
 
     def next_step(self) -> None:
-        self.world.after(self.world.rng.randrange(STEP_MS // 2, STEP_MS), self.wake, self.request_number)
+        self.world.host.after(self.world.rng.randrange(STEP_MS // 2, STEP_MS), self.wake, self.request_number)
 
     def wake(self, request_number: int) -> None:
         if self.alive and request_number == self.request_number:
@@ -285,20 +296,22 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.checker = Checker()
-        self.now_ms = 0
-        self.events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self.event_count = 0
-        self.log: list[EncodedRecord] = []
+        self.host = VirtualHost()
+        self.log = MemoryLog()
+        self.log.on_read = self.maybe_fail_to_read
+        self.appended: list[tuple[int, list[EncodedRecord]]] = []  # (end offset, records), by batch
         self.stored = GroupMetadataValue()  # the last generation in the log
         self.offsets: dict[int, int] = {}  # the last offsets in the log
-        self.committed = 0  # the high watermark
         self.open: dict[int, tuple[Consumer, Any, Callable[[Any], None], int, dict[int, int]]] = {}
         self.arrivals_ms: dict[Consumer, int] = {}  # one connection keeps the order
-        self.shard: Shard | None = None
+        self.partition: Partition | None = None
+        self.runner: Runner[GroupCoordinator] | None = None
+        self.handling: Any = None  # the request that the coordinator decides on
         self.settings = GroupSettings(group_initial_rebalance_delay_ms=self.rng.choice((0, 3_000)))
         self.lossy = self.rng.choice((0.0, 0.02, 0.05))
         self.failing = self.rng.choice((0.0, 0.03))
-        self.lag_ms = self.rng.choice((10, 400, 2_500))
+        self.lags_ms: tuple[int, ...] = self.rng.choice(((0, 5, 50, 400), (50, 400, 2_500)))
+        self.log.batches_in_a_piece = self.rng.choice((5, 50))
         self.consumers: list[Consumer] = []
         self.names = 0
         self.token = 0
@@ -309,54 +322,53 @@ class World:
         self.start_coordinator()
         for _ in range(self.rng.randrange(2, 5)):
             self.spawn(self.rng.choice((None, None, f"static-{self.names}")))
-        self.after(2_000, self.fault)
-        self.after(0, self.watch, Consumer("watcher", None, self, alive=False))
+        self.host.after(2_000, self.fault)
+        self.host.after(0, self.watch, Consumer("watcher", None, self, alive=False))
         self.until(FAULTS_STOP_MS)
         self.heal()
         self.until(RECOVERED_MS)
         self.check_recovered()
 
     def until(self, end_ms: int) -> None:
-        while True:
-            deadline_ms = self.shard.next_deadline_ms() if self.shard is not None else None
-            next_ms = min(
-                self.events[0][0] if self.events else end_ms, end_ms if deadline_ms is None else deadline_ms
-            )
-            if next_ms >= end_ms:
-                break
-            self.now_ms = max(self.now_ms, next_ms)
-            self.tick()
-            if self.events and self.events[0][0] <= self.now_ms:
-                _, _, event, arguments = heapq.heappop(self.events)
-                event(*arguments)
-            self.check_state()
-        self.now_ms = end_ms
+        try:
+            with logged_exceptions_raised():
+                self.host.run_until(end_ms, self.check_state)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation(f"the coordinator raised {error!r}") from error
 
-    def after(self, delay_ms: int, event: Callable[..., None], *arguments: Any) -> None:
-        self.event_count += 1
-        heapq.heappush(self.events, (self.now_ms + delay_ms, self.event_count, event, arguments))
+    @property
+    def now_ms(self) -> int:
+        return self.host.time_ms
 
     def when_awake(self, consumer: Consumer, event: Callable[[], None]) -> None:
         """A paused process does nothing, then goes on as if nothing had happened."""
         if not consumer.alive:
             return
         if consumer.paused_until_ms > self.now_ms:
-            self.after(consumer.paused_until_ms - self.now_ms, self.when_awake, consumer, event)
+            delay_ms = consumer.paused_until_ms - self.now_ms
+            self.host.after(delay_ms, self.go_on, consumer, consumer.request_number, event)
         else:
             event()
+
+    def go_on(self, consumer: Consumer, request_number: int, event: Callable[[], None]) -> None:
+        """Unless it was told meanwhile to do something else: it does one thing at a time."""
+        if request_number == consumer.request_number:
+            self.when_awake(consumer, event)
 
     def spawn(self, instance: str | None) -> None:
         self.names += 1
         consumer = Consumer(f"c{self.names}", instance, self)
         self.consumers.append(consumer)
-        self.after(self.rng.randrange(500), consumer.wake, 0)
+        self.host.after(self.rng.randrange(500), consumer.wake, 0)
 
     def watch(self, watcher: Consumer) -> None:
         """A tool that shows the group's offsets over and over; only the checker looks at them."""
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(PARTITIONS))]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=topics)])
         self.arrive(watcher, request, lambda answer: None, 0)
-        self.after(self.rng.randrange(200, 2_000), self.watch, watcher)
+        self.host.after(self.rng.randrange(200, 2_000), self.watch, watcher)
 
     # --- the network ---
 
@@ -367,8 +379,8 @@ class World:
         arrival_ms = max(self.now_ms + self.rng.randrange(1, 50), self.arrivals_ms.get(consumer, 0))
         self.arrivals_ms[consumer] = arrival_ms
         if self.rng.random() >= self.lossy:
-            self.after(arrival_ms - self.now_ms, self.arrive, consumer, request, on_answer, number)
-        self.after(timeout_ms, self.time_out, consumer, number)
+            self.host.after(arrival_ms - self.now_ms, self.arrive, consumer, request, on_answer, number)
+        self.host.after(timeout_ms, self.time_out, consumer, number)
 
     def time_out(self, consumer: Consumer, number: int) -> None:
         if consumer.alive and number == consumer.request_number:
@@ -376,25 +388,24 @@ class World:
             self.when_awake(consumer, lambda: consumer.on_error(ErrorCode.NETWORK_EXCEPTION))
 
     def arrive(self, consumer: Consumer, request: Any, on_answer: Callable[[Any], None], number: int) -> None:
-        if self.shard is None:
+        if self.runner is None:
             return
         self.token += 1
         self.open[self.token] = (consumer, request, on_answer, number, dict(self.checker.acknowledged))
         context = RequestContext(9, consumer.name, "/10.0.0.1")
-        effects = self.shard.handle(request, context, self.token, self.now_ms)
-        if isinstance(request, OffsetCommitRequest) and effects.records:
-            self.checker.commit_accepted(request, self.stored, self.now_ms)
+        self.handling = request
+        self.runner.handle(request, context, self.token)
+        self.handling = None
         if getattr(request, "member_id", ""):
             self.checker.heard_ms[request.member_id] = self.now_ms
-        self.carry_out(effects)
 
-    def deliver(self, answers: list[Answer]) -> None:
-        for token, response in answers:
-            assert isinstance(token, int)
-            consumer, request, on_answer, number, acknowledged = self.open.pop(token)
-            self.observe(request, response, acknowledged)
-            if self.rng.random() >= self.lossy:
-                self.after(self.rng.randrange(1, 50), self.answer, consumer, on_answer, number, response)
+    def respond(self, token: Any, response: Any) -> None:
+        if self.runner is None:
+            return
+        consumer, request, on_answer, number, acknowledged = self.open.pop(token)
+        self.observe(request, response, acknowledged)
+        if self.rng.random() >= self.lossy:
+            self.host.after(self.rng.randrange(1, 50), self.answer, consumer, on_answer, number, response)
 
     def answer(
         self, consumer: Consumer, on_answer: Callable[[Any], None], number: int, response: Any
@@ -430,65 +441,86 @@ class World:
 
     # --- the broker ---
 
-    def tick(self) -> None:
-        while self.shard is not None and (effects := self.shard.tick(self.now_ms)) is not None:
-            self.carry_out(effects)
-
-    def carry_out(self, effects: Effects) -> None:
-        assert self.shard is not None
-        if effects.records and self.rng.random() < self.failing:
-            self.deliver(self.shard.append_failed(ErrorCode.NOT_ENOUGH_REPLICAS))
-        elif effects.records:
-            self.append(effects.records)
-            self.shard.appended(len(self.log) - 1)
-            self.after(
-                self.rng.choice((0, 5, 50, 400)), self.advance_high_watermark, self.shard, len(self.log)
-            )
-        self.deliver(effects.answers)
-
-    def advance_high_watermark(self, shard: Shard, high_watermark: int) -> None:
-        if shard is self.shard:
-            self.committed = max(self.committed, high_watermark)
-            self.deliver(shard.committed(self.committed))
-
     def start_coordinator(self) -> None:
-        self.shard = Shard(GroupCoordinator(self.settings, self.rng))
-        self.after(self.rng.randrange(1, 300), self.finish_loading, self.shard)
-
-    def finish_loading(self, shard: Shard) -> None:
-        if shard is not self.shard:
-            return
-        records = self.log
+        """Clients find it before it has begun to load."""
         if self.rng.random() < 0.5:
-            records = [(key, value) for key, value in dict(records).items() if value is not None]
-        for key, value in records:
-            shard.replay(key, value)
-        shard.loaded(self.now_ms)
-        self.committed = len(self.log)
-        for member_id in self.checker.heard_ms:
-            self.checker.heard_ms[member_id] = self.now_ms
+            self.log.compact()
+        self.partition = lead(self.log)
+        journal = WatchedJournal(self.partition, self.sync_later, self.before_append, self.after_append)
+        self.runner = Runner(
+            journal, lambda: GroupCoordinator(self.settings, self.rng), self.respond, self.host
+        )
+        self.runner.tell(self.loaded)
+        self.host.after(self.rng.randrange(1, 300), self.begin_loading, self.runner)
+
+    def begin_loading(self, runner: Runner[GroupCoordinator]) -> None:
+        if runner is self.runner:
+            runner.begin_loading()
+
+    def maybe_fail_to_read(self) -> None:
+        if self.rng.random() < self.failing:
+            raise OSError(errno.EMFILE, "too many open files")
+
+    def loaded(self, coordinator: GroupCoordinator, now_ms: int) -> None:
+        """Every session begins anew."""
+        self.checker.heard_ms = dict.fromkeys(self.checker.heard_ms, now_ms)
+
+    def before_append(self, batch: Batch) -> None:
+        if isinstance(self.handling, OffsetCommitRequest):
+            self.checker.commit_accepted(self.handling, self.stored, self.now_ms)
+        assert self.partition is not None
+        self.partition.in_sync_replicas = 0 if self.rng.random() < self.failing else 1
+
+    def after_append(self, batch: Batch) -> None:
+        self.appended.append((self.log.end_offset, batch.records))
+        self.check_records(batch.records)
+
+    def sync_later(self) -> None:
+        delay_ms = self.rng.choice(self.lags_ms)
+        self.host.after(delay_ms, self.advance_high_watermark, self.partition, self.log.end_offset)
+
+    def advance_high_watermark(self, partition: Partition, offset: int) -> None:
+        if partition is self.partition:
+            sync(partition, offset)
 
     def crash_coordinator(self) -> None:
-        if self.shard is None:
+        if self.runner is None or self.partition is None:
             return
-        surviving = self.rng.randrange(self.committed, len(self.log) + 1)
-        self.log, log = [], self.log[:surviving]
+        if self.rng.random() < 0.5:
+            self.hand_over()
+        runner, self.runner = self.runner, None
+        runner.resign()  # what it still says reaches nobody
+        self.open.clear()
+        self.lose_records(self.partition.high_watermark)
+        self.partition = None
+        self.host.after(self.rng.randrange(100, 3_000), self.start_coordinator)
+
+    def hand_over(self) -> None:
+        """In good order: everyone who waits hears of it."""
+        assert self.runner is not None
+        self.runner.resign()
+        if self.open:
+            raise Violation(f"{len(self.open)} requests were never answered")
+
+    def lose_records(self, committed: int) -> None:
+        """What is left is a part of the log that has all that was committed."""
+        ends = [committed, *(end for end, _ in self.appended if end > committed)]
+        surviving = self.rng.choice(ends)
+        self.log.truncate(surviving)
+        kept = [(end, records) for end, records in self.appended if end <= surviving]
+        self.appended = kept
         self.stored = GroupMetadataValue()
         self.offsets.clear()
         self.checker.replaced.clear()
-        self.append(log)
-        if self.rng.random() < 0.5:
-            self.deliver(self.shard.resigned())  # an orderly hand-over
-        self.open.clear()
-        self.shard = None
-        self.after(self.rng.randrange(100, 3_000), self.start_coordinator)
+        for _, records in kept:
+            self.check_records(records)
 
     # --- faults ---
 
     def fault(self) -> None:
         if self.now_ms >= FAULTS_STOP_MS - 1:
             return
-        self.after(self.rng.randrange(1_000, 9_000), self.fault)
+        self.host.after(self.rng.randrange(1_000, 9_000), self.fault)
         living = [consumer for consumer in self.consumers if consumer.alive]
         kinds = ["spawn", "crash coordinator"]
         if living:
@@ -523,6 +555,7 @@ class World:
     def heal(self) -> None:
         """No more faults: everyone who is left gets a chance to recover, except two of the same name."""
         self.lossy = self.failing = 0.0
+        self.lags_ms = (0, 5, 50, 400)
         instances = [consumer.instance for consumer in self.consumers if consumer.alive]
         for consumer in self.consumers:
             consumer.paused_until_ms = min(consumer.paused_until_ms, self.now_ms)
@@ -533,10 +566,9 @@ class World:
 
     # --- checks ---
 
-    def append(self, records: list[EncodedRecord]) -> None:
-        """To the log; every record is held against what the log held before."""
+    def check_records(self, records: list[EncodedRecord]) -> None:
+        """Every record of the log is compared with what the log held before."""
         for encoded_key, encoded_value in records:
-            self.log.append((encoded_key, encoded_value))
             key, value = decode(encoded_key, encoded_value) or (None, None)
             if isinstance(key, GroupMetadataKey) and value is not None:
                 self.checker.generation_stored(value)
@@ -558,9 +590,9 @@ class World:
 
     def check_state(self) -> None:
         """After every event: what waits is counted right, and nothing waits in a state that has no waiting."""
-        if self.shard is None:
+        if self.runner is None:
             return
-        group: Any = self.shard.coordinator.groups.get(GROUP)  # type: ignore[attr-defined]
+        group: Any = self.runner.coordinator.groups.get(GROUP)
         if group is None:
             return
         waiting = syncing = 0

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from odradek.coordinators.runtime import (
+    Batch,
     Decision,
     EncodedRecord,
+    Producer,
     Record,
     RequestContext,
     Shard,
@@ -15,6 +17,7 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
+from odradek.storage.markers import Marker
 
 CONTEXT = RequestContext(0)
 
@@ -52,8 +55,11 @@ class Counter:
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
         return (key.decode(), int(value)) if key == b"count" and value else None
 
-    def replay(self, key: Any, value: Any | None) -> None:
+    def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
         self.count = value or 0
+
+    def replay_marker(self, producer: Producer, marker: Marker) -> None:
+        raise AssertionError("it has no transactions")
 
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("hello", now_ms + 1_000, lambda now_ms: None)
@@ -68,7 +74,7 @@ def shard() -> Shard:
 
 def add(shard: Shard, token: str, offset: int) -> None:
     effects = shard.handle("add", CONTEXT, token, 0)
-    assert effects.records and not effects.answers
+    assert effects.batch is not None and not effects.answers
     shard.appended(offset)
 
 
@@ -121,8 +127,7 @@ def test_a_resignation_refuses_everything_that_is_open(shard: Shard) -> None:
 
 def test_loading_replays_the_log_and_refuses_meanwhile() -> None:
     shard = Shard(Counter())
-    shard.replay(b"count", b"4")
-    shard.replay(b"unknown", b"5")
+    shard.replay(Batch([(b"count", b"4"), (b"unknown", b"5")]))
     refusal = shard.handle("read", CONTEXT, "x", 0).answers
     assert refusal == [("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
     shard.loaded(50)

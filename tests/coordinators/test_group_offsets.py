@@ -160,7 +160,7 @@ def test_older_versions_fetch_one_group(talk: Conversation, version: int) -> Non
 
 @pytest.mark.parametrize("version", range(1, 9))
 def test_a_refused_fetch_says_so_in_every_version(talk: Conversation, version: int) -> None:
-    talk.shard.resigned()
+    talk.runner.resign()
     topics = [OffsetFetchRequestTopic("t", [0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP)], group_id=GROUP, topics=topics)
     answer = talk.request("reader", request, version)
@@ -221,13 +221,8 @@ def test_offsets_of_deleted_topics_go(talk: Conversation) -> None:
     talk.commit_offset("tool", 2, topic="b")
     talk.commit_offset("tool", 3, topic="a", group="two")
     talk.heard()
-    talk.coordinator.topics_deleted({"a", "c"}, talk.now_ms)
-    talk.passes(0)
-    assert talk.heard() == lines("""
-        (0 ms pass)
-            log: a-0 = gone
-            log: a-0 = gone
-    """)
+    talk.runner.tell(lambda coordinator, now_ms: coordinator.topics_deleted({"a", "c"}, now_ms))
+    assert talk.heard().split("\n") == ["    log: a-0 = gone"] * 2
     talk.restarts()
     assert (talk.fetch_offset("a"), talk.fetch_offset("b")) == (-1, 2)
 

@@ -4,7 +4,7 @@ To look at one schedule again: `run(seed)` in `simulation.py`.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,10 +15,12 @@ from odradek.coordinators.classic import members
 from odradek.coordinators.classic.group import ClassicGroup, Member
 from odradek.coordinators.classic.members import MemberHandlers
 from odradek.coordinators.classic.rebalance import Rebalancer
+from odradek.coordinators.journal import Journal, Waiter
 from odradek.coordinators.offsets import Offsets
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
-from odradek.coordinators.runtime import Decision, Effects, RequestContext, Shard, Token
-from odradek.errors import ErrorCode
+from odradek.coordinators.runner import Runner
+from odradek.coordinators.runtime import Batch, Decision, Effects, RequestContext, Shard, Token
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
 
@@ -63,7 +65,7 @@ def answers_do_not_wait_for_the_commit(patch: Patch) -> None:
 
     def _effects(self: Shard, decision: Decision) -> Effects:
         effects = effects_of(self, decision)
-        if effects.records:
+        if effects.batch is not None:
             effects.answers = self._release(decision.answers)
             decision.answers = []
             self._appending_for = None
@@ -193,6 +195,76 @@ def commits_are_accepted_and_dropped(patch: Patch) -> None:
     patch.setattr(Offsets, "commit", commit_nothing)
 
 
+def the_runner_does_not_wait_for_the_high_watermark(patch: Patch) -> None:
+    def commit(self: Journal, last_offset: int, waiter: Waiter) -> None:
+        waiter(ErrorCode.NONE)
+
+    patch.setattr(Journal, "commit", commit)
+    patch.setattr(Journal, "high_watermark", property(lambda self: 1 << 62))
+
+
+def the_runner_takes_a_refused_append_for_an_append(patch: Patch) -> None:
+    append = Journal.append
+
+    def append_or_pretend(self: Journal, batch: Batch, now_ms: int) -> int:
+        try:
+            return append(self, batch, now_ms)
+        except KafkaError:
+            return self.high_watermark - 1
+
+    patch.setattr(Journal, "append", append_or_pretend)
+
+
+def the_runner_forgets_to_answer_a_refused_append(patch: Patch) -> None:
+    append_failed = Shard.append_failed
+
+    def append_failed_in_silence(self: Shard, code: ErrorCode) -> list[Any]:
+        append_failed(self, code)
+        return []
+
+    patch.setattr(Shard, "append_failed", append_failed_in_silence)
+
+
+def the_runner_keeps_its_first_timer(patch: Patch) -> None:
+    def _set_timer(self: Runner[Any]) -> None:
+        due_ms = self._shard.next_deadline_ms()
+        if due_ms is not None and self._timer is None:
+            self._call_tick_in(max(due_ms - self._host.steady_ms(), 0) / 1000, due_ms)
+
+    patch.setattr(Runner, "_set_timer", _set_timer)
+
+
+def the_runner_sets_no_timer_after_one_has_fired(patch: Patch) -> None:
+    def _tick(self: Runner[Any]) -> None:
+        while (effects := self._shard.tick(self._host.steady_ms())) is not None:
+            self._carry_out(effects)
+
+    patch.setattr(Runner, "_tick", _tick)
+
+
+def the_runner_loads_one_piece(patch: Patch) -> None:
+    pieces = Journal.pieces
+
+    def first_piece(self: Journal) -> Iterator[list[Batch]]:
+        yield next(pieces(self))
+
+    patch.setattr(Journal, "pieces", first_piece)
+
+
+def the_runner_serves_what_it_could_not_load(patch: Patch) -> None:
+    patch.setattr(Runner, "_load_again", lambda self, error: self._finish_loading())
+
+
+def the_runner_resigns_in_silence(patch: Patch) -> None:
+    resigned = Shard.resigned
+
+    def resigned_in_silence(self: Shard) -> list[Any]:
+        resigned(self)
+        return []
+
+    patch.setattr(Shard, "resigned", resigned_in_silence)
+
+
 PLANTED = [
     any_generation_will_do,
     generations_have_one_number,
@@ -210,9 +282,18 @@ PLANTED = [
     the_first_offset_is_kept,
     offsets_are_off_by_one,
     commits_are_accepted_and_dropped,
+    the_runner_does_not_wait_for_the_high_watermark,
+    the_runner_takes_a_refused_append_for_an_append,
+    the_runner_forgets_to_answer_a_refused_append,
+    the_runner_keeps_its_first_timer,
+    the_runner_sets_no_timer_after_one_has_fired,
+    the_runner_loads_one_piece,
+    the_runner_serves_what_it_could_not_load,
+    the_runner_resigns_in_silence,
 ]
 
 
+@pytest.mark.plants_traceback
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_bug_is_caught(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -62,6 +62,11 @@ class Counting:
         assert self.server.pool.memory.in_use == 0
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
 async def settle() -> None:
     for _ in range(50):
         await asyncio.sleep(0.001)
@@ -71,11 +76,10 @@ def test_a_claim_holds_what_has_arrived() -> None:
     async def scenario() -> None:
         broker = Counting()
         clients = [await broker.send(struct.pack(">i", 90 << 20) + bytes(696)) for _ in range(6)]
-        await settle()
+        await until(lambda: broker.server.pool.memory.in_use >= 6 * 696)
         assert broker.server.pool.memory.in_use == 6 * 696
         clients.append(await broker.send(frame_of(800_000)))
-        await settle()
-        assert len(broker.handled) == 1
+        await until(lambda: len(broker.handled) == 1)
         assert broker.server.connection_count == 7, "nobody had to give way"
         for client in clients:
             client.close()
@@ -90,9 +94,8 @@ def test_more_than_there_is_room_for_arrives_one_after_the_other() -> None:
         broker = Counting()
         frame = frame_of(900_000)
         clients = [await broker.send(frame[: len(frame) // 2]) for _ in range(4)]
-        await settle()
+        await until(lambda: broker.server.pool.memory.is_waited_for)
         assert LIMIT <= broker.server.pool.memory.in_use < 2 * LIMIT + len(frame)
-        assert broker.server.pool.memory.is_waited_for
         rest = [asyncio.create_task(finish(client, frame[len(frame) // 2 :])) for client in clients]
         await asyncio.gather(*rest)
         while len(broker.handled) < 4:
@@ -117,9 +120,9 @@ def test_the_oldest_idle_claim_gives_way(
     async def scenario() -> None:
         broker = Counting()
         idle = [await broker.send(struct.pack(">i", 700_000) + bytes(600_000)) for _ in range(2)]
-        await settle()
+        await until(lambda: broker.server.pool.memory.is_exhausted)
         active = await broker.send(frame_of(700_000))
-        await settle()
+        await until(lambda: broker.server.pool.memory.is_waited_for)
         assert broker.handled == []
         broker.server.pool.close_late()
         while not broker.handled:
@@ -139,13 +142,11 @@ def test_memory_counts_until_the_request_has_been_handled() -> None:
         broker = Counting()
         broker.effect = done = asyncio.get_running_loop().create_future()
         client = await broker.send(frame_of(500_000) * 2)
-        await settle()
+        await until(lambda: broker.server.pool.memory.in_use >= 1_000_000)  # one being handled, one behind it
         assert len(broker.handled) == 1
-        assert broker.server.pool.memory.in_use >= 1_000_000, "the one being handled, and the one behind it"
         done.set_result(None)
-        await settle()
-        assert len(broker.handled) == 2
-        assert broker.server.pool.memory.in_use == 0
+        await until(lambda: len(broker.handled) == 2)
+        await until(lambda: broker.server.pool.memory.in_use == 0)
         client.close()
         broker.close()
 

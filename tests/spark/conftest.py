@@ -16,6 +16,10 @@ from tests.support import RunningBroker, running_broker
 HERE = Path(__file__).parent
 STAND_ALONE = {
     "test_spark_environment.py",
+    "test_spark_failures.py",
+    "test_spark_lag.py",
+    "test_spark_planning.py",
+    "test_spark_launching.py",
     "test_spark_offsets.py",
     "test_spark_options.py",
     "test_spark_decoding.py",

@@ -155,13 +155,13 @@ def test_ends_that_are_not_there(reading, topics):
     with pytest.raises(Exception, match=f"{name}-0 ends at offset 10, so the offsets up to 50"):
         reading(subscribe=name, endingOffsets=beyond).count()
     assert reading(subscribe=name, endingOffsets=beyond, failOnDataLoss="false").count() == 10
-    with pytest.raises(Exception, match=f"{name}-0 begins at 50, after 10"):
+    with pytest.raises(Exception, match=f"{name}-0 is to begin at offset 50, but it ends at 10"):
         reading(subscribe=name, startingOffsets=beyond).count()
 
 
 def test_brokers_that_cannot_be_reached_are_named(spark):
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", "127.0.0.1:1")
-    frame = reader.option("subscribe", "t").option("kafka.default.api.timeout.ms", "200").load()
+    frame = reader.option("subscribe", "t").load()
     with pytest.raises(Exception) as error:
         frame.count()
     assert "cannot connect to broker 127.0.0.1:1" in str(error.value)
@@ -172,3 +172,15 @@ def test_a_schema_of_ones_own_is_refused(spark, broker):
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
     with pytest.raises(Exception, match="the columns of this source are fixed"):
         reader.option("subscribe", "t").schema("value string").load().count()
+
+
+def test_a_table_of_the_catalog_is_refused_and_a_view_is_not(spark, broker, filled):
+    options = f"OPTIONS ('kafka.bootstrap.servers' = '{broker.bootstrap}', 'subscribe' = '{filled}')"
+    with pytest.raises(Exception, match="such a table could not be read: Spark keeps no options"):
+        spark.sql(f"CREATE TABLE refused USING odradek {options}")
+    spark.sql(f"CREATE TABLE with_columns (value BINARY) USING odradek {options}")  # Spark asks nobody
+    with pytest.raises(Exception, match=r"no options were given\. Spark keeps no options with a table"):
+        spark.sql("SELECT * FROM with_columns").collect()
+    spark.sql("DROP TABLE with_columns")
+    spark.sql(f"CREATE TEMPORARY VIEW viewed USING odradek {options}")
+    assert spark.sql("SELECT count(*) FROM viewed").collect()[0][0] == len(VALUES)

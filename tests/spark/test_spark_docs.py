@@ -1,7 +1,10 @@
 """The examples in docs/SPARK.md, and the README's with Spark, run as they stand there."""
 
 import re
+import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,11 @@ def blocks_of(path: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
-EXAMPLES = [block for block in blocks_of(ROOT / "docs" / "SPARK.md") if "BOOTSTRAP" in block]
+EXAMPLES = [
+    block
+    for block in blocks_of(ROOT / "docs" / "SPARK.md")
+    if "BOOTSTRAP" in block or "odradek.spark" in block
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +30,11 @@ def events(topics) -> None:
     topics.fill("events", [b"a", b"b", b"a", b"c"], partition=lambda index: index % 2)
 
 
-def run(block: str, spark, broker, tmp_path: Path) -> None:
-    exec(block, {"spark": spark, "BOOTSTRAP": broker.bootstrap, "CHECKPOINT": str(tmp_path / "checkpoint")})
+def run(block: str, spark, broker, tmp_path: Path) -> dict[str, Any]:
+    """The names that it leaves."""
+    names = {"spark": spark, "BOOTSTRAP": broker.bootstrap, "CHECKPOINT": str(tmp_path / "checkpoint")}
+    exec(block, names)
+    return names
 
 
 def example_with(text: str) -> str:
@@ -33,7 +43,20 @@ def example_with(text: str) -> str:
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 6
+
+
+def test_a_session(spark, broker, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    names = run(example_with("odradek.spark.session"), spark, broker, tmp_path)
+    assert names["spark"].sparkContext is spark.sparkContext, "the active one"
+
+
+def test_a_listener(spark, broker, tmp_path):
+    names = run(example_with("LagListener"), spark, broker, tmp_path)
+    spark.streams.removeListener(names["listener"])
+    with urllib.request.urlopen(f"http://127.0.0.1:{names['port']}/metrics") as answer:
+        assert b"# TYPE odradek_spark_lag_records gauge" in answer.read()
 
 
 def test_reading(spark, broker, events, tmp_path, capsys):
@@ -59,8 +82,9 @@ def test_updating(spark, broker, events, topics, tmp_path):
     assert found == {b"a": b"2", b"b": b"1", b"c": b"1"}
 
 
-def test_the_readme(spark, broker, topics, tmp_path, capsys):
-    (block,) = [block for block in blocks_of(ROOT / "README.md") if "pyspark" in block]
+def test_the_readme(spark, broker, topics, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    (block,) = [block for block in blocks_of(ROOT / "README.md") if 'format("odradek")' in block]
     block = block.replace("localhost:9092", broker.bootstrap).replace(
         "/tmp/shouted", str(tmp_path / "shouted")
     )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from odradek.model import TopicPartition
 from odradek.spark.offsets import (
-    START_MARK,
     OffsetRange,
+    begun_in,
     from_checkpoint,
     parse_offsets,
     parse_partitions,
@@ -27,15 +27,21 @@ def test_a_checkpoint_reads_as_the_jvm_connector_writes_it():
 
 
 def test_where_a_query_begins_is_marked_and_the_mark_is_no_partition():
-    stored = to_checkpoint({A0: 1}, START_MARK)
-    assert stored == {START_MARK: {}, "a": {"0": 1}}
-    assert from_checkpoint(stored) == {A0: 1}
-    assert to_checkpoint({}, START_MARK), "even a start without partitions is not nothing"
+    stored = to_checkpoint({A0: 9, A1: 7, B0: 3}, {B0: 0, A1: 7, A0: 5})
+    assert stored == {"(from a:0=5,1=7 b:0=0)": {}, "a": {"0": 9, "1": 7}, "b": {"0": 3}}
+    assert from_checkpoint(stored) == {A0: 9, A1: 7, B0: 3}
+    assert begun_in(stored) == {A0: 5, A1: 7, B0: 0}
+    assert begun_in(to_checkpoint({A0: 9})) is None
+
+
+def test_even_a_start_without_partitions_is_not_nothing():
+    assert begun_in(to_checkpoint({}, {})) == {}
+    assert to_checkpoint({}, {})
 
 
 @pytest.mark.parametrize("text", ["", "latest", "[1]", '{"a":1}', '{"a":{"x":1}}', '{"a":{"0":1.5}}', "{"])
 def test_offsets_that_are_not_offsets_are_refused_with_an_example(text):
-    with pytest.raises(ValueError, match="expected for example AN EXAMPLE, got"):
+    with pytest.raises(ValueError, match="expected AN EXAMPLE; got"):
         parse_offsets(text, "AN EXAMPLE")
 
 

@@ -92,6 +92,21 @@ def test_durations(text, milliseconds):
         ({"subscribePattern": r"\p{IsGreek}"}, False, r"option 'subscribePattern': \p{IsGreek} is not known"),
         ({"assign": "t"}, False, "option 'assign': expected for example"),
         ({"subscribe": "t", "startingOfsets": "x"}, False, "did you mean 'startingOffsets'?"),
+        ({"subscribe": "t", "bootstrap.servers": "x"}, False, "did you mean 'kafka.bootstrap.servers'?"),
+        ({"subscribe": "t", "bootstrap.server": "x"}, False, "did you mean 'kafka.bootstrap.servers'?"),
+        ({"subscribe": "t", "kafk.isolation.level": "x"}, False, "did you mean 'kafka.isolation.level'?"),
+        ({"subscribe": "t", "linger.ms": "5"}, False, "did you mean 'kafka.linger.ms'?"),
+        (
+            {"subscribe": "t", "something": "5"},
+            False,
+            "known are subscribe, subscribePattern, assign,",
+        ),
+        (
+            {"subscribe": "t", "startingOffsets": "earliset"},
+            True,
+            "option 'startingOffsets': expected 'earliest', 'latest', or an offset for every partition (-2 is "
+            'earliest, -1 latest) like {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}; got earliset',
+        ),
         ({"subscribe": "t", "startingOffsets": "latest"}, False, "cannot begin at 'latest'"),
         ({"subscribe": "t", "startingOffsets": '{"t":{"0":-1}}'}, False, "t-0 cannot begin at latest"),
         ({"subscribe": "t", "endingOffsets": "earliest"}, False, "cannot end at 'earliest'"),
@@ -131,6 +146,54 @@ def test_a_wrong_option_is_named_with_what_to_do(given, streaming, message):
 def test_the_brokers_must_be_named():
     with pytest.raises(InvalidOption, match=re.escape("option 'kafka.bootstrap.servers': must be given")):
         parse_source_options({"subscribe": "t"}, streaming=False)
+
+
+def test_without_any_options_there_must_be_a_table():
+    with pytest.raises(
+        InvalidOption,
+        match=r"no options were given\. Spark keeps no options with a table",
+    ):
+        parse_source_options({"path": "/warehouse/t"}, streaming=False)
+    with pytest.raises(InvalidOption, match="no options were given"):
+        parse_sink_options({})
+
+
+@pytest.mark.parametrize(
+    ("given", "outage_s", "delivery_s"),
+    [
+        ({}, 600, 600),
+        ({"outageTimeout": "3m"}, 180, 180),
+        ({"kafka.default.api.timeout.ms": "20000"}, 60, 60),  # three attempts, as with Spark's connector
+        ({"fetchOffset.numRetries": "5"}, 300, 300),
+        ({"fetchOffset.numRetries": "5", "kafka.default.api.timeout.ms": "20000"}, 100, 100),
+        ({"fetchOffset.numRetries": "5", "outageTimeout": "10s"}, 10, 10),
+        ({"kafka.delivery.timeout.ms": "7000"}, 600, 7),
+    ],
+)
+def test_how_long_an_outage_is_waited_out(given, outage_s, delivery_s):
+    properties = stream(**given).properties
+    assert properties.client.api_timeout_s == outage_s
+    assert properties.produce.delivery_timeout_s == delivery_s
+
+
+def test_how_long_the_sink_waits():
+    def outage_s(**given: str) -> float:
+        return parse_sink_options(SERVERS | {"topic": "t"} | given).properties.client.api_timeout_s
+
+    assert outage_s() == 600
+    assert outage_s(**{"kafka.default.api.timeout.ms": "20000"}) == 20
+    assert outage_s(outageTimeout="1h") == 3_600
+
+
+def test_a_sink_may_be_told_that_its_brokers_were_reached_before():
+    assert not parse_sink_options(SERVERS | {"topic": "t"}).reached_before
+    assert parse_sink_options(SERVERS | {"topic": "t", "reachedbefore": "true"}).reached_before
+
+
+def test_a_task_waits_as_long_unless_its_poll_timeout_says_otherwise():
+    assert (stream().poll_timeout_ms, stream().outage_in_task_ms) == (120_000, None)
+    given = stream(**{"kafkaConsumer.pollTimeoutMs": "9000"})
+    assert (given.poll_timeout_ms, given.outage_in_task_ms) == (9_000, 9_000)
 
 
 def test_the_sink_knows_its_own_options_only():

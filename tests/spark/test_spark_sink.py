@@ -1,6 +1,7 @@
 """The sink: what it writes is what another client reads."""
 
 import json
+import time
 
 import pytest
 
@@ -64,6 +65,16 @@ def test_the_topic_may_come_from_a_column_and_is_made_if_brokers_make_topics(spa
     assert [message.value() for message in topics.read("made-by-writing", 1)] == [b"d"]
 
 
+def test_a_column_timestamp_may_be_left_out(spark, broker, topics):
+    """As Spark's own sink does; then its type does not matter either."""
+    name = topics.create(partitions=1)
+    before_ms = int(time.time() * 1000)
+    frame = spark.sql("SELECT 'a' AS value, '2001-01-01' AS timestamp")
+    write(frame, broker, topic=name, includeTimestamp="false")
+    (message,) = topics.read(name, 1)
+    assert message.timestamp()[1] >= before_ms
+
+
 def test_empty_tasks_and_frames_are_ordinary(spark, broker, topics):
     name = topics.create(partitions=1)
     frame = spark.createDataFrame([("a",)], "value string").repartition(4)
@@ -104,6 +115,18 @@ def test_a_large_row(spark, broker, topics):
             {"kafka.transactional.id": "x", "topic": "t"},
             "without transactions; leave it",
         ),
+        (
+            "SELECT struct(1 AS a) AS value",
+            {"topic": "t"},
+            "column 'value' is struct<a:int>, it must be binary or string: make it text, for example with "
+            "to_json(value) AS value",
+        ),
+        (
+            "SELECT 'a' AS value, '2001-01-01' AS timestamp",
+            {"topic": "t"},
+            "column 'timestamp' is string, it must be timestamp or double: make it one, for example with "
+            "to_timestamp(timestamp) (a double is seconds since 1970), or set the option includeTimestamp to false",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_named(spark, broker, query, options, message):
@@ -125,6 +148,17 @@ def test_a_stream_from_topic_to_topic(spark, broker, topics, streaming, tmp_path
     query.awaitTermination()
     values = sorted(int(message.value().split()[1]) for message in topics.read(target, 3))
     assert values == list(range(100))
+
+
+def test_update_mode_itself_names_that_call(spark, broker, streaming, tmp_path):
+    from odradek.spark.failures import sentence_of
+
+    frame = streaming(subscribePattern="none-such").groupBy("value").count().select("value")
+    writer = frame.writeStream.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
+    writer = writer.option("topic", "t").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(Exception) as error:
+        writer.outputMode("update").start().awaitTermination()
+    assert "use odradek.spark.write_updates(writer, options)" in (sentence_of(error.value) or "")
 
 
 def test_update_mode_goes_through_one_call(spark, broker, topics, streaming, tmp_path):
@@ -162,4 +196,4 @@ def test_a_task_knows_what_it_writes_for(spark, topics, streaming, tmp_path):
     query.awaitTermination()
     (row,) = spark.sql("SELECT * FROM identities").collect()
     task = json.loads(row.task)
-    assert (task["query_id"], task["batch_id"], task["partition_id"]) == (query.id, 1, 0)
+    assert (task["query_id"], task["batch_id"], task["partition_id"]) == (query.id, 0, 0)

@@ -2,9 +2,12 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
+
+from odradek.model import TopicPartition
 
 VALUES = [b"%d" % number for number in range(1_000)]
 
@@ -54,7 +57,7 @@ def test_where_a_stream_begins_is_written_down_before_a_row_is_read(spark, strea
     topics.fill(name, VALUES[:10])
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     run(streaming(subscribe=name), checkpoint, out)
-    assert stored_offsets(checkpoint) == [{"(start)": {}, name: {"0": 10}}]
+    assert stored_offsets(checkpoint) == [{f"(from {name}:0=10)": {}, name: {"0": 10}}]
     topics.fill(name, VALUES[10:15])
     run(streaming(subscribe=name), checkpoint, out)
     assert read_numbers(spark, out) == list(range(10, 15))
@@ -102,8 +105,10 @@ def test_new_partitions_and_topics_begin_at_their_earliest(spark, streaming, top
     topics.fill(late, VALUES[20:30])
     run(streaming(**options), checkpoint, out)
     assert read_numbers(spark, out) == list(range(10, 30))
-    journaled = [offsets for offsets in stored_offsets(checkpoint) if late in offsets]
-    assert journaled[0][late] == {"0": 0}, "known before it is read"
+    last = stored_offsets(checkpoint)[-1]
+    assert last == {f"(from {name}:1=0 {late}:0=0)": {}, name: {"0": 10, "1": 10}, late: {"0": 10}}, (
+        "where they begin is known before they are read, and no batch is spent on it"
+    )
 
 
 def test_a_pattern_without_topics_waits_and_loses_nothing(spark, streaming, topics, tmp_path):
@@ -180,7 +185,8 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
     run(streaming(subscribe=name), checkpoint, out)
     (first,) = (checkpoint / "offsets").glob("[0-9]*")
     text = first.read_text()
-    first.write_text(text.replace('"(start)": {}, ', ""))
+    assert f'"(from {name}:0=5)": {{}}, ' in text
+    first.write_text(text.replace(f'"(from {name}:0=5)": {{}}, ', ""))
     (checkpoint / "offsets" / ".0.crc").unlink()
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink()
@@ -188,7 +194,40 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
         run(streaming(subscribe=name), checkpoint, tmp_path / "another")
 
 
+def test_the_first_rows_come_with_the_first_trigger(spark, streaming, topics, tmp_path):
+    """Of which the next is an hour away. A listener tells meanwhile how far the query is behind."""
+    from odradek.spark.lag import LagListener
+
+    name = topics.create(partitions=1)
+    topics.fill(name, VALUES[:10])
+    listener = LagListener()
+    spark.streams.addListener(listener)
+    frame = streaming(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=7)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.queryName("hourly").trigger(processingTime="1 hour").start()
+    try:
+        while not (query.recentProgress and listener.lags):
+            assert query.isActive, query.exception()
+            time.sleep(0.05)
+        assert [progress.numInputRows for progress in query.recentProgress] == [7]
+        assert listener.lags == {"hourly": {TopicPartition(name, 0): 3}}
+    finally:
+        query.stop()
+        while listener.lags:
+            time.sleep(0.05)
+        spark.streams.removeListener(listener)
+
+
+def test_a_stream_that_cannot_begin_says_why(streaming, tmp_path):
+    writer = streaming(subscribe="t", startingOffsets="soon").writeStream.format("noop")
+    with pytest.raises(Exception) as error:
+        writer.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert "InvalidOption: option 'startingOffsets': expected 'earliest', 'latest', or" in str(error.value)
+    assert "Traceback" not in str(error.value) and "UnboundLocalError" not in str(error.value)
+
+
 def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(spark, tmp_path):
+    """The outage is longer than the API timeout, of which there are as many as `fetchOffset.numRetries` says."""
     from spark_topics import Topics
     from tests.support import running_broker
 
@@ -198,6 +237,7 @@ def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(
         topics.fill(name, VALUES, partition=lambda index: index % 2)
         reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
         reader = reader.option("subscribe", name).option("startingOffsets", "earliest")
+        reader = reader.option("kafka.default.api.timeout.ms", 500).option("fetchOffset.numRetries", 240)
         frame = reader.option("maxOffsetsPerTrigger", 250).load()
         writer = frame.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(tmp_path / "c")).option(
@@ -208,8 +248,12 @@ def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(
             while not any(progress.numInputRows for progress in query.recentProgress):
                 assert query.isActive, query.exception()
             broker.kill()
+            time.sleep(3)
+            assert query.isActive, query.exception()
             broker.restart()
             query.processAllAvailable()
+            broker.kill()
+            assert query.isActive, query.exception()
         finally:
-            query.stop()
+            query.stop()  # does not wait for the broker either
         assert read_numbers(spark, tmp_path / "out") == list(range(1_000))

@@ -1,11 +1,13 @@
 """What a Python worker does once for all its tasks."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from odradek.model import TopicPartition
+from odradek.spark import writing
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import parse_sink_options, parse_source_options
 from odradek.spark.reading import RangePartition, read_rows
@@ -36,3 +38,23 @@ def test_what_the_first_task_brought_in_is_not_searched_for_garbage(
     task()
     task()
     assert len(frozen) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "batch_id", "waits"),
+    [({}, None, False), ({}, 0, False), ({}, 1, True), ({"reachedBefore": "true"}, None, True)],
+)
+def test_a_sink_waits_for_brokers_that_an_earlier_batch_has_reached(
+    given: dict[str, str], batch_id: int | None, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    @contextmanager
+    def borrow(settings: object, *, was_reached: bool) -> Iterator[None]:
+        asked.append(was_reached)
+        yield None
+
+    monkeypatch.setattr(writing, "borrow_cluster", borrow)
+    monkeypatch.setattr(writing, "task_identity", lambda: writing.TaskIdentity("q", batch_id, 0, 0))
+    write_rows(iter(()), parse_sink_options({**SERVERS, "topic": "t", **given}))
+    assert asked == [waits]

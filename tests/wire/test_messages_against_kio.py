@@ -49,7 +49,7 @@ def random_struct(rng: random.Random, struct: type, version: int) -> object:
             continue
         kind = field.element_type
 
-        def element(kind: str = kind, field: codec._Field = field) -> object:
+        def element(kind: str = kind, field: codec.Field = field) -> object:
             if kind == "struct":
                 return random_struct(rng, field.struct_type, version)
             return random_primitive(rng, kind, field.name)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from odradek.api.services import Services
-from odradek.controller.topics import create_topics
+from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -42,7 +42,7 @@ async def create_internal_topic(
 
 async def _create(services: Services, topics: list[CreatableTopic]) -> dict[str, KafkaError]:
     message = CreateTopicsRequest(topics=topics)
-    answer = await services.decide(lambda image: create_topics(image, message, services.config, services.rng))
+    answer = await services.metadata.decide(message, RequestContext(message.MAX_VERSION))
     return {
         topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
         for topic in answer.topics

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 from odradek.api import registry
 from odradek.api.produce import handle_all as handle_productions
 from odradek.api.produce import handle_in_turns as handle_productions_in_turns
+from odradek.api.refusal import refuse
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.api.turns import Turns
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.wire.codec import Message, Steps, fields_in, read_in_steps, read_message
+from odradek.wire.codec import Message, Steps, read_in_steps, read_message
 from odradek.wire.frame import API_VERSIONS
 from odradek.wire.produce import ProduceReader, ProduceRequest
 
@@ -116,10 +117,10 @@ class Dispatcher:
         except ProtocolError:
             raise
         except Exception as error:
-            answer_error(request, error)
-            return None
+            answer_error(request, message, error)
+            return request.unfinished
         if isinstance(outcome, CoroutineType):
-            return self._finish(request, outcome)
+            return self._finish(request, message, outcome)
         if outcome is not None:
             request.answer(outcome)
         return request.unfinished
@@ -133,7 +134,7 @@ class Dispatcher:
         if effect is not None:
             await effect
 
-    async def _finish(self, request: Request, work: Coroutine[Any, Any, Any]) -> None:
+    async def _finish(self, request: Request, message: Message, work: Coroutine[Any, Any, Any]) -> None:
         try:
             answer = await work
             if isinstance(answer, CoroutineType):  # steps may end in something that has to be waited for
@@ -141,8 +142,8 @@ class Dispatcher:
         except ProtocolError:
             raise
         except Exception as error:
-            answer_error(request, error)
-            return
+            answer_error(request, message, error)
+            answer = None
         if answer is not None:
             request.answer(answer)
         if request.unfinished is not None:
@@ -157,16 +158,14 @@ class Dispatcher:
         request.answer(unsupported_version())
 
 
-def answer_error(request: Request, error: Exception) -> None:
-    """Answer with an error code for the whole request, where the answer has a place for one."""
-    code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-    if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+def answer_error(request: Request, message: Message, error: Exception) -> None:
+    """Refuse the whole request, with the error's code wherever its response has a place for one."""
+    reason = (
+        error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+    )
+    if reason.code is ErrorCode.UNKNOWN_SERVER_ERROR:
         log.error("request %s v%d failed", request.api_key, request.version, exc_info=error)
-    response = registry.response_type(request.api_key)()
-    names = fields_in(type(response), request.version)
-    if request.is_answered or "error_code" not in names:
+    if request.is_answered:
         raise error
-    response.error_code = int(code)  # type: ignore[attr-defined]
-    if "error_message" in names:
-        response.error_message = str(error)  # type: ignore[attr-defined]
-    request.answer(response)
+    response_type = registry.response_type(request.api_key)
+    request.answer_when_made(refuse(response_type, message, request.version, reason))

@@ -99,6 +99,7 @@ class Fetching:
     def __init__(self, services: Services, request: Request, message: FetchRequest, session: Session) -> None:
         self._services = services
         self._request = request
+        self._message = message
         self._session = session
         self._wanted = list(session.partitions.values())
         self._limit = min(message.max_bytes, services.max_fetch_bytes)
@@ -232,7 +233,7 @@ class Fetching:
         try:
             self.answer(outcome or self.read())
         except Exception as error:
-            answer_error(self._request, error)
+            answer_error(self._request, self._message, error)
 
     def _end_waiting(self) -> None:
         assert self._timer is not None

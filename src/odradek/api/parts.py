@@ -1,12 +1,12 @@
 """A large request as several small ones.
 
-Coordinator and controller decide on a request as a whole, in one turn of the event loop. A request that names more
-than a coordinator should look at in one turn is cut into parts, which are decided one after the other; the answer is
-that of all parts together. What each of its items gets is the same: only all or nothing was never promised.
+A coordinator decides on a request as a whole, in one turn of the event loop. A request that names more than it
+should look at in one turn is cut into parts, which are decided one after the other; the answer is that of all parts
+together. What each of its items gets is the same: only all or nothing was never promised. (What the controller decides
+is cut by the controller, see `controller.parts`.)
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from odradek.wire.codec import Steps
 T = TypeVar("T")
 
 MOST = 500  # what a part names
-RESOURCES_AT_ONCE = 50  # whose settings are altered in one turn of the event loop
 
 
 def cut(items: Sequence[T], field: str = "", most: int = MOST) -> Steps[list[list[T]]]:
@@ -40,29 +39,3 @@ def _pieces(item: Any, field: str, most: int) -> Sequence[Any]:
     if len(elements) <= most:
         return (item,)
     return [replace(item, **{field: elements[at : at + most]}) for at in range(0, len(elements), most)]
-
-
-def cut_by(
-    items: Sequence[T],
-    key: Callable[[T], Hashable],
-    most: int,
-    identity: Callable[[T], Hashable] | None = None,
-) -> Steps[list[list[T]]]:
-    """The items in lists of about `most`; those with the same key, which have to be seen together, in the same.
-
-    Of those that are named again and again (by `identity`, if not by the key) two are enough to be refused.
-    """
-    together: dict[Hashable, list[T]] = {}
-    counts: Counter[Hashable] = Counter()
-    for item in items:
-        counts[(identity or key)(item)] += 1
-        if counts[(identity or key)(item)] <= 2:
-            together.setdefault(key(item), []).append(item)
-        yield
-    parts: list[list[T]] = [[]]
-    for alike in together.values():
-        if len(parts[-1]) >= most:
-            parts.append([])
-        parts[-1] += alike
-        yield
-    return parts

@@ -1,35 +1,183 @@
-"""What is answered when a change of the metadata was decided and then could not be written, as on a full disk.
+"""The response that refuses a whole request.
 
-Every API that changes metadata answers for each topic or resource by itself. What the answer would have called done
-carries the reason instead; what was refused before keeps the reason that it has, which a retry would not mend.
+NOT_CONTROLLER, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT and their like concern a request as a whole, but half of Kafka's
+responses have no place for an error that does: they have a code for each topic, partition, group or resource. Such a
+response names every item of its request, with the same code. `ITEMS` says which list of a response goes with which list
+of its request, so one function makes the refusal of any API.
+
+Some responses have both. There we do as Kafka does: Fetch before version 13 and Metadata repeat the code for each item,
+the others have it at the top only. DescribeLogDirs has no place for the code before version 3: its refusal is empty.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from odradek.errors import KafkaError
-from odradek.model import NO_TOPIC_ID
+from odradek.wire.codec import FOREVER, M, Message, Steps, field_of
+
+NO_OFFSET = -1
+NO_NODE = -1
 
 
-class Item(Protocol):
-    """The part of an answer that is about one topic or one resource."""
+class Items(NamedTuple):
+    """A list of a response that has one item for each item of a list of the request."""
 
-    error_code: int
-    error_message: str | None
+    response: str
+    request: str
+    # What an item is named by: its field in the response, and in the request (empty: the request lists plain values).
+    names: Mapping[str, str]
+    inner: "Items | None" = None  # the codes are one level further down
+    values: Mapping[str, Any] = {}  # what a refused item says besides, if that is not the default
+    until: int = FOREVER
 
 
-def refuse_all(answer: Any, error: KafkaError) -> None:
-    item: Any
-    for item in _items(answer):
+def _same(*fields: str) -> dict[str, str]:
+    return {field: field for field in fields}
+
+
+def _partitions(name: str = "partition_index", **values: Any) -> Items:
+    return Items("partitions", "partitions", {"partition_index": name}, values=values)
+
+
+_GROUPS = {"group_id": ""}
+_RESOURCE = _same("resource_type", "resource_name")
+
+ITEMS: dict[int, tuple[Items, ...]] = {
+    0: (  # Produce
+        Items(
+            "responses",
+            "topic_data",
+            _same("name", "topic_id"),
+            Items("partition_responses", "partition_data", _same("index"), values={"base_offset": NO_OFFSET}),
+        ),
+    ),
+    1: (  # Fetch
+        Items(
+            "responses",
+            "topics",
+            _same("topic"),
+            _partitions("partition", high_watermark=NO_OFFSET),
+            until=12,
+        ),
+    ),
+    2: (Items("topics", "topics", _same("name"), _partitions()),),  # ListOffsets
+    3: (Items("topics", "topics", _same("name", "topic_id")),),  # Metadata
+    8: (Items("topics", "topics", _same("name", "topic_id"), _partitions()),),  # OffsetCommit
+    9: (  # OffsetFetch
+        Items(
+            "topics",
+            "topics",
+            _same("name"),
+            Items(
+                "partitions",
+                "partition_indexes",
+                {"partition_index": ""},
+                values={"committed_offset": NO_OFFSET},
+            ),
+            until=1,
+        ),
+        Items("groups", "groups", _same("group_id")),
+    ),
+    10: (  # FindCoordinator
+        Items("coordinators", "coordinator_keys", {"key": ""}, values={"node_id": NO_NODE, "port": NO_NODE}),
+    ),
+    15: (Items("groups", "groups", _GROUPS),),  # DescribeGroups
+    19: (Items("topics", "topics", _same("name")),),  # CreateTopics
+    20: (  # DeleteTopics
+        Items("responses", "topics", _same("name", "topic_id")),
+        Items("responses", "topic_names", {"name": ""}),
+    ),
+    21: (  # DeleteRecords
+        Items("topics", "topics", _same("name"), _partitions(low_watermark=NO_OFFSET)),
+    ),
+    23: (  # OffsetForLeaderEpoch
+        Items("topics", "topics", _same("topic"), Items("partitions", "partitions", _same("partition"))),
+    ),
+    32: (Items("results", "resources", _RESOURCE),),  # DescribeConfigs
+    33: (Items("responses", "resources", _RESOURCE),),  # AlterConfigs
+    37: (Items("results", "topics", _same("name")),),  # CreatePartitions
+    42: (Items("results", "groups_names", _GROUPS),),  # DeleteGroups
+    44: (Items("responses", "resources", _RESOURCE),),  # IncrementalAlterConfigs
+    61: (  # DescribeProducers
+        Items(
+            "topics",
+            "topics",
+            _same("name"),
+            Items("partitions", "partition_indexes", {"partition_index": ""}),
+        ),
+    ),
+    69: (Items("groups", "group_ids", _GROUPS),),  # ConsumerGroupDescribe
+    75: (Items("topics", "topics", _same("name")),),  # DescribeTopicPartitions
+}
+
+# What a refusal says at its top besides the code: the same as in the request, or a value that is not the default.
+COPIED = {1: ("session_id",)}
+VALUES: dict[int, Mapping[str, Any]] = {
+    10: {"node_id": NO_NODE, "port": NO_NODE},
+    22: {"producer_epoch": -1},
+}
+
+
+def refuse(response_type: type[Message], request: Message, version: int, error: KafkaError) -> Steps[Message]:
+    """The response to `request` that says `error` wherever this version has a place for it."""
+    api_key: int = response_type.API_KEY  # type: ignore[attr-defined]
+    response = response_type()
+    for name in COPIED.get(api_key, ()):
+        setattr(response, name, getattr(request, name))
+    for name, value in VALUES.get(api_key, {}).items():
+        setattr(response, name, value)
+    _set_error(response, error)
+    for items in ITEMS.get(api_key, ()):
+        if version <= items.until:
+            refused = getattr(response, items.response)
+            refused += yield from _refuse_items(items, response_type, request, version, error)
+    return response
+
+
+def _refuse_items(
+    items: Items, parent: Any, request: Any, version: int, error: KafkaError
+) -> Steps[list[Any]]:
+    item_type = field_of(parent, items.response).struct_type
+    refused = []
+    for asked in getattr(request, items.request) or ():
+        item = item_type(**items.values)
+        for name, source in items.names.items():
+            value = getattr(asked, source) if source else asked
+            if value is not None or field_of(item_type, name).wire.is_nullable_in(version):
+                setattr(item, name, value)
+        _set_error(item, error)
+        if items.inner is not None:
+            inner = yield from _refuse_items(items.inner, item_type, asked, version, error)
+            setattr(item, items.inner.response, inner)
+        refused.append(item)
+        yield
+    return refused
+
+
+def refuse_undone(response: M, error: KafkaError) -> M:
+    """The response of a change of metadata that was decided and then could not be written, as on a full disk.
+
+    What it would have called done carries the error instead, and nothing but its name; what was refused before keeps
+    the reason that it has, which a retry would not mend.
+    """
+    refusal = type(response)()
+    all_items = ITEMS.get(response.API_KEY)  # type: ignore[attr-defined]
+    if all_items is None:
+        _set_error(refusal, error)
+        return refusal
+    items = all_items[0]
+    refused = getattr(refusal, items.response)
+    for item in getattr(response, items.response):
         if not item.error_code:
-            item.error_code, item.error_message = error.code, error.message
-            if hasattr(item, "num_partitions"):  # of a topic that was not created after all
-                item.topic_id, item.num_partitions, item.replication_factor = NO_TOPIC_ID, -1, -1
-                item.configs = []
+            item = type(item)(**{name: getattr(item, name) for name in items.names})
+            _set_error(item, error)
+        refused.append(item)
+    return refusal
 
 
-def _items(answer: Any) -> Sequence[Item]:
-    """Kafka has a name of its own for them in each API."""
-    names = ("topics", "results", "responses")
-    items: Sequence[Item] = next(getattr(answer, name) for name in names if hasattr(answer, name))
-    return items
+def _set_error(item: Any, error: KafkaError) -> None:
+    """What a version has no place for is left out when the response is written."""
+    if hasattr(item, "error_code"):
+        item.error_code = int(error.code)
+    if hasattr(item, "error_message"):
+        item.error_message = str(error)

@@ -62,6 +62,13 @@ class Request:
     def answer(self, message: Message) -> None:
         self.answer_in_steps(self._encode(message))
 
+    def answer_when_made(self, making: Steps[Message]) -> None:
+        """With a message that is made in as many turns as that takes."""
+        self.answer_in_steps(self._make_and_encode(making))
+
+    def _make_and_encode(self, making: Steps[Message]) -> Steps[Sequence[Part]]:
+        return (yield from self._encode((yield from making)))
+
     def _encode(self, message: Message) -> Steps[Sequence[Part]]:
         frame = yield from encode_response_in_steps(message, self.api_key, self.version, self.correlation_id)
         return (frame,)

@@ -5,25 +5,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import UUID
 
 from odradek.api.fetch_sessions import FetchSessions
-from odradek.api.refusal import refuse_all
 from odradek.api.request import Request
 from odradek.api.turns import Turns
 from odradek.config.broker import BrokerConfig
+from odradek.controller.context import RequestContext
 from odradek.errors import KafkaError
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.records import MetadataRecord
 from odradek.model import TopicPartition
 from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
-from odradek.wire.codec import Steps
-
-Answer = TypeVar("Answer")
-Decision = Callable[[MetadataImage], tuple[list[MetadataRecord], Answer]]
-
+from odradek.wire.codec import Message, Steps
 
 Amend = Callable[[Any], Any]
 
@@ -48,9 +43,9 @@ class Metadata(Protocol):
     @property
     def image(self) -> MetadataImage: ...
 
-    async def decide(self, decision: Decision[Answer]) -> Answer:
-        """Have the controller decide on its newest image; answers once what it wrote is committed and applied.
-        Raises KafkaError where it cannot be written."""
+    async def decide(self, request: Message, context: RequestContext) -> Any:
+        """Have the controller decide on its newest image. The response, once what it wrote is committed and applied;
+        where the request is refused, or cannot be written, with an error code for each of its items."""
 
 
 class Groups(Protocol):
@@ -110,22 +105,10 @@ class Services:
         topic = self.metadata.image.topics_by_id.get(topic_id)
         return topic.name if topic else None
 
-    async def decide(self, decision: Decision[Answer]) -> Answer:
-        """Change the metadata. If that cannot be written, the answer says so for each of its topics or resources."""
-        answer: Answer | None = None
-
-        def noted(image: MetadataImage) -> tuple[list[MetadataRecord], Answer]:
-            nonlocal answer
-            records, answer = decision(image)
-            return records, answer
-
-        try:
-            return await self.metadata.decide(noted)
-        except KafkaError as error:
-            if answer is None:
-                raise
-            refuse_all(answer, error)
-            return answer
+    async def decide(self, request: Request, message: Message) -> Any:
+        """Send a client's request to the controller."""
+        context = RequestContext(request.version, request.client_id or "", request.client_address)
+        return await self.metadata.decide(message, context)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -18,6 +18,7 @@ from odradek.api.conversation import Conversations
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Services
+from odradek.api.turns import Turns
 from odradek.broker import descriptors
 from odradek.broker.clock import wall_clock_ms
 from odradek.broker.compactor import Compactor
@@ -96,7 +97,8 @@ class Broker:
     def _build(self) -> None:
         config = self.config
         self.replicas = Replicas()
-        self.metadata = BrokerMetadata(self._files, config, self._rng, self._failed)
+        turns = Turns()
+        self.metadata = BrokerMetadata(self._files, config, self._rng, turns, self._failed)
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(
@@ -130,6 +132,7 @@ class Broker:
             deadlines=Deadlines(self._loop),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
+            turns=turns,
         )
         self._groups: Groups | None = None
         self.services.get_groups = self._get_groups
@@ -203,7 +206,7 @@ class Broker:
                 error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
             ) from error
         self.listeners = self.config.advertised_listeners(bound, socket.gethostname())
-        self.metadata.register(self.listeners, self._store.was_clean)
+        await self.metadata.register(self.listeners, self._store.was_clean)
         self._tasks.append(self._loop.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._loop.create_task(self._compactor.run()))

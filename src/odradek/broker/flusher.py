@@ -15,6 +15,7 @@ With `log.sync.commit=false` nobody waits: records count as committed once writt
 """
 
 import asyncio
+import errno
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -104,7 +105,17 @@ class Flusher:
         if partition in self._unopened:
             self._unopened.remove(partition)
             log.info("%s can be synced again", partition.topic_partition)
+        if ticket is None:
+            self._already_synced(partition)
         return ticket
+
+    def _already_synced(self, partition: Partition) -> None:
+        """Whatever rolled the log since the append (retention, segment.ms, DeleteRecords) has synced it, or could not:
+        no round will tell those who wait."""
+        if partition.log.failed:
+            self._tell(partition, OSError(errno.EIO, "its disk has failed"))
+        else:
+            self._tell(partition, None)
 
     @property
     def _disk_is_fast(self) -> bool:

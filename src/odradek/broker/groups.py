@@ -1,19 +1,19 @@
-"""Runs the group coordinators: one shard for each partition of `__consumer_offsets` that this broker leads.
+"""The group coordinators of this broker: one shard for each partition of `__consumer_offsets` that it leads.
 
-The coordinators are pure (`coordinators`). Here their records are appended to the partition, their answers sent when
-the high watermark has passed, their timers fired, and their state read back from the log when the broker starts.
+Each shard is run by a `coordinators.runner.Runner`. Here requests find the shard of their group, and shards come and go
+with the partitions of the internal topic.
 
-The internal topic is made when a client first looks for a coordinator. Nothing that fails on the way is final: a topic
-that cannot be created is tried again when the next client asks, a partition whose log cannot be opened has its shard as
-soon as it can, and a shard that cannot be loaded is loaded again.
+That topic is created when a client first looks for a coordinator. Nothing that fails on the way is final: a topic that
+cannot be created is tried again when the next client asks, and a partition whose log cannot be opened has its shard as
+soon as it can.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from odradek.api.creation import create_internal_topic
 from odradek.api.request import Request
@@ -24,32 +24,29 @@ from odradek.coordinators.consumer.plugin import plug_in
 from odradek.coordinators.consumer.topics import TopicsNow
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
+from odradek.coordinators.journal import Journal
 from odradek.coordinators.routing import merge, partition_of, split
-from odradek.coordinators.runtime import Answer, Effects, EncodedRecord, RequestContext, Shard, ShardState
+from odradek.coordinators.runner import Runner
+from odradek.coordinators.runtime import RequestContext, Shard
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
-from odradek.records.batch import read_header
-from odradek.records.record import Record, build_batch, decode_batch
 from odradek.replication.partition import Partition
-from odradek.storage.reading import read_batches
 from odradek.wire.codec import Steps
 
 log = logging.getLogger(__name__)
 
-LOAD_RETRY_SECONDS = 1.0  # after the first failure, twice as long after each further one
-MAX_LOAD_RETRY_SECONDS = 60.0
-TICK_RETRY_SECONDS = 1.0
 
+class LoopHost:
+    """A runner's outside world: an event loop, and a clock that counts on from the time of day by its own beat."""
 
-class SteadyClock:
-    """The time of day when we started, counted on by the monotonic clock: sessions must not end because somebody
-    set the clock."""
-
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._offset_ms = wall_clock_ms() - time.monotonic_ns() // 1_000_000
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self.now_ms = wall_clock_ms
 
-    def now_ms(self) -> int:
+    def steady_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._offset_ms
 
 
@@ -57,7 +54,7 @@ class Groups:
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
-        self._clock = SteadyClock()
+        self._host = LoopHost(loop)
         self._topics = TopicsNow(services.image)
         self._settings = group_settings(services.config)
         self._shards: dict[int, RunningShard] = {}
@@ -158,16 +155,17 @@ class Groups:
         else:
             host = request.client_address.rpartition(":")[0]
             context = RequestContext(request.version, request.client_id or "", f"/{host}")
-            shard.handle(message, context, token)
+            shard.runner.handle(message, context, token)
 
     def _nowhere(self, message: Any) -> Any:
         """No shard here: an empty one knows what its answer looks like."""
         if OFFSETS_TOPIC in self._services.image.topics:
             return self._new_coordinator().refuse(message, ErrorCode.NOT_COORDINATOR)
         shard = Shard(self._new_coordinator())
-        shard.loaded(self._clock.now_ms())
-        effects = shard.handle(message, RequestContext(0), "nobody", self._clock.now_ms())
-        if effects.answers and not effects.records:
+        now_ms = self._host.steady_ms()
+        shard.loaded(now_ms)
+        effects = shard.handle(message, RequestContext(0), "nobody", now_ms)
+        if effects.answers and effects.batch is None:
             return effects.answers[0][1]
         return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
 
@@ -193,7 +191,7 @@ class Groups:
         for index, shard in list(self._shards.items()):
             if topic is None or shard.partition.topic_id != topic.id:
                 del self._shards[index]
-                shard.resign()
+                shard.runner.resign()
         for index in topic.partitions if topic else ():
             self._shard(index)
 
@@ -204,10 +202,19 @@ class Groups:
         if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
             return
         if present is not None:
-            present.resign()
-        shard = RunningShard(partition, self._new_coordinator, self._services, self._loop, self._clock)
-        self._shards[index] = shard
-        shard.begin_loading()
+            present.runner.resign()
+        shard = self._shards[index] = RunningShard(partition, self._run(partition))
+        shard.runner.tell(self._forget_offsets_of_missing_topics)
+        shard.runner.begin_loading()
+
+    def _run(self, partition: Partition) -> Runner[GroupCoordinator]:
+        journal = Journal(partition, partial(self._services.appended, partition))
+        return Runner(journal, self._new_coordinator, respond, self._host)
+
+    def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
+        """A topic may be deleted and the broker stop before the offsets are."""
+        missing = coordinator.topics_with_offsets() - self._services.image.topics.keys()
+        coordinator.topics_deleted(missing, now_ms)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)
@@ -215,172 +222,18 @@ class Groups:
         deleted = {topic.name for topic in delta.deleted_topics}
         for shard in list(self._shards.values()) if deleted else ():
             try:
-                shard.topics_deleted(deleted)
+                shard.runner.tell(lambda coordinator, now_ms: coordinator.topics_deleted(deleted, now_ms))
             except Exception:
                 log.exception("%s: offsets of deleted topics stay", shard.partition.topic_partition)
 
     def close(self) -> None:
         for shard in self._shards.values():
-            shard.resign()
+            shard.runner.resign()
 
 
-class RunningShard:
-    """A shard, its partition and its timer."""
-
-    def __init__(
-        self,
-        partition: Partition,
-        new_coordinator: Callable[[], GroupCoordinator],
-        services: Services,
-        loop: asyncio.AbstractEventLoop,
-        clock: SteadyClock,
-    ) -> None:
-        self.partition = partition
-        self._new_coordinator = new_coordinator
-        self._coordinator = new_coordinator()
-        self._shard = Shard(self._coordinator)
-        self._services = services
-        self._loop = loop
-        self._clock = clock
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms = 0
-        self._loading: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
-        self._failures = 0  # of loading
-        self._deleted: set[str] = set()  # topics deleted while we were loading
-
-    # --- loading ---
-
-    def begin_loading(self) -> None:
-        """While it lasts clients hear COORDINATOR_LOAD_IN_PROGRESS. An empty log is loaded at once."""
-        self._retry = None
-        if self.partition.log.end_offset > self.partition.log.log_start_offset:
-            self._loading = self._loop.create_task(self._load())
-            return
-        try:
-            self._loaded()
-        except Exception as error:
-            self._load_again(error)
-
-    async def _load(self) -> None:
-        """Replay the log a piece at a time; others are served in between."""
-        try:
-            for piece in read_batches(self.partition.log):
-                for header, batch in piece:
-                    if not header.is_control:
-                        self._replay(decode_batch(batch, header))
-                await asyncio.sleep(0)
-            self._loaded()
-        except Exception as error:
-            self._load_again(error)
-
-    def _replay(self, records: Iterable[Record]) -> None:
-        for record in records:
-            if record.key is not None:
-                self._shard.replay(record.key, record.value)
-
-    def _loaded(self) -> None:
-        self._shard.loaded(self._clock.now_ms())
-        stale = self._coordinator.topics_with_offsets() - self._services.image.topics.keys()
-        self.topics_deleted(self._deleted | stale)
-        self._deleted.clear()
-        self._set_timer()
-
-    def _load_again(self, error: Exception) -> None:
-        """From the beginning, into a new state: nobody knows what the old one lacks."""
-        delay = min(LOAD_RETRY_SECONDS * 2**self._failures, MAX_LOAD_RETRY_SECONDS)
-        self._failures += 1
-        log.error(
-            "%s: its groups cannot be loaded and are not served, trying again in %g s: %s",
-            self.partition.topic_partition,
-            delay,
-            error,
-            exc_info=not isinstance(error, (OSError, KafkaError)),
-        )
-        self._coordinator = self._new_coordinator()
-        self._shard = Shard(self._coordinator)
-        self._loading = None
-        self._retry = self._loop.call_later(delay, self.begin_loading)
-
-    # --- events ---
-
-    def handle(self, message: Any, context: RequestContext, token: Any) -> None:
-        self._carry_out(self._shard.handle(message, context, token, self._clock.now_ms()))
-        self._set_timer()
-
-    def topics_deleted(self, topics: set[str]) -> None:
-        if self._shard.state is ShardState.LOADING:
-            self._deleted |= topics
-        elif topics:
-            self._coordinator.topics_deleted(topics, self._clock.now_ms())
-            self._tick()
-
-    def _tick(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        try:
-            while (effects := self._shard.tick(self._clock.now_ms())) is not None:
-                self._carry_out(effects)
-        except Exception:
-            log.exception(
-                "%s: a timer of its groups failed; the others go on", self.partition.topic_partition
-            )
-            self._timer_due_ms = self._clock.now_ms() + int(TICK_RETRY_SECONDS * 1000)
-            self._timer = self._loop.call_later(TICK_RETRY_SECONDS, self._tick)
-            return
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        """One timer for the shard, at the earliest deadline of all its groups."""
-        due_ms = self._shard.next_deadline_ms()
-        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due_ms = due_ms
-        delay = max(due_ms - self._clock.now_ms(), 0) / 1000
-        self._timer = self._loop.call_later(delay, self._tick)
-
-    # --- effects ---
-
-    def _carry_out(self, effects: Effects) -> None:
-        if effects.records:
-            self._append(effects.records)
-        _send(effects.answers)
-
-    def _append(self, encoded: list[EncodedRecord]) -> None:
-        partition, now_ms = self.partition, wall_clock_ms()
-        records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
-        batch = build_batch(records)
-        try:
-            if partition.closed_with:
-                raise KafkaError(partition.closed_with)
-            partition.check_enough_replicas()
-            appended = partition.log.append_as_leader(
-                batch, read_header(batch), partition.leader_epoch, now_ms
-            )
-        except Exception as error:
-            is_expected = isinstance(error, (OSError, KafkaError))
-            log.error("%s: cannot append: %s", partition.topic_partition, error, exc_info=not is_expected)
-            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-            _send(self._shard.append_failed(code))
-            return
-        self._shard.appended(appended.last_offset)
-        self._services.appended(partition)
-        partition.when_committed(appended.last_offset + 1, self._committed)
-
-    def _committed(self, error: ErrorCode) -> None:
-        if error:
-            self.resign()
-        else:
-            _send(self._shard.committed(self.partition.high_watermark))
-
-    def resign(self) -> None:
-        for work in (self._timer, self._loading, self._retry):
-            if work is not None:
-                work.cancel()
-        _send(self._shard.resigned())
+class RunningShard(NamedTuple):
+    partition: Partition
+    runner: Runner[GroupCoordinator]
 
 
 class Gathering:
@@ -411,13 +264,9 @@ class PartOfAnswer:
         self._gathering.add(self._place, message)
 
 
-def _send(answers: Iterable[Answer]) -> None:
-    """One that cannot be sent keeps no other from it."""
-    for token, message in answers:
-        try:
-            token.answer(message)  # type: ignore[attr-defined]
-        except Exception:
-            log.exception("a group's response could not be sent; the others go on")
+def respond(token: Any, response: Any) -> None:
+    """A token is the request itself, or the part of it that one shard answers."""
+    token.answer(response)
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:

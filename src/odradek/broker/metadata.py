@@ -1,10 +1,12 @@
 """This broker's copy of the cluster's metadata, and its way to change it.
 
-One node is controller and broker in one: a decision is taken on the newest image, its records are appended to the
+One node is controller and broker in one: a request is decided on the newest image, its records are appended to the
 metadata log and synced, the next image is published, and everybody who listens acts on the difference. Then the
-decision's answer is given.
+response is given. Requests are messages (see `controller.controller`): with several nodes, `decide` will forward to the
+controller what arrives elsewhere.
 
-Three things can keep that from happening, and none leaves the log and the image in doubt:
+A request is always answered by a response, with error codes where it is refused. Three things can keep a decision from
+being written, and none leaves the log and the image in doubt:
 
 - The records cannot be appended, as on a full disk. Nothing has changed; the request is refused, the next one may work.
 - They are appended, and the sync cannot begin, for want of a descriptor. It is tried again before anything else is
@@ -16,32 +18,49 @@ import logging
 import uuid
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
-from odradek.api.services import Answer, Decision
+from odradek.api.refusal import refuse, refuse_undone
+from odradek.api.registry import response_type
+from odradek.api.turns import Turns
 from odradek.broker.clock import wall_clock_ms
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
-from odradek.controller.brokers import bootstrap_records, register_broker, renew_leaderships
+from odradek.controller.brokers import BOOTSTRAP_FEATURES, bootstrap_records
+from odradek.controller.context import RequestContext
+from odradek.controller.controller import Controller
+from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import load_or_create
-from odradek.metadata.records import BrokerEndpoint, MetadataRecord
+from odradek.metadata.records import MetadataRecord
 from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.files import Files
+from odradek.wire.codec import Message, drain
+from odradek.wire.messages import broker_registration
 
 log = logging.getLogger(__name__)
 
 # The log is the only copy of the metadata: it is never rolled by time, and nothing of it is deleted.
 METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_bytes=-1, delete=False)
 
+NO_EPOCH = -1  # the broker was killed, or never ran
+
 
 class BrokerMetadata:
     def __init__(
-        self, files: Files, config: BrokerConfig, rng: Random, on_failure: Callable[[str], None]
+        self,
+        files: Files,
+        config: BrokerConfig,
+        rng: Random,
+        turns: Turns,
+        on_failure: Callable[[str], None],
     ) -> None:
         """`on_failure` is called with the reason why the broker must stop."""
+        self.turns = turns  # for large requests
+        self._controller = Controller(config.node_id, config, rng)
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
@@ -61,12 +80,30 @@ class BrokerMetadata:
         """Be told of every change from now on."""
         self._listeners.append(listener)
 
-    async def decide(self, decision: Decision[Answer]) -> Answer:
-        records, answer = decision(self._log.newest)
-        if records:
-            self.settle()
-            self._commit(records)
-        return answer
+    async def decide(self, request: Message, context: RequestContext) -> Any:
+        """Have the controller decide. The response, once what it wrote is committed and applied."""
+        parts = await self.turns.complete(self._controller.cut(self._log.newest, request))
+        responses = []
+        pace = self.turns.pace()
+        for part in parts:
+            await pace.step()
+            responses.append(self._decide(part, context))
+        return self._controller.join(request, responses)
+
+    def _decide(self, part: Part, context: RequestContext) -> Any:
+        response: Any = None
+        try:
+            records, response = self._controller.decide(self._log.newest, part, context)
+            if records:
+                self.settle()
+                self._commit(records)
+        except KafkaError as error:
+            if response is not None:
+                return refuse_undone(response, error)
+            log.warning("the controller refused a %s: %s", type(part.request).__name__, error)
+            refused = response_type(part.request.API_KEY)  # type: ignore[attr-defined]
+            return drain(refuse(refused, part.request, context.api_version, error))
+        return response
 
     def settle(self) -> None:
         """Commit what is appended and could not be synced then."""
@@ -102,21 +139,30 @@ class BrokerMetadata:
                 except Exception:
                     log.exception("a part of the broker cannot follow metadata offset %d", delta.after.offset)
 
-    def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
-        """Say where this broker can be reached. After a crash its leaderships begin a new epoch each: what was not
-        on disk is gone, and what is appended from now on must not look like it."""
-        if not was_clean and (records := renew_leaderships(self.image, self._node_id)):
-            self._commit(records)
-        records = register_broker(
-            self.image,
-            self._node_id,
-            broker_epoch=self._log.end_offset,
+    async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
+        """Say where this broker can be reached, and whether its logs are what they were when it last stopped."""
+        registered = self.image.brokers.get(self._node_id)
+        request = broker_registration.BrokerRegistrationRequest(
+            broker_id=self._node_id,
+            cluster_id=self._properties.cluster_id,
             incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
-            endpoints=[BrokerEndpoint(item.name, item.host, item.port, item.protocol) for item in listeners],
-            directories=[self._properties.directory_id],
-            is_fenced=False,
+            listeners=[
+                broker_registration.Listener(item.name, item.host, item.port, item.protocol)
+                for item in listeners
+            ],
+            features=[
+                broker_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+            ],
+            rack=None,
+            log_dirs=[self._properties.directory_id],
+            previous_broker_epoch=registered.epoch if registered is not None and was_clean else NO_EPOCH,
         )
-        self._commit(records)
+        response = await self.decide(request, RequestContext(request.MAX_VERSION))
+        if response.error_code:
+            code = ErrorCode(response.error_code)
+            raise KafkaError(
+                code, f"broker {self._node_id} cannot be registered, the log says why: {code.name}"
+            )
 
     def effective_config(self, config: BrokerConfig) -> BrokerConfig:
         """The configuration with what is set dynamically; the same object where that has not changed."""
@@ -125,6 +171,7 @@ class BrokerMetadata:
             return config
         self._config_layers = layers
         changed = config.with_dynamic(*layers)
+        self._controller.reconfigure(changed)
         for warning in changed.warnings:
             if warning not in config.warnings:
                 log.warning("dynamic configuration: %s", warning)

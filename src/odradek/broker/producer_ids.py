@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Iterator
 
 from odradek.broker.metadata import BrokerMetadata
-from odradek.controller.brokers import allocate_producer_ids
-from odradek.metadata.image import MetadataImage
-from odradek.metadata.records import MetadataRecord
+from odradek.controller.context import RequestContext
+from odradek.errors import ErrorCode, KafkaError
+from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
 
 class ProducerIds:
@@ -20,12 +20,19 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
+        """Raises KafkaError where there are none to be had now."""
         async with self._lock:
             producer_id = next(self._block, None)
             if producer_id is None:
-                self._block = iter(await self._metadata.decide(self._allocate))
+                self._block = iter(await self._allocate())
                 producer_id = next(self._block)
             return producer_id
 
-    def _allocate(self, image: MetadataImage) -> tuple[list[MetadataRecord], range]:
-        return allocate_producer_ids(image, self._node_id, image.brokers[self._node_id].epoch)
+    async def _allocate(self) -> range:
+        epoch = self._metadata.image.brokers[self._node_id].epoch
+        request = AllocateProducerIdsRequest(self._node_id, epoch)
+        response = await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), "The controller allocates no producer ids now.")
+        start: int = response.producer_id_start
+        return range(start, start + response.producer_id_len)

@@ -1,63 +1,170 @@
-"""The client commands, put together, and the one place where their failures become an exit status."""
+"""The client commands, put together, and the one place where their failures become an exit status.
 
+0 done, 1 could not be done, 2 not understood, 130 interrupted. Only the module of the command that is run is imported:
+a command should answer before its user has looked up.
+"""
+
+import os
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
 
-import typer
+import click
+from click.shell_completion import CompletionItem
 
 from odradek import __version__
-from odradek.cli import consume, group, produce, topic
-from odradek.cli.clients import CommandError
+from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileName
+from odradek.cli.completion import complete_settings
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Abort, ClickException, Context, Exit, Group
+from odradek.cli.logs import LEVELS
+from odradek.cli.output import discard_output, note, output_told, print_line
 
-app = typer.Typer(
-    name="odradek",
-    help="A Kafka-compatible event-streaming platform that installs with pip.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Every command but 'up' works against any Kafka cluster: name it with -b, or once and for all "
-    "in ODRADEK_BOOTSTRAP_SERVER.",
+FAILED = 1
+INTERRUPTED = 130
+COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
+ROOT_OPTIONS_WITH_VALUE = ("-b", "--bootstrap-server", "--command-config", "--profile")
+HELP = "A Kafka-compatible event-streaming platform that installs with pip."
+EPILOG = (
+    "Every command but 'up' and 'broker' works against any Kafka cluster: name it with -b, before or after the "
+    "command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile."
 )
+BROKER_COMMANDS = {
+    "up": "Run a broker on this machine, until Ctrl-C.",
+    "broker": "Run a broker as a service, from a settings file.",
+}
+# Command and module; a module has an `app` with commands in it, or one function named as the command.
+MODULES = {
+    "topic": "topic",
+    "produce": "produce",
+    "consume": "consume",
+    "group": "group",
+    "config": "config",
+    "cluster": "cluster",
+    "profile": "profile",
+    "completion": "completion_script",
+}
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"odradek {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
 def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    context: Context,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    profile: ProfileName = None,
 ) -> None:
-    pass
+    context.obj = Naming(bootstrap_server, command_config, profile)
 
 
-@app.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-def up(context: typer.Context) -> None:
-    """Run a broker on this machine, until Ctrl-C."""
-    from odradek.cli.up import main as run_broker
+def build_app(commands: Sequence[str]) -> click.Group:
+    app = Group(HELP, name="odradek", epilog=EPILOG)
+    app.options(options)
+    app.click_group.params.append(_version_option())
+    for name, text in BROKER_COMMANDS.items():
+        app.add(_broker_command(name, text), name)
+    for name in commands:
+        module = import_module(f"odradek.cli.{MODULES[name]}")
+        if hasattr(module, "app"):
+            app.add(module.app, name)
+        else:
+            app.command(name)(getattr(module, name))
+    return app.click_group
 
-    raise typer.Exit(run_broker(context.args))
+
+def _version_option() -> click.Option:
+    def show(context: Context, parameter: click.Parameter, is_wanted: bool) -> None:
+        if is_wanted and not context.resilient_parsing:
+            print_line(f"odradek {__version__}")
+            context.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the version.",
+    )
 
 
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.command()(produce.produce)
-app.command()(consume.consume)
+def _broker_command(name: str, help_text: str) -> click.Command:
+    """For the list of commands, and for whoever writes options before them: `main` turns off to these earlier."""
+
+    def run() -> None:
+        from odradek.cli.up import main as run_broker
+
+        raise Exit(run_broker(click.get_current_context().args, name))
+
+    return _BrokerCommand(name, help=help_text, callback=run, params=_broker_options(), add_help_option=False)
+
+
+class _BrokerCommand(click.Command):
+    """Knows its options for the sake of completion; arguments go unread to `up`, which knows more of them."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        ctx.args = list(args)
+        return []
+
+
+def _broker_options() -> list[click.Parameter]:
+    def complete(context: Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [
+            CompletionItem(one[0], help=one[1]) if isinstance(one, tuple) else CompletionItem(one)
+            for one in complete_settings(context, incomplete)
+        ]
+
+    return [
+        click.Option(["--port"], type=int),
+        click.Option(["--data-dir"], type=click.Path(file_okay=False)),
+        click.Option(["--config"], type=click.Path(dir_okay=False)),
+        click.Option(["--set"], multiple=True, shell_complete=complete),
+        click.Option(["--log-level"], type=click.Choice(LEVELS)),
+        click.Option(["--json"], is_flag=True),
+    ]
+
+
+def needed_commands(arguments: Sequence[str]) -> Sequence[str]:
+    """The command that the arguments name; all of them where that is not plain to see."""
+    position = 0
+    while position < len(arguments) and arguments[position] in ROOT_OPTIONS_WITH_VALUE:
+        position += 2
+    word = arguments[position] if position < len(arguments) else ""
+    return (word,) if word in MODULES else tuple(MODULES)
 
 
 def main(arguments: Sequence[str]) -> int:
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    if sys.stdout is None:
+        note("error: standard output is closed")
+        return FAILED
     try:
-        app(list(arguments), prog_name="odradek")
+        with output_told():
+            return _run(arguments)
     except CommandError as error:
-        typer.echo(f"error: {error}", err=True)
-        return 1
+        note(f"error: {error}")
+        return FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    output = sys.stdout
+    app = build_app(needed_commands(arguments))
+    try:
+        status = app.main(
+            list(arguments), prog_name="odradek", complete_var=COMPLETION_VARIABLE, standalone_mode=False
+        )
+        return status if isinstance(status, int) else 0
+    except ClickException as error:
+        error.show()
+        return error.exit_code
+    except Abort as abort:
+        is_interrupt = isinstance(abort.__context__, KeyboardInterrupt)
+        note("" if is_interrupt else "Aborted!")
+        return INTERRUPTED if is_interrupt else FAILED
     except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else 1
-    return 0
+        if (
+            sys.stdout is not output
+        ):  # click has met a closed pipe, and hides it: its reader has left, as `head` does
+            discard_output()
+            return 0
+        return exit_.code if isinstance(exit_.code, int) else FAILED

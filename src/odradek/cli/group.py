@@ -7,34 +7,29 @@ librdkafka does not know all states of the newer group protocol; a group that is
 `Unknown`.
 """
 
-import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-import typer
-from confluent_kafka import ConsumerGroupState, ConsumerGroupType
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from odradek.cli.clients import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    REQUEST_TIMEOUT_S,
-    BootstrapServer,
-    CommandConfig,
-    CommandError,
-    JsonOutput,
-    connect,
-    failures_told,
-    print_columns,
-)
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
+from odradek.cli.arguments import JsonOutput
+from odradek.cli.completion import complete_groups
+from odradek.cli.danger import Yes, confirm
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Group, Option
+from odradek.cli.group_delete_offsets import delete_offsets
 from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
+from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
 
-app = typer.Typer(
-    help="List, describe and delete consumer groups; reset their offsets.", no_args_is_help=True
-)
-app.command("reset-offsets")(reset_offsets)
+app = Group(help="List, describe and delete consumer groups. Their offsets can be reset and deleted too.")
+app.command("reset-offsets")(on_cluster(reset_offsets))
+app.command("delete-offsets")(on_cluster(delete_offsets))
 
 STATE_NAMES = {
     ConsumerGroupState.UNKNOWN: "Unknown",
@@ -51,8 +46,11 @@ TYPE_NAMES = {
 }
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Unknown")
 
-GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP...", show_default=False)]
-GroupOption = Annotated[list[str] | None, typer.Option("--group", hidden=True)]
+GroupsArgument = Annotated[
+    list[str] | None,
+    Argument(metavar="GROUP...", complete=complete_groups),
+]
+GroupOption = Annotated[list[str] | None, Option("--group", hidden=True)]
 
 
 @dataclass(frozen=True)
@@ -87,33 +85,35 @@ class GroupView:
     state: str
     assignor: str
     coordinator: str
+    total_lag: int | None  # None where no partition's lag is known
     members: list[MemberView]
     partitions: list[PartitionView]
 
 
 @app.command("list")
+@on_cluster
 def list_(
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only groups in it; repeatable.")] = None,
-    type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Only 'classic' or 'consumer' groups; repeatable.")
+    cluster: Access,
+    state: Annotated[
+        list[str] | None, Option("--state", metavar="STATE", help="Only groups in this state; repeatable.")
     ] = None,
+    type_: Annotated[
+        list[str] | None,
+        Option("--type", metavar="TYPE", help="Only 'classic' or 'consumer' groups; repeatable."),
+    ] = None,
+    long: Annotated[bool, Option("--long", "-l", help="With type and state, as at a terminal.")] = False,
     as_json: JsonOutput = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """List groups by name; with type and state at a terminal."""
+    """List groups. At a terminal, and with --long, it also shows type and state."""
     states, types = _chosen("state", state, STATE_NAMES), _chosen("type", type_, TYPE_NAMES)
-    with failures_told(bootstrap_server):
-        admin = connect(bootstrap_server, command_config)
-        listing = admin.list_consumer_groups(
-            states=states, types=types, request_timeout=REQUEST_TIMEOUT_S
-        ).result(REQUEST_TIMEOUT_S)
+    future = cluster.admin.list_consumer_groups(states=states, types=types, request_timeout=REQUEST_TIMEOUT_S)
+    listing = future.result(REQUEST_TIMEOUT_S)
     rows = sorted(
         (found.group_id, TYPE_NAMES[found.type], STATE_NAMES[found.state]) for found in listing.valid
     )
     if as_json:
-        typer.echo(json.dumps([{"group": name, "type": kind, "state": how} for name, kind, how in rows]))
-    elif sys.stdout.isatty():
+        print_json([{"group": name, "type": kind, "state": how} for name, kind, how in rows])
+    elif long or sys.stdout.isatty():
         print_columns(("GROUP", "TYPE", "STATE"), rows)
     else:
         sys.stdout.writelines(f"{name}\n" for name, _, _ in rows)
@@ -126,37 +126,58 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
     by_name = {name.lower(): member for member, name in names.items()}
     for text in texts or ():
         if text.lower() not in by_name:
-            raise typer.BadParameter(f"{text!r} is no {what}: there are {', '.join(names.values())}")
+            raise BadParameter(f"{text!r} is no {what}: there are {', '.join(names.values())}")
     return {by_name[text.lower()] for text in texts or ()}
 
 
 @app.command()
+@on_cluster
 def describe(
+    cluster: Access,
     names: GroupsArgument = None,
-    all_groups: Annotated[bool, typer.Option("--all-groups", help="Every group there is.")] = False,
-    members: Annotated[bool, typer.Option("--members", help="The members instead of the offsets.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="The state instead of the offsets.")] = False,
+    all_groups: Annotated[bool, Option("--all-groups", help="Every group there is.")] = False,
+    members: Annotated[bool, Option("--members", help="The members instead of the offsets.")] = False,
+    state: Annotated[bool, Option("--state", help="The state instead of the offsets.")] = False,
+    watch: Annotated[
+        float | None,
+        Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Again and again, until Ctrl-C."),
+    ] = None,
     as_json: JsonOutput = False,
     group: GroupOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """Describe groups: offset and lag of each partition and who reads it, or members, or state."""
+    """Describe groups. It shows offset and lag of each partition and who reads it, or members, or state."""
     wanted = [*(names or ()), *(group or ())]
     if bool(wanted) == all_groups:
-        raise typer.BadParameter("name groups, or give --all-groups")
+        raise BadParameter("name groups, or give --all-groups")
     if members and state:
-        raise typer.BadParameter("choose one of --members and --state")
-    with failures_told(bootstrap_server):
-        admin = connect(bootstrap_server, command_config)
-        views = view_groups(admin, wanted or all_names(admin))
-    if as_json:
-        typer.echo(json.dumps([asdict(view) for view in views], indent=2))
-        return
+        raise BadParameter("choose one of --members and --state")
     show: Callable[[Sequence[GroupView]], None] = show_offsets
     if members or state:
         show = show_members if members else show_states
+    while True:
+        views = view_groups(cluster, wanted or all_names(cluster.admin))
+        if watch is None:
+            print_json([as_facts(view) for view in views]) if as_json else show(views)
+            return
+        print_json_line([as_facts(view) for view in views]) if as_json else _show_again(show, views)
+        sys.stdout.flush()
+        time.sleep(watch)
+
+
+def _show_again(show: Callable[[Sequence[GroupView]], None], views: Sequence[GroupView]) -> None:
+    """The picture in place of the last one; where there is no terminal to clear, one below the other."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[H\x1b[2J")
+    print_line(time.strftime("%Y-%m-%d %H:%M:%S"))
     show(views)
+
+
+def as_facts(view: GroupView) -> dict[str, Any]:
+    """For JSON; a place is named there as everywhere: topic and partition."""
+    facts = asdict(view)
+    for member in facts["members"]:
+        member["partitions"] = [place._asdict() for place in member["partitions"]]
+    return facts
 
 
 def all_names(admin: AdminClient) -> list[str]:
@@ -164,34 +185,41 @@ def all_names(admin: AdminClient) -> list[str]:
     return sorted(found.group_id for found in listing.valid)
 
 
-def view_groups(admin: AdminClient, names: Sequence[str]) -> list[GroupView]:
+def view_groups(cluster: Access, names: Sequence[str]) -> list[GroupView]:
     """Each name once; a group that does not exist is the failure of the whole command."""
     if not names:
         return []
+    admin = cluster.admin
     names = list(dict.fromkeys(names))
     futures = admin.describe_consumer_groups(names, request_timeout=REQUEST_TIMEOUT_S)
-    descriptions = [_description(name, futures[name]) for name in names]
+    descriptions = [_description(cluster, name, futures[name]) for name in names]
     committed = [committed_offsets(admin, name) for name in names]
     members = [_members(description) for description in descriptions]
     held = {place for of_group in members for member in of_group for place in member.partitions}
     ends = end_offsets(admin, held.union(*committed))
     return [
-        GroupView(
-            group=description.group_id,
-            type=TYPE_NAMES[description.type],
-            state=STATE_NAMES[description.state],
-            assignor=description.partition_assignor,
-            coordinator=f"{description.coordinator.host}:{description.coordinator.port}"
-            f" ({description.coordinator.id})",
-            members=of_group,
-            partitions=_partitions(of_group, offsets, ends),
-        )
+        _view(description, of_group, _partitions(of_group, offsets, ends))
         for description, of_group, offsets in zip(descriptions, members, committed, strict=True)
     ]
 
 
-def _description(name: str, future: Any) -> Any:
-    with failures_told("the coordinator", name):
+def _view(description: Any, members: list[MemberView], partitions: list[PartitionView]) -> GroupView:
+    known = [partition.lag for partition in partitions if partition.lag is not None]
+    coordinator = description.coordinator
+    return GroupView(
+        group=description.group_id,
+        type=TYPE_NAMES[description.type],
+        state=STATE_NAMES[description.state],
+        assignor=description.partition_assignor,
+        coordinator=f"{coordinator.host}:{coordinator.port} ({coordinator.id})",
+        total_lag=sum(known) if known else None,
+        members=members,
+        partitions=partitions,
+    )
+
+
+def _description(cluster: Access, name: str, future: Any) -> Any:
+    with cluster.failures_told(name):
         description = future.result(REQUEST_TIMEOUT_S)
     if description.state == ConsumerGroupState.DEAD:
         raise CommandError(f"{name}: no such group (see 'odradek group list')")
@@ -267,38 +295,44 @@ def show_states(views: Sequence[GroupView]) -> None:
 
 
 def tell_condition(view: GroupView) -> None:
-    if not view.members:
-        typer.echo(f"group {view.group} has no active members", err=True)
-    elif view.state in REBALANCING:
-        typer.echo(f"warning: group {view.group} is rebalancing", err=True)
+    lag = "" if view.total_lag is None else f", total lag {view.total_lag}"
+    members = "no active members" if not view.members else f"{len(view.members)} active"
+    if view.state in REBALANCING:
+        warn(f"group {view.group} is rebalancing")
+    note(f"group {view.group}: {members}{lag}")
 
 
 @app.command()
+@on_cluster
 def delete(
+    cluster: Access,
     names: GroupsArgument = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: JsonOutput = False,
     group: GroupOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """Delete groups with their committed offsets. Asks first if run from a terminal."""
+    """Delete groups with their committed offsets. Asks first, unless --yes is given."""
     names = list(dict.fromkeys([*(names or ()), *(group or ())]))
     if not names:
-        raise typer.BadParameter("name a group", param_hint="GROUP")
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Delete {', '.join(names)} and all offsets they committed?", abort=True)
-    with failures_told(bootstrap_server):
-        admin = connect(bootstrap_server, command_config)
-        futures = admin.delete_consumer_groups(names, request_timeout=REQUEST_TIMEOUT_S)
-    deleted, failures = [], []
+        raise BadParameter("name a group", param_hint="GROUP")
+    confirm(f"Delete {', '.join(names)} and all offsets they committed?", yes)
+    futures = cluster.admin.delete_consumer_groups(names, request_timeout=REQUEST_TIMEOUT_S)
+    failures: dict[str, str] = {}
     for name in names:
         try:
-            with failures_told(bootstrap_server, name):
-                futures[name].result(REQUEST_TIMEOUT_S)
-            deleted.append(name)
-        except CommandError as failure:
-            failures.append(str(failure))
-    typer.echo(json.dumps({"deleted": deleted}) if as_json else f"Deleted {', '.join(deleted) or 'nothing'}.")
+            futures[name].result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            failures[name] = cluster.explain(error.args[0])
+    if as_json:
+        told = [{"group": name, "deleted": name not in failures} for name in names]
+        print_json(
+            [
+                one | ({"error": failures[name]} if name in failures else {})
+                for one, name in zip(told, names, strict=True)
+            ]
+        )
+    else:
+        for name in (name for name in names if name not in failures):
+            print_line(f"Deleted group {name}.")
     if failures:
-        raise CommandError("; ".join(failures))
+        raise CommandError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))

@@ -1,14 +1,25 @@
 """Offsets as the group commands ask for them: what a group has committed, and where logs begin and end."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from odradek.cli.clients import REQUEST_TIMEOUT_S, CommandError
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import BadParameter
 
 NOWHERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+TOPIC_AND_PARTITIONS = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 
 
 class Place(NamedTuple):
@@ -56,3 +67,25 @@ def commit_offsets(admin: AdminClient, group: str, offsets: Mapping[Place, int])
     for answer in future.result(REQUEST_TIMEOUT_S).topic_partitions:
         if answer.error is not None:
             raise CommandError(f"{answer.topic}-{answer.partition}: {answer.error.str()}")
+
+
+def named_places(cluster: Access, texts: Sequence[str]) -> list[Place]:
+    """The partitions meant by `topic` or `topic:0,1,2`; CommandError for one that does not exist."""
+    places: set[Place] = set()
+    for text in texts:
+        parts = TOPIC_AND_PARTITIONS.fullmatch(text)
+        if parts is None:
+            raise BadParameter(f"{text!r} is not of the form topic or topic:0,1,2")
+        there = existing_partitions(cluster, parts[1])
+        wanted = [int(number) for number in parts[2].split(",")] if parts[2] else there
+        if missing := set(wanted).difference(there):
+            raise CommandError(f"{parts[1]} has no partition {min(missing)}")
+        places.update(Place(parts[1], partition) for partition in wanted)
+    return sorted(places)
+
+
+def existing_partitions(cluster: Access, topic: str) -> list[int]:
+    """Asked in the one way that does not create a topic for whoever asks."""
+    futures = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
+    with cluster.failures_told(topic):
+        return sorted(partition.id for partition in futures[topic].result(REQUEST_TIMEOUT_S).partitions)

@@ -7,35 +7,33 @@ Brokers take offsets from outside of a group only while it has no members: a mem
 over them.
 """
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-import typer
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from odradek.cli.clients import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    REQUEST_TIMEOUT_S,
-    BootstrapServer,
-    CommandConfig,
-    CommandError,
-    JsonOutput,
-    connect,
-    failures_told,
-    print_columns,
-    warn,
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access
+from odradek.cli.arguments import MOST_OFFSET, JsonOutput, time_ms_of
+from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Option
+from odradek.cli.group_offsets import (
+    Place,
+    commit_offsets,
+    committed_offsets,
+    end_offsets,
+    find_offsets,
+    named_places,
 )
-from odradek.cli.group_offsets import Place, commit_offsets, committed_offsets, end_offsets, find_offsets
-from odradek.cli.text import TIME_UNITS_MS, parse_time_ms
+from odradek.cli.output import note, print_columns, print_json, warn
+from odradek.cli.text import TIME_UNITS_MS
 
 ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
-TOPIC_AND_PARTITIONS = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 NO_RECORD_SO_LATE = -1
 
 
@@ -53,7 +51,7 @@ class Target:
     def check(self) -> None:
         given = [value for value in asdict(self).values() if value is not None and value is not False]
         if len(given) != 1:
-            raise typer.BadParameter(
+            raise BadParameter(
                 "say once where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
                 "--by-duration or --shift-by"
             )
@@ -69,13 +67,6 @@ class Move:
     new_offset: int
 
 
-def time_of(text: str) -> int:
-    try:
-        return parse_time_ms(text, round(time.time() * 1000))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 def time_before(duration: str) -> int:
     return max(round(time.time() * 1000) - duration_ms(duration), 0)
 
@@ -86,63 +77,68 @@ def duration_ms(text: str) -> int:
         return int(short[1]) * TIME_UNITS_MS[short[2]]
     parts = ISO_DURATION.fullmatch(text)
     if parts is None or not any(parts.groups()):
-        raise typer.BadParameter(f"{text!r} is not a duration: give one like P1DT2H or 90s")
+        raise BadParameter(f"{text!r} is not a duration: give one like P1DT2H or 90s")
     days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
     return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
 
 
 def reset_offsets(
-    name: Annotated[str | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
+    cluster: Access,
+    name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.")
+        list[str] | None,
+        Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All that the group has committed offsets for.")
+        bool, Option("--all-topics", help="All that the group has committed offsets for.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is now.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record there is.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="Behind the last record.")] = False,
+    to_current: Annotated[bool, Option("--to-current", help="To where the group is now.")] = False,
+    to_offset: Annotated[
+        int | None, Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
+    ] = None,
     to_time: Annotated[
         int | None,
-        typer.Option(
+        Option(
             *("--to-datetime", "--to-timestamp"),
-            parser=time_of,
+            parser=time_ms_of,
             metavar="TIME",
             help="To the first record of that time or later: ISO 8601, milliseconds, or one like -1h.",
         ),
     ] = None,
     by_duration: Annotated[
         int | None,
-        typer.Option(parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."),
+        Option(
+            "--by-duration", parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."
+        ),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="By so many records, back if negative.")
+        int | None,
+        Option("--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By so many records, back if negative."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only say what would be done.")
+        bool, Option("--execute/--dry-run", help="Do it, or only say what would be done.")
     ] = False,
     as_json: JsonOutput = False,
-    group: Annotated[str | None, typer.Option("--group", hidden=True)] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
+    group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:
     """Set a group's offsets, once it has no members. Says what it would do; --execute does it."""
     name = name or group
     if not name:
-        raise typer.BadParameter("name a group", param_hint="GROUP")
+        raise BadParameter("name a group", param_hint="GROUP")
     if bool(topic) == all_topics:
-        raise typer.BadParameter("give either --topic or --all-topics")
+        raise BadParameter("give either --topic or --all-topics")
     if to_time is not None and by_duration is not None:
-        raise typer.BadParameter("give either --to-datetime or --by-duration")
+        raise BadParameter("give either --to-datetime or --by-duration")
     time_ms = by_duration if to_time is None else to_time
     target = Target(to_earliest, to_latest, to_current, to_offset, shift_by, time_ms)
     target.check()
-    with failures_told(bootstrap_server, name):
-        admin = connect(bootstrap_server, command_config)
+    admin = cluster.admin
+    with cluster.failures_told(name):
         check_no_members(admin, name)
         committed = committed_offsets(admin, name)
-        places = named_places(admin, topic) if topic else sorted(committed)
+        places = named_places(cluster, topic) if topic else sorted(committed)
         if not places:
             raise CommandError(f"{name} has committed no offsets: name topics with --topic")
         moves = plan(admin, target, places, committed)
@@ -165,27 +161,6 @@ def check_no_members(admin: AdminClient, name: str) -> None:
     if count:
         members = "1 active member" if count == 1 else f"{count} active members"
         raise CommandError(f"{name} has {members}: offsets can be reset only once it has none")
-
-
-def named_places(admin: AdminClient, texts: Sequence[str]) -> list[Place]:
-    places: set[Place] = set()
-    for text in texts:
-        parts = TOPIC_AND_PARTITIONS.fullmatch(text)
-        if parts is None:
-            raise typer.BadParameter(f"{text!r} is not of the form topic or topic:0,1,2")
-        there = existing_partitions(admin, parts[1])
-        wanted = [int(number) for number in parts[2].split(",")] if parts[2] else there
-        if missing := set(wanted).difference(there):
-            raise CommandError(f"{parts[1]} has no partition {min(missing)}")
-        places.update(Place(parts[1], partition) for partition in wanted)
-    return sorted(places)
-
-
-def existing_partitions(admin: AdminClient, topic: str) -> list[int]:
-    """Asked in the one way that does not create a topic for whoever asks."""
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)[topic]
-    with failures_told("the cluster", topic):
-        return [partition.id for partition in future.result(REQUEST_TIMEOUT_S).partitions]
 
 
 def plan(
@@ -242,9 +217,9 @@ def _current(place: Place, committed: Mapping[Place, int]) -> int:
 def show_moves(name: str, moves: Sequence[Move], executed: bool, as_json: bool) -> None:
     if as_json:
         facts = {"group": name, "executed": executed, "partitions": [asdict(move) for move in moves]}
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     rows = [(name, *asdict(move).values()) for move in moves]
     print_columns(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
     if not executed:
-        typer.echo("nothing was changed: --execute does it", err=True)
+        note("nothing was changed: --execute does it")

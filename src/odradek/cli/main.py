@@ -1,8 +1,8 @@
 """The entry of the `odradek` command: a fork in the road.
 
 A broker should start in a blink and stay small, so its process must never import the command-line
-framework or the Kafka client that the other commands are made of. `odradek up` therefore turns off here,
-before any of it is imported.
+framework or the Kafka client that the other commands are made of. `odradek up` and `odradek broker` therefore
+turn off here, before any of it is imported.
 """
 
 import sys
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments[:1] == ["up"]:
+    if arguments[:1] in (["up"], ["broker"]):
         from odradek.cli.up import main as run_broker
 
-        return run_broker(arguments[1:])
+        return run_broker(arguments[1:], arguments[0])
     from odradek.cli.app import main as run_client_command
 
     return run_client_command(arguments)

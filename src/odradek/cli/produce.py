@@ -1,116 +1,135 @@
-"""`odradek produce`: lines of standard input or of files become messages.
+"""`odradek produce`: lines of standard input or of files become messages."""
 
-Reading and sending overlap: a line is handed to librdkafka, which batches and sends on its own thread;
-where its queue is full, reading waits. The first message that the cluster refuses ends the command, with
-the reason, because what follows it would most likely fare no better.
-"""
-
+import signal
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from enum import StrEnum
+from types import FrameType
+from typing import Annotated, Any
 
-import typer
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from confluent_kafka import Producer
 
-from odradek.cli.clients import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    CommandConfig,
-    CommandError,
-    TopicOption,
-    build,
-    check_reachable,
-    chosen_topic,
-    count_of_messages,
-    explain,
-    failures_told,
-    key_value,
-    settings_for,
-)
-from odradek.cli.text import OutgoingMessage, message_from_json, parse_time_ms, unescape
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
+from odradek.cli.arguments import MOST_PARTITION, Quiet, key_value, time_ms_of
+from odradek.cli.completion import complete_topics
+from odradek.cli.danger import Force, check_internal
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Context, Exit, Option
+from odradek.cli.output import counted, note
+from odradek.cli.produce_input import input_lines, messages, parser_of
+from odradek.cli.produce_sender import Pace, Progress, Sender
+from odradek.cli.text import OutgoingMessage, unescape
+from odradek.errors import KafkaError
+from odradek.model import check_topic_name
 
 MESSAGE_TIMEOUT_MS = 30_000
 UNKNOWN_TOPIC_TIMEOUT_MS = 10_000
-FLUSH_MARGIN_S = 5
 DEFAULT_KEY_SEPARATOR = "\t"
 INTERRUPTED = 130
 
-Parser = Callable[[bytes], OutgoingMessage]
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
 
 
+def complete_first(context: Context, incomplete: str) -> list[Any]:
+    """The topic; what follows it are files, which the shell knows better."""
+    return [] if context.params.get("arguments") else complete_topics(context, incomplete)
+
+
+@on_cluster
 def produce(
+    cluster: Access,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TOPIC [FILE]...", show_default=False, help="Files to read; standard input if none."
+        Argument(
+            metavar="TOPIC [FILE]...",
+            help="A topic, and files to read; standard input if there are none, or for '-'.",
+            complete=complete_first,
         ),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every message.")] = None,
+    key: Annotated[str | None, Option("--key", "-k", metavar="KEY", help="The key of every message.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="What divides key and value in a line."),
+        Option("--key-separator", "-K", metavar="TEXT", help="What divides key and value in a line."),
     ] = None,
+    tombstone: Annotated[
+        bool,
+        Option(
+            "--tombstone", help="Send messages without value: one for --key, or one for each line, a key."
+        ),
+    ] = False,
     header: Annotated[
-        list[str], typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated.")
-    ] = [],  # noqa: B006 - Typer reads the default, nothing changes it
+        list[str] | None, Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
+    ] = None,
     timestamp: Annotated[
-        str | None, typer.Option("--timestamp", help="ISO 8601, milliseconds, or relative like -1h.")
+        int | None,
+        Option(
+            "--timestamp",
+            parser=time_ms_of,
+            metavar="TIME",
+            help="ISO 8601, milliseconds, or relative like -1h.",
+        ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Where to; by key if not given.")
+        int | None,
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Where to; by key if not given."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        Option("--rate", min=0.001, metavar="N", help="At most so many messages a second."),
+    ] = None,
+    count: Annotated[
+        int | None, Option("--count", "-n", min=0, metavar="N", help="Stop after so many messages.")
     ] = None,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
+        bool, Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
     ] = False,
     acks: Annotated[
-        str, typer.Option("--acks", help="Who must have it before it counts as sent: all, 1 or 0.")
+        str,
+        Option(
+            "--acks", metavar="ACKS", help="Wait for: none (0), the leader (1) or all in-sync replicas (all)."
+        ),
     ] = "all",
     compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
+        Compression, Option("--compression", "-z", help="How batches are compressed.")
+    ] = Compression.NONE,
     idempotent: Annotated[
-        bool, typer.Option("--idempotent", help="Exactly once and in order, over retries.")
+        bool, Option("--idempotent", help="Exactly once and in order, over retries.")
     ] = False,
-    properties: Annotated[list[str], typer.Option("--property", hidden=True)] = [],  # noqa: B006
-    topic: TopicOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
+    topic: Annotated[str | None, Option("--topic", hidden=True)] = None,
 ) -> None:
-    """Send lines to a topic, from files or standard input, one message a line."""
-    names = list(arguments or [])
-    name = topic or chosen_topic(names.pop(0) if names else None, None)
+    """Send lines to a topic. Each line of the files, or of standard input, is a message."""
+    files = list(arguments or [])
+    name = topic or (files.pop(0) if files else None)
+    if not name:
+        raise BadParameter("name a topic", param_hint="TOPIC")
+    if tombstone and (json_lines or key_separator is not None):
+        raise BadParameter("--tombstone sends no values: leave out --json and --key-separator")
+    check_internal([name], force)
     template = OutgoingMessage(
         value=None,
         key=None if key is None else key.encode(),
-        headers=tuple((header_name, value.encode()) for header_name, value in map(key_value, header)),
+        headers=tuple((header_name, value.encode()) for header_name, value in map(key_value, header or ())),
         partition=partition,
-        timestamp_ms=_timestamp_ms(timestamp),
+        timestamp_ms=timestamp,
     )
-    parse = parser_of(template, json_lines, _separator(key_separator, properties))
-    settings = settings_for(bootstrap_server, command_config) | {
-        "acks": acks,
-        "compression.type": compression,
-        "enable.idempotence": idempotent,
-    }
-    settings.setdefault("message.timeout.ms", MESSAGE_TIMEOUT_MS)
-    settings.setdefault("topic.metadata.propagation.max.ms", UNKNOWN_TOPIC_TIMEOUT_MS)
-    check_reachable(bootstrap_server)
-    sender = Sender(name, build(Producer, settings), bootstrap_server)
+    settings = {"acks": acks, "compression.type": compression.value, "enable.idempotence": idempotent}
+    sender = make_sender(cluster, name, settings)
     with ExitStack() as stack:
-        send_all(sender, parse, input_lines([Path(file) for file in names], stack))
-
-
-def _timestamp_ms(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_time_ms(text, time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timestamp") from None
+        outgoing: Iterable[OutgoingMessage] = [template]
+        if not tombstone or key is None:
+            parse = parser_of(template, json_lines, _separator(key_separator, properties or ()), tombstone)
+            outgoing = messages(parse, input_lines(files, stack), count)
+        send_all(sender, outgoing, Pace(rate), quiet)
 
 
 def _separator(option: str | None, properties: Iterable[str]) -> bytes | None:
@@ -118,138 +137,86 @@ def _separator(option: str | None, properties: Iterable[str]) -> bytes | None:
     kafka = dict(map(key_value, properties))
     if option is None and kafka.get("parse.key") == "true":
         option = kafka.get("key.separator", DEFAULT_KEY_SEPARATOR)
+    if option == "":
+        raise BadParameter("an empty text divides nothing", param_hint="--key-separator")
     return None if option is None else unescape(option).encode()
 
 
-def parser_of(template: OutgoingMessage, json_lines: bool, separator: bytes | None) -> Parser:
-    """How a line becomes a message. What the line itself says wins over the template."""
-
-    def from_json_line(line: bytes) -> OutgoingMessage:
-        found = message_from_json(line)
-        return OutgoingMessage(
-            value=found.value,
-            key=template.key if found.key is None else found.key,
-            headers=found.headers or template.headers,
-            partition=template.partition if found.partition is None else found.partition,
-            timestamp_ms=template.timestamp_ms if found.timestamp_ms is None else found.timestamp_ms,
-        )
-
-    def from_keyed_line(line: bytes) -> OutgoingMessage:
-        assert separator is not None
-        key, found, value = line.partition(separator)
-        if not found:
-            raise ValueError(f"no key separator {separator.decode()!r} in the line")
-        return replace(template, key=key, value=value)
-
-    def from_line(line: bytes) -> OutgoingMessage:
-        return replace(template, value=line)
-
-    if json_lines:
-        return from_json_line
-    return from_line if separator is None else from_keyed_line
+def make_sender(cluster: Access, topic: str, settings: dict[str, Any]) -> Sender:
+    timeouts = {
+        "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+        "topic.metadata.propagation.max.ms": UNKNOWN_TOPIC_TIMEOUT_MS,
+    }
+    ours = {name: value for name, value in timeouts.items() if name not in cluster.given}
+    producer = cluster.client(Producer, settings | ours)
+    if topic not in producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
+        check_name(topic)
+        note(f"{topic} does not exist: the broker creates it with its default settings, if it may")
+    return Sender(cluster, topic, producer, MESSAGE_TIMEOUT_MS / 1000)
 
 
-def input_lines(files: Iterable[Path], stack: ExitStack) -> Iterator[tuple[str, int, bytes]]:
-    """(source, line number, line without its end); a progress bar where a person watches files go."""
-    files = list(files)
-    if not files:
-        yield from _numbered("standard input", sys.stdin.buffer)
-        return
+def check_name(topic: str) -> None:
     try:
-        opened = [(file, stack.enter_context(file.open("rb"))) for file in files]
-    except OSError as error:
-        raise CommandError(f"{error.filename}: {(error.strerror or '').lower()}") from None
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )
-    with progress:
-        for file, stream in opened:
-            task = progress.add_task(file.name, total=file.stat().st_size)
-            for source, number, line in _numbered(str(file), stream):
-                yield source, number, line
-                progress.advance(task, len(line) + 1)
+        check_topic_name(topic)
+    except KafkaError as error:
+        raise CommandError(f"{topic}: {error.message}") from None
 
 
-def _numbered(source: str, stream: BinaryIO) -> Iterator[tuple[str, int, bytes]]:
-    for number, line in enumerate(stream, start=1):
-        yield source, number, line.removesuffix(b"\n")
-
-
-def send_all(sender: "Sender", parse: Parser, lines: Iterator[tuple[str, int, bytes]]) -> None:
-    interrupted = False
-    try:
-        for source, number, line in lines:
-            try:
-                message = parse(line)
-            except ValueError as error:
-                raise CommandError(f"{source}, line {number}: {error}") from None
-            sender.send(message)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        sender.finish()
-        typer.echo(f"produced {count_of_messages(sender.delivered)} to {sender.topic}", err=True)
+def send_all(sender: Sender, outgoing: Iterable[OutgoingMessage], pace: Pace, quiet: bool) -> None:
+    progress = Progress(sys.stderr.isatty() and not quiet)
+    with Interruption() as interruption:
+        try:
+            for message in interruption.until_asked(outgoing):
+                pace.wait(sender.producer)
+                sender.send(message)
+                progress.show(sender.delivered, sender.sent)
+        finally:
+            sender.finish()
+            progress.clear()
+            if not quiet:
+                note(f"produced {counted(sender.delivered, 'message')} to {sender.topic}")
     if sender.failure is not None:
         raise CommandError(sender.failure)
-    if interrupted:
-        raise typer.Exit(INTERRUPTED)
+    if interruption.is_asked:
+        raise Exit(INTERRUPTED)
 
 
-class Sender:
-    """A producer that counts what was delivered and keeps the first failure."""
+class Interruption:
+    """Ctrl-C and SIGTERM end reading; what was read is sent, and counted.
 
-    def __init__(self, topic: str, producer: Producer, bootstrap_server: str) -> None:
-        self.topic = topic
-        self.delivered = 0
-        self.failure: str | None = None
-        self._producer = producer
-        self._bootstrap_server = bootstrap_server
+    The exception that breaks off a read is raised nowhere else: in a delivery callback it would cost a count.
+    """
 
-    def send(self, message: OutgoingMessage) -> None:
-        optional: dict[str, Any] = {}
-        if message.partition is not None:
-            optional["partition"] = message.partition
-        if message.timestamp_ms is not None:
-            optional["timestamp"] = message.timestamp_ms
-        if message.headers:
-            optional["headers"] = list(message.headers)
-        while True:
-            self._raise_failure()
-            try:
-                with failures_told(self._bootstrap_server, self.topic):
-                    self._producer.produce(
-                        self.topic, message.value, message.key, on_delivery=self._delivered, **optional
-                    )
-                break
-            except BufferError:
-                self._producer.poll(0.1)
-        self._producer.poll(0)
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._is_reading = False
+        self._previous: dict[int, Any] = {}
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self.delivered += 1
-        elif self.failure is None:
-            self.failure = f"{self.topic}: {self._reason(error)}"
+    def __enter__(self) -> "Interruption":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._ask)
+        return self
 
-    def _reason(self, error: KafkaError) -> str:
-        if error.code() == KafkaError._MSG_TIMED_OUT:
-            return f"{self._bootstrap_server} did not take the messages in time"
-        return explain(error, self._bootstrap_server)
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
-    def _raise_failure(self) -> None:
-        if self.failure is not None:
-            raise CommandError(self.failure)
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.is_asked = True
+        if self._is_reading:
+            raise KeyboardInterrupt
 
-    def finish(self) -> None:
-        """Wait for what is under way; after a failure the rest is dropped."""
-        if self.failure is not None:
-            self._producer.purge()
+    def until_asked(self, outgoing: Iterable[OutgoingMessage]) -> Iterator[OutgoingMessage]:
+        source = iter(outgoing)
         try:
-            self._producer.flush(MESSAGE_TIMEOUT_MS / 1000 + FLUSH_MARGIN_S)
-        except KafkaException as error:
-            self.failure = self.failure or self._reason(error.args[0])
+            while not self.is_asked:
+                self._is_reading = True
+                message = next(source, None)
+                self._is_reading = False
+                if message is None:
+                    return
+                yield message
+        except KeyboardInterrupt:
+            return
+        finally:
+            self._is_reading = False

@@ -9,6 +9,9 @@ A format string is text with the usual escapes (\n, \t, \x00 …) and these toke
     %t topic     %p partition   %o offset      %T timestamp in ms
     %k key       %v or %s value %h headers, as name=value,name=value
     %K length of the key        %S length of the value       %% a percent sign
+
+A key or value that is missing is written as `null`, or as whatever the caller wants; its length is -1, as in kcat, so
+that a tombstone can be told from the text "null".
 """
 
 import base64
@@ -23,6 +26,8 @@ Headers = list[tuple[str, bytes | None]]
 Formatter = Callable[[Any], bytes]
 
 NULL = b"null"
+MOST_MS = 2**63 - 1
+MOST_PARTITION = 2**31 - 1
 TIME_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 RELATIVE_TIME = re.compile(r"-(\d+)(ms|s|m|h|d)")
 TOKEN = re.compile(rb"%(.?)", re.DOTALL)
@@ -36,11 +41,11 @@ def parse_time_ms(text: str, now_ms: int) -> int:
         return now_ms
     if relative := RELATIVE_TIME.fullmatch(text):
         return now_ms - int(relative[1]) * TIME_UNITS_MS[relative[2]]
-    if text.isdigit():
+    if text.isdecimal() and int(text) <= MOST_MS:
         return int(text)
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a time: give ISO 8601, milliseconds, or one like -1h") from None
 
 
@@ -66,33 +71,38 @@ def join_headers(message: Any) -> bytes:
     return b",".join(name.encode() + b"=" + (NULL if value is None else value) for name, value in headers)
 
 
-def _or_null(value: bytes | None) -> bytes:
-    return NULL if value is None else value
+def length(value: bytes | None) -> int:
+    return -1 if value is None else len(value)
 
 
-TOKENS: Mapping[bytes, Formatter] = {
-    b"t": lambda message: as_bytes(message.topic()),
-    b"p": lambda message: as_bytes(message.partition()),
-    b"o": lambda message: as_bytes(message.offset()),
-    b"T": lambda message: as_bytes(timestamp_ms(message)),
-    b"k": lambda message: _or_null(message.key()),
-    b"v": lambda message: _or_null(message.value()),
-    b"s": lambda message: _or_null(message.value()),
-    b"h": join_headers,
-    b"K": lambda message: as_bytes(len(message.key() or b"")),
-    b"S": lambda message: as_bytes(len(message.value() or b"")),
-    b"%": lambda message: b"%",
-}
+def tokens(null: bytes) -> Mapping[bytes, Formatter]:
+    def or_null(value: bytes | None) -> bytes:
+        return null if value is None else value
+
+    return {
+        b"t": lambda message: as_bytes(message.topic()),
+        b"p": lambda message: as_bytes(message.partition()),
+        b"o": lambda message: as_bytes(message.offset()),
+        b"T": lambda message: as_bytes(timestamp_ms(message)),
+        b"k": lambda message: or_null(message.key()),
+        b"v": lambda message: or_null(message.value()),
+        b"s": lambda message: or_null(message.value()),
+        b"h": join_headers,
+        b"K": lambda message: as_bytes(length(message.key())),
+        b"S": lambda message: as_bytes(length(message.value())),
+        b"%": lambda message: b"%",
+    }
 
 
-def compile_format(template: str) -> Formatter:
+def compile_format(template: str, null: bytes = NULL) -> Formatter:
     """A function from a message to its bytes on the output; ValueError for a token that is not one."""
     parts = TOKEN.split(unescape(template).encode("utf-8", "surrogateescape"))
-    literals, tokens = parts[::2], parts[1::2]
-    for token in tokens:
-        if token not in TOKENS:
+    known = tokens(null)
+    literals, used = parts[::2], parts[1::2]
+    for token in used:
+        if token not in known:
             raise ValueError(f"%{token.decode(errors='replace')} is not a format token")
-    writers = [TOKENS[token] for token in tokens]
+    writers = [known[token] for token in used]
 
     def write(message: Any) -> bytes:
         pieces = [literals[0]]
@@ -172,13 +182,13 @@ def message_from_json(line: bytes) -> OutgoingMessage:
         value=from_json(fields["value"]),
         key=from_json(fields.get("key")),
         headers=tuple((str(name), from_json(value)) for name, value in pairs),
-        partition=_whole_number(fields, "partition"),
-        timestamp_ms=_whole_number(fields, "timestamp"),
+        partition=_whole_number(fields, "partition", MOST_PARTITION),
+        timestamp_ms=_whole_number(fields, "timestamp", MOST_MS),
     )
 
 
-def _whole_number(fields: Mapping[str, Any], name: str) -> int | None:
+def _whole_number(fields: Mapping[str, Any], name: str, most: int) -> int | None:
     value = fields.get(name)
-    if value is not None and type(value) is not int:
-        raise ValueError(f'"{name}" is not a whole number')
-    return value
+    if value is not None and (type(value) is not int or not -1 <= value <= most):
+        raise ValueError(f'"{name}" is not a whole number from 0 to {most}')
+    return None if value == -1 else value

@@ -1,311 +1,251 @@
-"""`odradek topic`: create, list, describe, alter and delete topics."""
+"""`odradek topic`: create, list, describe, alter and delete topics, and delete records from them."""
 
-import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ConfigSource,
     NewPartitions,
     NewTopic,
     ResourceType,
 )
-from rich.console import Console
-from rich.table import Table
 
-from odradek.cli.clients import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    REQUEST_TIMEOUT_S,
-    BootstrapServer,
-    CommandConfig,
-    CommandError,
-    JsonOutput,
-    TopicOption,
-    chosen_topic,
-    cluster_metadata,
-    connect,
-    failures_told,
-    key_value,
+from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster, settle
+from odradek.cli.arguments import JsonOutput, key_value
+from odradek.cli.completion import complete_topic_settings, complete_topics
+from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Group, Option
+from odradek.cli.output import print_columns, print_json, print_line, readable_size
+from odradek.cli.topic_records import delete_records
+from odradek.cli.topic_view import describe as describe_topics
+from odradek.cli.topic_view import kafka_lines, show_tables, summarize, view_topics
+
+app = Group(
+    help="Create, list, describe, alter and delete topics. 'delete-records' deletes only their oldest records.",
 )
-from odradek.model import INTERNAL_TOPICS
-
-app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+app.command("delete-records")(on_cluster(delete_records))
 
 BROKER_DEFAULT = -1
-NO_LEADER = -1
-URL_SAFE = str.maketrans("+/", "-_")  # librdkafka writes ids in the other base64 than Kafka does
+MOST_PARTITIONS = 100_000  # librdkafka refuses more
+MOST_REPLICAS = 32_767
 
-NameArgument = Annotated[str | None, typer.Argument(metavar="NAME", show_default=False)]
+NewNames = Annotated[list[str] | None, Argument(metavar="NAME...")]
+Names = Annotated[
+    list[str] | None,
+    Argument(metavar="NAME...", complete=complete_topics),
+]
+TopicOption = Annotated[list[str] | None, Option("--topic", hidden=True)]
 ConfigOption = Annotated[
-    list[str], typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+    list[str] | None,
+    Option(
+        "--config",
+        metavar="KEY=VALUE",
+        help="A topic setting; repeatable.",
+        complete=complete_topic_settings,
+    ),
 ]
 
 
-@dataclass(frozen=True)
-class PartitionView:
-    partition: int
-    leader: int | None
-    replicas: list[int]
-    isr: list[int]
+def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None) -> list[str]:
+    """Topics given as arguments or, as Kafka's tools want it, with --topic; each once, at least one."""
+    names = list(dict.fromkeys([*(arguments or ()), *(options or ())]))
+    if not names:
+        raise BadParameter("name a topic", param_hint="NAME")
+    return names
 
 
-@dataclass(frozen=True)
-class TopicView:
-    """What `describe` tells of a topic; its fields are those of the JSON output."""
-
-    topic: str
-    topic_id: str
-    internal: bool
-    partition_count: int
-    replication_factor: int
-    configs: dict[str, str]
-    partitions: list[PartitionView]
-
-
-def settle(futures: Any) -> None:
-    """Wait for what an admin request returned; the first failure is raised."""
-    for future in futures.values():
-        future.result(REQUEST_TIMEOUT_S)
+def tell(
+    as_json: bool, verb: str, done: Mapping[str, bool], failures: Mapping[str, str], nothing: str
+) -> None:
+    """What was done to each topic; the failures, if any, are the failure of the command."""
+    if as_json:
+        print_json(
+            [{"topic": name, verb: is_done} for name, is_done in done.items()]
+            + [{"topic": name, verb: False, "error": reason} for name, reason in failures.items()]
+        )
+    else:
+        for name, is_done in done.items():
+            print_line(f"{verb.capitalize()} topic {name}." if is_done else f"Topic {name} {nothing}.")
+    if failures:
+        raise CommandError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))
 
 
-def tell(as_json: bool, sentence: str, **facts: object) -> None:
-    typer.echo(json.dumps(facts) if as_json else sentence)
+def collect(
+    cluster: Access, futures: Mapping[str, Any], tolerated: int | None
+) -> tuple[dict[str, bool], dict[str, str]]:
+    """What became of each topic's request; the error code that is tolerated counts as nothing to do."""
+    done, failures = {}, {}
+    for name, future in futures.items():
+        try:
+            future.result(REQUEST_TIMEOUT_S)
+            done[name] = True
+        except KafkaException as error:
+            if tolerated is not None and error.args[0].code() == tolerated:
+                done[name] = False
+            else:
+                failures[name] = cluster.explain(error.args[0])
+    return done, failures
 
 
 @app.command()
+@on_cluster
 def create(
-    name: NameArgument = None,
+    cluster: Access,
+    names: NewNames = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="How many; the broker's default if not given.")
+        int | None,
+        Option(
+            "--partitions", min=1, max=MOST_PARTITIONS, help="How many; the broker's default if not given."
+        ),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", min=1, help="Copies of each partition.")
+        int | None,
+        Option("--replication-factor", min=1, max=MOST_REPLICAS, help="Copies of each partition."),
     ] = None,
-    config: ConfigOption = [],  # noqa: B006 - Typer reads the default, nothing changes it
+    config: ConfigOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed where the topic is there already.")
+        bool, Option("--if-not-exists", help="Succeed where the topic is there already.")
     ] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """Create a topic."""
-    name = chosen_topic(name, topic)
-    new_topic = NewTopic(
-        name,
-        num_partitions=partitions or BROKER_DEFAULT,
-        replication_factor=replication_factor or BROKER_DEFAULT,
-        config=dict(map(key_value, config)),
-    )
-    with failures_told(bootstrap_server, name):
-        admin = connect(bootstrap_server, command_config)
-        try:
-            settle(admin.create_topics([new_topic], request_timeout=REQUEST_TIMEOUT_S))
-        except KafkaException as error:
-            if not if_not_exists or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-            return tell(as_json, f"Topic {name} exists already.", topic=name, created=False)
-    return tell(as_json, f"Created topic {name}.", topic=name, created=True)
+    """Create topics."""
+    names = chosen_topics(names, topic)
+    new_topics = [
+        NewTopic(
+            name,
+            num_partitions=partitions or BROKER_DEFAULT,
+            replication_factor=replication_factor or BROKER_DEFAULT,
+            config=dict(map(key_value, config or ())),
+        )
+        for name in names
+    ]
+    futures = cluster.admin.create_topics(new_topics, request_timeout=REQUEST_TIMEOUT_S)
+    tolerated = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    tell(as_json, "created", *collect(cluster, futures, tolerated), "exists already")
 
 
 @app.command("list")
+@on_cluster
 def list_(
-    exclude_internal: Annotated[
-        bool, typer.Option("--exclude-internal", help="Leave out the topics brokers keep for themselves.")
+    cluster: Access,
+    internal: Annotated[bool, Option("--internal", help="Internal topics too.")] = False,
+    long: Annotated[
+        bool, Option("--long", "-l", help="With partitions, replicas and size, as at a terminal.")
     ] = False,
     as_json: JsonOutput = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
+    exclude_internal: Annotated[bool, Option("--exclude-internal", hidden=True)] = False,
 ) -> None:
-    """List topics by name."""
-    with failures_told(bootstrap_server):
-        admin = connect(bootstrap_server, command_config)
-        names = sorted(cluster_metadata(admin).topics)
-    if exclude_internal:
-        names = [name for name in names if name not in INTERNAL_TOPICS]
+    """List topics. At a terminal, and with --long, it also shows partitions, replicas and size on disk."""
+    names = sorted(cluster.metadata().topics)
+    if not internal or exclude_internal:
+        names = [name for name in names if not is_internal(name)]
     if as_json:
-        typer.echo(json.dumps(names))
+        print_json([asdict(summary) for summary in summarize(cluster, names)])
+    elif long or sys.stdout.isatty():
+        rows = [
+            (one.topic, one.partition_count, one.replication_factor, readable_size(one.size_bytes))
+            for one in summarize(cluster, names)
+        ]
+        print_columns(("TOPIC", "PARTITIONS", "REPLICAS", "SIZE"), rows)
     else:
         sys.stdout.writelines(f"{name}\n" for name in names)
 
 
 @app.command()
+@on_cluster
 def describe(
-    name: NameArgument = None,
+    cluster: Access,
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", complete=complete_topics)] = None,
+    internal: Annotated[bool, Option("--internal", help="Internal topics too, where none is named.")] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """Describe a topic, or all of them: partitions, leaders, replicas, settings that are not defaults."""
-    wanted = name or topic
-    with failures_told(bootstrap_server, wanted):
-        admin = connect(bootstrap_server, command_config)
-        names = [wanted] if wanted else sorted(cluster_metadata(admin).topics)
-        views = view_topics(admin, names) if names else []
+    """Describe topics, or all of them. It shows leaders, replicas, offsets and sizes of partitions, and settings that
+    are not defaults."""
+    wanted = [*(names or ()), *(topic or ())]
+    if not wanted:
+        wanted = sorted(name for name in cluster.metadata().topics if internal or not is_internal(name))
+    views = view_topics(cluster, wanted)
     if as_json:
-        typer.echo(json.dumps([asdict(view) for view in views], indent=2))
+        print_json([asdict(view) for view in views])
     elif sys.stdout.isatty():
         show_tables(views)
     else:
         sys.stdout.writelines(f"{line}\n" for view in views for line in kafka_lines(view))
 
 
-def view_topics(admin: AdminClient, names: Sequence[str]) -> list[TopicView]:
-    descriptions = admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    configs = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
-    configs_by_name = {
-        resource.name: future.result(REQUEST_TIMEOUT_S).values() for resource, future in configs.items()
-    }
-    return [view_topic(descriptions[name].result(REQUEST_TIMEOUT_S), configs_by_name[name]) for name in names]
-
-
-def view_topic(description: Any, configs: Iterable[ConfigEntry]) -> TopicView:
-    changed = [entry for entry in configs if entry.source != ConfigSource.DEFAULT_CONFIG.value]
-    partitions = [
-        PartitionView(
-            partition=partition.id,
-            leader=_leader_id(partition.leader),
-            replicas=[node.id for node in partition.replicas],
-            isr=[node.id for node in partition.isr],
-        )
-        for partition in sorted(description.partitions, key=lambda partition: int(partition.id))
-    ]
-    return TopicView(
-        topic=description.name,
-        topic_id=str(description.topic_id).translate(URL_SAFE),
-        internal=description.is_internal,
-        partition_count=len(partitions),
-        replication_factor=len(partitions[0].replicas),
-        configs={entry.name: entry.value or "" for entry in sorted(changed, key=lambda entry: entry.name)},
-        partitions=partitions,
-    )
-
-
-def _leader_id(leader: Any) -> int | None:
-    return None if leader is None or leader.id == NO_LEADER else leader.id
-
-
-def kafka_lines(view: TopicView) -> Iterable[str]:
-    """The lines `kafka-topics.sh --describe` prints, so that scripts written for it go on working."""
-    configs = ",".join(f"{name}={value}" for name, value in view.configs.items())
-    yield (
-        f"Topic: {view.topic}\tTopicId: {view.topic_id}\tPartitionCount: {view.partition_count}"
-        f"\tReplicationFactor: {view.replication_factor}\tConfigs: {configs}"
-    )
-    for partition in view.partitions:
-        leader = "none" if partition.leader is None else partition.leader
-        yield (
-            f"\tTopic: {view.topic}\tPartition: {partition.partition}\tLeader: {leader}"
-            f"\tReplicas: {_joined(partition.replicas)}\tIsr: {_joined(partition.isr)}"
-        )
-
-
-def _joined(ids: Iterable[int]) -> str:
-    return ",".join(map(str, ids))
-
-
-def show_tables(views: Iterable[TopicView]) -> None:
-    console = Console()
-    for view in views:
-        console.print(
-            f"[bold]{view.topic}[/bold]  id {view.topic_id}, {view.partition_count} partitions, "
-            f"replication factor {view.replication_factor}",
-            highlight=False,
-        )
-        for name, value in view.configs.items():
-            console.print(f"  {name} = {value}", highlight=False)
-        table = Table("Partition", "Leader", "Replicas", "Isr")
-        for partition in view.partitions:
-            short_of_replicas = len(partition.isr) < len(partition.replicas)
-            leader = "none" if partition.leader is None else str(partition.leader)
-            row = (str(partition.partition), leader, _joined(partition.replicas), _joined(partition.isr))
-            table.add_row(*row, style="yellow" if short_of_replicas else None)
-        console.print(table)
-
-
 @app.command()
+@on_cluster
 def alter(
-    name: NameArgument = None,
+    cluster: Access,
+    names: Names = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="The new count; it can only grow.")
+        int | None,
+        Option("--partitions", min=1, max=MOST_PARTITIONS, help="The new count; it can only grow."),
     ] = None,
-    config: ConfigOption = [],  # noqa: B006 - as in create
+    config: ConfigOption = None,
     delete_config: Annotated[
-        list[str],
-        typer.Option("--delete-config", metavar="KEY", help="A setting to put back to its default."),
-    ] = [],  # noqa: B006 - as in create
+        list[str] | None,
+        Option(
+            "--delete-config",
+            metavar="KEY",
+            help="A setting to put back to its default; repeatable.",
+            complete=complete_topic_settings,
+        ),
+    ] = None,
+    force: Force = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """Change a topic's settings, or give it more partitions."""
-    name = chosen_topic(name, topic)
-    changes = [ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET) for text in config]
-    changes += [
-        ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in delete_config
+    """Change settings of topics. It can also give them more partitions."""
+    names = chosen_topics(names, topic)
+    if not config and not delete_config and partitions is None:
+        raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
+    check_internal(names, force)
+    describe_topics(cluster, names)  # nothing is changed if one of them does not exist
+    changes = [
+        *(
+            ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
+            for text in config or ()
+        ),
+        *(
+            ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
+            for key in delete_config or ()
+        ),
     ]
-    if not changes and partitions is None:
-        raise typer.BadParameter("nothing to change: give --partitions, --config or --delete-config")
-    with failures_told(bootstrap_server, name):
-        admin = connect(bootstrap_server, command_config)
-        if changes:
-            resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
-            settle(admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
-        if partitions is not None:
-            growth = [NewPartitions(name, partitions)]
-            settle(admin.create_partitions(growth, request_timeout=REQUEST_TIMEOUT_S))
-    tell(as_json, f"Altered topic {name}.", topic=name, altered=True)
+    for name in names:
+        with cluster.failures_told(name):
+            if changes:
+                resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+                settle(cluster.admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
+            if partitions is not None:
+                growth = [NewPartitions(name, partitions)]
+                settle(cluster.admin.create_partitions(growth, request_timeout=REQUEST_TIMEOUT_S))
+    tell(as_json, "altered", dict.fromkeys(names, True), {}, "")
 
 
 @app.command()
+@on_cluster
 def delete(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", show_default=False)] = None,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Succeed where there is no such topic.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    cluster: Access,
+    names: Names = None,
+    if_exists: Annotated[bool, Option("--if-exists", help="Succeed where there is no such topic.")] = False,
+    yes: Yes = False,
+    force: Force = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    command_config: CommandConfig = None,
 ) -> None:
-    """Delete topics with all they hold. Asks first if run from a terminal."""
-    names = names or [chosen_topic(None, topic)]
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Delete {', '.join(names)} and all records in them?", abort=True)
-    with failures_told(bootstrap_server):
-        admin = connect(bootstrap_server, command_config)
-        futures = admin.delete_topics(names, request_timeout=REQUEST_TIMEOUT_S)
-    deleted, failures = [], []
-    for name in names:
-        try:
-            with failures_told(bootstrap_server, name):
-                if _was_deleted(futures[name], if_exists):
-                    deleted.append(name)
-        except CommandError as failure:
-            failures.append(str(failure))
-    tell(as_json, f"Deleted {', '.join(deleted) or 'nothing'}.", deleted=deleted)
-    if failures:
-        raise CommandError("; ".join(failures))
-
-
-def _was_deleted(future: Any, if_exists: bool) -> bool:
-    try:
-        future.result(REQUEST_TIMEOUT_S)
-    except KafkaException as error:
-        if if_exists and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return False
-        raise
-    return True
+    """Delete topics with all they hold. Asks first, unless --yes is given."""
+    names = chosen_topics(names, topic)
+    check_internal(names, force)
+    confirm(f"Delete {', '.join(names)} and all records in them?", yes)
+    futures = cluster.admin.delete_topics(names, request_timeout=REQUEST_TIMEOUT_S)
+    tolerated = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
+    tell(as_json, "deleted", *collect(cluster, futures, tolerated), "does not exist")

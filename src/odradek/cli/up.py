@@ -1,4 +1,7 @@
-"""`odradek up`: run a broker in this process, and say when and where it can be reached.
+"""`odradek up` and `odradek broker`: run a broker in this process, and say when and where it can be reached.
+
+`up` is for the person at the terminal: it greets, and an empty group does not wait for more members before its first
+rebalance. `broker` is for the service manager: it wants a file, keeps Kafka's default for that wait, and says one line.
 
 Only the standard library and the broker itself are imported here; `main` says why. A broker that cannot
 start because of something its user can change (a port in use, a data directory that another broker
@@ -9,7 +12,9 @@ import argparse
 import errno
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,14 +30,31 @@ HOST = "localhost"
 DEFAULT_PORT = 9092
 FAILED = 1
 BAD_USAGE = 2
-NOT_SETTINGS = {"ODRADEK_DATA_DIR", "ODRADEK_BOOTSTRAP_SERVER"}  # other ODRADEK_ variables name settings
+NOT_SETTINGS = {  # other ODRADEK_ variables name settings
+    "ODRADEK_DATA_DIR",
+    "ODRADEK_BOOTSTRAP_SERVER",
+    "ODRADEK_PROFILE",
+    "ODRADEK_TEST_BOOTSTRAP",
+}
+REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
 
-DESCRIPTION = """\
+DESCRIPTIONS = {
+    "up": """\
 Run a broker on this machine, until Ctrl-C or SIGTERM. It speaks Kafka's protocol: any Kafka client,
-and the other odradek commands, can use it as soon as it says where it listens."""
+and the other odradek commands, can use it as soon as it says where it listens. Unlike Kafka, it does not
+let the first member of a group wait 3 s for others: 'odradek broker' does, and so does
+--set group.initial.rebalance.delay.ms=3000.""",
+    "broker": """\
+Run a broker as a service, from a settings file such as Kafka's own server.properties, until SIGTERM or
+Ctrl-C. Settings that the file leaves out have Kafka's defaults, but for two: without 'listeners' it
+listens on localhost only, and without 'log.dirs' it keeps its data where 'odradek up' does.""",
+}
 EPILOG = """\
 Settings have Kafka's names (log.retention.ms, num.partitions …). An option wins over the environment
-(ODRADEK_LOG_RETENTION_MS, and ODRADEK_DATA_DIR for --data-dir), and that over the file."""
+(ODRADEK_LOG_RETENTION_MS, and ODRADEK_DATA_DIR for --data-dir), and that over the file. A setting that
+asks for TLS, SASL or access control is refused: this broker has none of them yet.
+
+Exit status: 0 stopped as asked, 1 could not start or go on, 2 bad option or setting."""
 
 GREETING = """\
 Odradek {version} is up.
@@ -54,10 +76,11 @@ Or from a terminal:
 
 Stop with Ctrl-C.
 """
+SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir}"
 
 
-def main(arguments: Sequence[str]) -> int:
-    options = parse_arguments(arguments)
+def main(arguments: Sequence[str], command: str = "up") -> int:
+    options = parse_arguments(arguments, command)
     configure_logging(options.log_level)
     from odradek.broker.broker import BrokerFailed
     from odradek.broker.main import run
@@ -72,8 +95,10 @@ def main(arguments: Sequence[str]) -> int:
         return fail(str(error), BAD_USAGE)
     for warning in config.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
+    if options.stop_at_eof:
+        stop_at_end_of_input()
     try:
-        run(config, lambda broker: announce(broker, options.json))
+        run(config, lambda broker: announce(broker, command, options.json))
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
     except ConfigError as error:
@@ -85,10 +110,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+def stop_at_end_of_input() -> None:
+    """Stop, as SIGTERM does, once whoever started us has closed our standard input, or died."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="end-of-input", daemon=True).start()
+
+
+def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "odradek up",
-        description=DESCRIPTION,
+        f"odradek {command}",
+        description=DESCRIPTIONS[command],
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -102,7 +138,13 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where topics are kept (default ~/.local/share/odradek)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, as .properties or .toml")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        required=command == "broker",
+        help="settings, as .properties or .toml",
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -115,7 +157,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
     )
-    return parser.parse_args(arguments)
+    parser.add_argument("--stop-at-eof", action="store_true", help=argparse.SUPPRESS)  # for odradek.testing
+    options = parser.parse_args(arguments)
+    options.command = command
+    return options
 
 
 def port_number(text: str) -> int:
@@ -132,12 +177,14 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
-    """Options over environment over file; where none of them says it, localhost and the user's own data."""
+    """Options over environment over file; where none of them says it, localhost and the user's own data, and
+    under `up` no wait for more members before a group's first rebalance."""
     from odradek.config.broker import load_broker_config
 
     overrides = dict(options.set)
     if options.port is not None:
         overrides["listeners"] = f"PLAINTEXT://{HOST}:{options.port}"
+        overrides.setdefault("advertised.listeners", "")  # the file's would name another port
     if options.data_dir is not None:
         overrides["log.dirs"] = str(options.data_dir.absolute())
     settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
@@ -147,6 +194,8 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
         defaults["listeners"] = f"PLAINTEXT://{HOST}:{DEFAULT_PORT}"
     if not {"log.dirs", "log.dir"} & config.static.keys():
         defaults["log.dirs"] = str(default_data_dir(environ).absolute())
+    if options.command == "up" and REBALANCE_DELAY not in config.static:
+        defaults[REBALANCE_DELAY] = "0"
     return load_broker_config(options.config, overrides | defaults, settings) if defaults else config
 
 
@@ -157,21 +206,25 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "odradek"
 
 
-def announce(broker: "Broker", as_json: bool) -> None:
+def announce(broker: "Broker", command: str, as_json: bool) -> None:
     """Called once connections are accepted."""
     bootstrap = f"{broker.listeners[0].host}:{broker.listeners[0].port}"
     if as_json:
         import json
 
-        facts = {"bootstrap": bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()}
-        print(json.dumps(facts), flush=True)
-        return
-    text = GREETING.format(
-        version=__version__,
-        bootstrap=bootstrap,
-        data_dir=broker.data_dir,
-    )
-    print(text, flush=True)
+        text = json.dumps({"bootstrap": bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()})
+    else:
+        greeting = GREETING if command == "up" else SERVICE_LINE
+        text = greeting.format(version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir)
+    try:
+        if sys.stdout is None:
+            raise OSError("it is closed")
+        print(text, flush=True)
+    except OSError as error:  # that is no reason to stop serving
+        logging.getLogger("odradek").warning(
+            "listening on %s, but standard output cannot be written: %s", bootstrap, error
+        )
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is buffered must not be flushed once more
 
 
 def reason_of(error: OSError, config: "BrokerConfig") -> str:

@@ -7,6 +7,7 @@ decode a million records at once does so.
     settings      what a client needs to know, with secrets that are never printed
     properties    the same from the names that the Java client gives it
     tls, sasl     the two ways to prove who one is
+    deadline      how long to ask again, and what is said meanwhile
     connection    one socket: requests and answers in order
     cluster       brokers, leaders, offsets, groups; retries until a deadline
     fetching      one partition from an offset to an offset, one fetch ahead

@@ -4,6 +4,9 @@ Leaders change and brokers go away; so every question is asked again, after a lo
 is answered or its deadline has passed. `TimedOut` then says what was wanted and what was last in the way. An
 answer that no retry can change is a `KafkaError` at once.
 
+An outage is waited out (`api_timeout_s`) by whoever has reached a broker before. Until then the likely reason is a
+wrong address, and a user who waits for an answer: that takes `first_contact_timeout_s`.
+
 Clusters are borrowed (`borrow_cluster`): one user at a time, and afterwards kept for the next user in this
 process with equal settings, with those of its connections that are idle. A forked child starts with none.
 """
@@ -16,6 +19,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from odradek.client.connection import Connection, ConnectionLost
+from odradek.client.deadline import Deadline
 from odradek.client.settings import ClientSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
@@ -46,14 +50,11 @@ LATEST = -1
 NO_OFFSET = -1
 
 MAX_IDLE_CLUSTERS = 4
+NOBODY_REACHED = ". Check kafka.bootstrap.servers and that the brokers run"
 MISSING_TOPIC_PATIENCE_S = 3.0  # a topic just made takes a moment to be known everywhere
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
-
-
-class TimedOut(Exception):
-    """Nobody answered in time; the message says what was asked and what was in the way."""
 
 
 class MissingTopic(Exception):
@@ -78,23 +79,10 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-class Deadline:
-    """Time for all tries together, with a pause between two of them."""
-
-    def __init__(self, timeout_s: float, backoff_s: float, purpose: str) -> None:
-        self._timeout_s, self._backoff_s, self._purpose = timeout_s, backoff_s, purpose
-        self._end_s = time.monotonic() + timeout_s
-
-    def pause(self, reason: Exception) -> None:
-        remaining_s = self._end_s - time.monotonic()
-        if remaining_s <= 0:
-            raise TimedOut(f"could not {self._purpose} within {self._timeout_s:g} s: {reason}") from reason
-        time.sleep(min(self._backoff_s, remaining_s))
-
-
 class Cluster:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
+        self.was_reached = False  # by the present user, or by somebody whose work it goes on with
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, Node] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -130,7 +118,14 @@ class Cluster:
                 del self._connections[address]
 
     def deadline(self, purpose: str, timeout_s: float | None = None) -> Deadline:
-        return Deadline(timeout_s or self.settings.api_timeout_s, self.settings.retry_backoff_s, purpose)
+        limit_s = timeout_s or self.settings.api_timeout_s
+        first_limit_s = min(limit_s, self.settings.first_contact_timeout_s)
+        return Deadline(
+            purpose,
+            lambda: limit_s if self.was_reached else first_limit_s,
+            self.settings.retry_backoff_s,
+            lambda: "" if self.was_reached else NOBODY_REACHED,
+        )
 
     def _retrying(
         self, purpose: str, attempt: Callable[[], Result], timeout_s: float | None = None
@@ -138,7 +133,9 @@ class Cluster:
         deadline = self.deadline(purpose, timeout_s)
         while True:
             try:
-                return attempt()
+                result = attempt()
+                deadline.met()
+                return result
             except ConnectionLost as error:
                 deadline.pause(error)
             except KafkaError as error:
@@ -152,7 +149,9 @@ class Cluster:
         reasons = []
         for host, port in dict.fromkeys([*addresses, *self.settings.bootstrap]):
             try:
-                return self._connection(host, port).call(request, answer_type)
+                answer = self._connection(host, port).call(request, answer_type)
+                self.was_reached = True
+                return answer
             except ConnectionLost as error:
                 reasons.append(str(error))
         raise ConnectionLost("; ".join(reasons))
@@ -169,20 +168,26 @@ class Cluster:
     def partitions_of(self, topics: Iterable[str], *, create: bool = False) -> list[TopicPartition]:
         """All partitions of the topics, in order. `MissingTopic` names one that is not there."""
         names = sorted(set(topics))
-        found = self._describe(names, create) if names else []
+        deadline = self.deadline(f"describe topics {', '.join(names)}")
+        found = self._describe(names, deadline, create=create) if names else []
+        deadline.met()
         return sorted(
             TopicPartition(topic.name or "", partition.partition_index)
             for topic in found
             for partition in topic.partitions
         )
 
-    def _describe(self, names: list[str], create: bool) -> list[MetadataResponseTopic]:
-        deadline = self.deadline(f"describe topics {', '.join(names)}")
+    def _describe(
+        self, names: list[str], deadline: Deadline | None, *, create: bool = False
+    ) -> list[MetadataResponseTopic]:
+        """Without a deadline a lost connection is the caller's to retry."""
         missing_since_s: float | None = None
         while True:
             try:
                 topics = self._ask_for_topics(names, create)
             except ConnectionLost as error:
+                if deadline is None:
+                    raise
                 deadline.pause(error)
                 continue
             missing = _first_missing(topics)
@@ -191,6 +196,7 @@ class Cluster:
             missing_since_s = missing_since_s or time.monotonic()
             if not create and time.monotonic() - missing_since_s > MISSING_TOPIC_PATIENCE_S:
                 raise MissingTopic(missing)
+            deadline = deadline or self.deadline(f"describe topic {missing}")
             deadline.pause(MissingTopic(missing))
 
     def _ask_for_topics(self, names: list[str], create: bool) -> list[MetadataResponseTopic]:
@@ -213,9 +219,12 @@ class Cluster:
                     self._leaders.pop(key, None)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """As last heard. Raises LEADER_NOT_AVAILABLE, which is worth another try, where there is none."""
+        """As last heard, or else asked for once.
+
+        A lost connection and LEADER_NOT_AVAILABLE are worth another try, which is the caller's to make.
+        """
         if partition not in self._leaders:
-            self.partitions_of([partition.topic])
+            self._describe([partition.topic], None)
         if partition not in self._leaders:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
         return self._leaders[partition]
@@ -339,12 +348,14 @@ _idle_in_process = os.getpid()
 
 
 @contextmanager
-def borrow_cluster(settings: ClientSettings) -> Iterator[Cluster]:
+def borrow_cluster(settings: ClientSettings, *, was_reached: bool = False) -> Iterator[Cluster]:
+    """`was_reached`: the work at hand began with an answer of these brokers, so an outage is waited out."""
     global _idle, _idle_in_process
     if _idle_in_process != os.getpid():  # forked: the sockets are our parent's
         _idle, _idle_in_process = {}, os.getpid()
     kept = _idle.setdefault(settings, [])
     cluster = kept.pop() if kept else Cluster(settings)
+    cluster.was_reached = was_reached
     try:
         yield cluster
     finally:

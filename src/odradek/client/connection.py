@@ -9,6 +9,7 @@ to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a check
 """
 
 import socket
+import ssl
 import time
 from collections import deque
 from typing import NamedTuple, TypeVar, cast
@@ -29,6 +30,7 @@ from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 
 HIGHEST_VERSIONS = {FetchRequest.API_KEY: 12, ProduceRequest.API_KEY: 12, OffsetCommitRequest.API_KEY: 9}
 MAX_ANSWER_BYTES = 1 << 30
+NO_TLS = ". It seems that this listener does not speak TLS, as kafka.security.protocol says"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it
 
 Answer = TypeVar("Answer", bound=Message)
@@ -146,8 +148,19 @@ class Connection:
                 connected = context.wrap_socket(plain, server_hostname=self.host)
             connected.settimeout(self._settings.request_timeout_s)
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to broker {self.host}:{self.port}: {error}") from error
+            hint = NO_TLS if self._settings.tls is not None and _is_no_tls(error) else ""
+            raise ConnectionLost(
+                f"cannot connect to broker {self.host}:{self.port}: {error}{hint}"
+            ) from error
         return connected
+
+    def _without_sasl(self) -> KafkaError:
+        protocols = "PLAINTEXT" if self._settings.tls is None else "SSL"
+        return KafkaError(
+            ErrorCode.ILLEGAL_SASL_STATE,
+            f"broker {self.host}:{self.port} has no SASL on this listener: set kafka.security.protocol to "
+            f"{protocols}, or name the port of its SASL listener in kafka.bootstrap.servers",
+        )
 
     def _ask_versions(self) -> None:
         answer = self.call(ApiVersionsRequest(), ApiVersionsResponse)
@@ -157,7 +170,11 @@ class Connection:
     def _authenticate(self) -> None:
         sasl = self._settings.sasl
         assert sasl is not None
+        if SaslHandshakeRequest.API_KEY not in self._versions:
+            raise self._without_sasl()
         shake = self.call(SaslHandshakeRequest(mechanism=sasl.mechanism), SaslHandshakeResponse)
+        if shake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise self._without_sasl()
         offered = ", ".join(shake.mechanisms)
         _check(shake.error_code, f"the broker offers {offered}, not sasl.mechanism {sasl.mechanism}")
         conversation = start_authentication(sasl)
@@ -171,6 +188,13 @@ class Connection:
                 break
         if answer.session_lifetime_ms > 0:
             self._best_before_s = time.monotonic() + SESSION_SHARE * answer.session_lifetime_ms / 1000
+
+
+def _is_no_tls(error: OSError) -> bool:
+    """Whether a handshake ended as it does where the other side takes it for a strange request."""
+    if isinstance(error, ssl.SSLEOFError | ConnectionResetError):
+        return True
+    return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
 
 
 def _check(error_code: int, message: str) -> None:

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from odradek.client.aborted import AbortedTransactions
-from odradek.client.cluster import EARLIEST, LATEST, Cluster, Deadline
+from odradek.client.cluster import EARLIEST, LATEST, Cluster
 from odradek.client.connection import ConnectionLost
+from odradek.client.deadline import Deadline
 from odradek.client.settings import FetchSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
@@ -70,7 +71,10 @@ class Chunk:
 
 @dataclass(slots=True)
 class RangeReader:
-    """Reads [start, end) of one partition; `position` is what to fetch next."""
+    """Reads [start, end) of one partition; `position` is what to fetch next.
+
+    `timeout_s` is for a record that is not there yet, `outage_timeout_s` for brokers that do not answer.
+    """
 
     cluster: Cluster
     partition: TopicPartition
@@ -78,6 +82,7 @@ class RangeReader:
     end: int
     settings: FetchSettings
     timeout_s: float
+    outage_timeout_s: float | None = None  # None: as for any other question
     last_epoch: int = NO_EPOCH
     stopped: bool = False  # nobody waits for the fetch under way any more
 
@@ -88,20 +93,24 @@ class RangeReader:
     def fetch(self) -> Chunk:
         """The next chunk, from whoever leads by then. It may have no batches in it."""
         purpose = f"read {self.partition} at offset {self.position}"
-        deadline = self.cluster.deadline(purpose, self.timeout_s)
+        record_deadline = self.cluster.deadline(purpose, self.timeout_s)
+        outage_deadline = self.cluster.deadline(purpose, self.outage_timeout_s)
         while True:
             try:
                 chunk = self._ask_leader()
                 if chunk.next_offset > self.position:
                     self.position = chunk.next_offset
+                    outage_deadline.met()
                     return chunk
-                deadline.pause(KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "there is no such record yet"))
+                record_deadline.pause(
+                    KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "there is no such record yet")
+                )
             except ConnectionLost as error:
-                self._look_for_leader_again(deadline, error)
+                self._look_for_leader_again(outage_deadline, error)
             except KafkaError as error:
                 if not error.code.retriable or error.code is ErrorCode.CORRUPT_MESSAGE:
                     raise
-                self._look_for_leader_again(deadline, error)
+                self._look_for_leader_again(outage_deadline, error)
 
     def _look_for_leader_again(self, deadline: Deadline, error: Exception) -> None:
         if self.stopped:

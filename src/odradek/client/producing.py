@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.client.cluster import Cluster, Node, ProducerId, TimedOut
+from odradek.client.cluster import Cluster, Node, ProducerId
 from odradek.client.connection import Connection, ConnectionLost
 from odradek.client.settings import ProduceSettings
 from odradek.errors import ErrorCode, KafkaError
@@ -112,6 +112,7 @@ class Producer:
         while True:
             self._finish_round()
             if not self._unanswered:
+                deadline.met()
                 return
             deadline.pause(self._problem or ConnectionLost("no answer"))
             for outgoing in self._unanswered:
@@ -162,9 +163,14 @@ class Producer:
         for outgoing in self._unanswered:
             try:
                 lane = requests.setdefault(self._cluster.leader(outgoing.partition).node, [])
-            except (ConnectionLost, KafkaError, TimedOut) as error:
+            except KafkaError as error:
                 self._problem = error
                 continue
+            except (
+                ConnectionLost
+            ) as error:  # nobody can be asked for leaders: the others would wait for the same
+                self._problem = error
+                break
             if counts[outgoing.partition] == len(lane):
                 lane.append([])
             lane[counts[outgoing.partition]].append(outgoing)
@@ -178,6 +184,7 @@ class Producer:
         for lane in self._lanes:
             try:
                 for outgoing, code in lane.answers():
+                    self._cluster.was_reached = True
                     if self._is_written(outgoing, code, after_failure=outgoing.partition in failed):
                         written.add(id(outgoing))
                     else:

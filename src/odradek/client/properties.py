@@ -5,6 +5,7 @@ whose wish we cannot fulfil (refused, with what to do instead). A name that is i
 the Java client does. `docs/SPARK.md` shows the tables; a test compares.
 """
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ REFUSED = {
     "security.providers": "Java classes cannot run here",
 }
 
+KNOWN = MAPPED | IGNORED.keys() | REFUSED.keys()
+
 PROTOCOLS = {  # whether with TLS, whether with SASL
     "PLAINTEXT": (False, False),
     "SSL": (True, False),
@@ -134,7 +137,7 @@ class Properties:
     client: ClientSettings
     fetch: FetchSettings
     produce: ProduceSettings
-    warnings: list[str] = field(default_factory=list)
+    ignored: dict[str, str] = field(default_factory=dict)
 
 
 def parse_properties(given: Mapping[str, str]) -> Properties:
@@ -147,18 +150,18 @@ def parse_properties(given: Mapping[str, str]) -> Properties:
             raise InvalidProperty(name, f"not supported: {REFUSED[name]}")
     reader = _Reader(given)
     return Properties(
-        _client_settings(reader), _fetch_settings(reader), _produce_settings(reader), _warnings(given)
+        _client_settings(reader), _fetch_settings(reader), _produce_settings(reader), _ignored(given)
     )
 
 
-def _warnings(given: Mapping[str, str]) -> list[str]:
-    found = []
-    for name in sorted(given):
-        if name in IGNORED:
-            found.append(f"{name} is ignored: {IGNORED[name]}")
-        elif name not in MAPPED:
-            found.append(f"{name} is ignored: it is not known here")
-    return found
+def _ignored(given: Mapping[str, str]) -> dict[str, str]:
+    """Names without effect, and why."""
+    reasons = {}
+    for name in sorted(given.keys() - MAPPED):
+        close = difflib.get_close_matches(name, MAPPED, n=1, cutoff=0.8)
+        unknown = f"it is not known here; did you mean {close[0]}?" if close else "it is not known here"
+        reasons[name] = IGNORED.get(name, unknown)
+    return reasons
 
 
 class _Reader:
@@ -216,7 +219,9 @@ def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
     name = "bootstrap.servers"
     parts = [part.strip() for part in (reader.text(name) or "").split(",") if part.strip()]
     if not parts:
-        raise InvalidProperty(name, "must be given, for example 'localhost:9092'")
+        close = difflib.get_close_matches(name, reader.given, n=1)
+        hint = f"; did you mean it by {close[0]!r}?" if close else ""
+        raise InvalidProperty(name, f"must be given, for example 'localhost:9092'{hint}")
     addresses = []
     for part in parts:
         host, _, port = part.rpartition("://")[2].rpartition(":")

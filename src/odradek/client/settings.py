@@ -51,7 +51,8 @@ class ClientSettings:
     sasl: SaslSettings | None = None
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
-    api_timeout_s: float = 60.0
+    api_timeout_s: float = 60.0  # how long an outage is waited out, once a broker has been reached
+    first_contact_timeout_s: float = 5.0  # how long before that
     retry_backoff_s: float = 0.1
 
 

@@ -5,7 +5,6 @@ the node was started with (command line over environment over file), the key's d
 immutable; a change of the dynamic layers makes a new one (`with_dynamic`).
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -21,9 +20,17 @@ from odradek.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
-from odradek.config.sources import read_environment, read_file
+from odradek.config.sources import read_environment, read_file, variable_of
 from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS, contradiction
+from odradek.config.unsupported import (
+    Setting,
+    refuse_protection,
+    refuse_unknown,
+    unknown,
+    without_effect,
+)
 
+OVERRIDE = "--set"  # where overrides come from, as their user knows it
 _TOPIC_DEFAULTS = {name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
 
@@ -33,11 +40,24 @@ def load_broker_config(
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> "BrokerConfig":
-    """Read file, environment and overrides, each over the one before; ConfigError for the first bad value."""
-    settings = read_file(file) if file else {}
-    settings.update(read_environment(environ or {}, BROKER_DEFINITIONS))
-    settings.update(overrides or {})
-    return BrokerConfig(settings)
+    """Read file, environment and overrides, each over the one before; ConfigError for the first bad value.
+
+    Unknown keys are refused among the overrides, and warned of with their source elsewhere.
+    """
+    settings = {key: Setting(text, str(file)) for key, text in (read_file(file) if file else {}).items()}
+    for key, text in read_environment(environ or {}, BROKER_DEFINITIONS).items():
+        settings[key] = Setting(text, variable_of(key))
+    settings.update((key, Setting(text, OVERRIDE)) for key, text in (overrides or {}).items())
+    refuse_protection(settings)
+    strange = {key: setting for key, setting in settings.items() if not definition_of(key)}
+    for key in (key for key, setting in strange.items() if setting.source == OVERRIDE):
+        refuse_unknown(key, OVERRIDE, BROKER_DEFINITIONS)
+    config = BrokerConfig({key: setting.text for key, setting in settings.items() if key not in strange})
+    config.warnings += [
+        f"{setting.source}: {unknown(key, BROKER_DEFINITIONS)}" for key, setting in strange.items()
+    ]
+    config.warnings += without_effect(settings)
+    return config
 
 
 def definition_of(key: str) -> Definition | None:
@@ -173,7 +193,7 @@ class BrokerConfig:
             if definition_of(key):
                 known[key] = text
             else:
-                self.warnings.append(_unknown_key(key))
+                self.warnings.append(unknown(key, BROKER_DEFINITIONS))
         return known
 
     def _apply_older_names(self) -> None:
@@ -214,9 +234,12 @@ class BrokerConfig:
         for item in self._advertised.values():
             if item.host in ("0.0.0.0", "::"):
                 raise ConfigError("advertised.listeners", item.host, "clients cannot connect to this address")
-            if item.name in self.controller_listener_names:
+            if (
+                item.name in self.controller_listener_names
+                and "controller" not in self._values["process.roles"]
+            ):
                 raise ConfigError(
-                    "advertised.listeners", item.name, "a controller's listener is not advertised"
+                    "advertised.listeners", item.name, "only a controller advertises a controller's listener"
                 )
         if "broker" in self._values["process.roles"] and not self.broker_listeners:
             raise ConfigError("listeners", self._values["listeners"], "a broker needs a listener for clients")
@@ -232,9 +255,3 @@ class BrokerConfig:
         reason = contradiction(values)
         if reason:
             raise ConfigError("log.cleaner.min.compaction.lag.ms", values["min.compaction.lag.ms"], reason)
-
-
-def _unknown_key(key: str) -> str:
-    likely = difflib.get_close_matches(key, BROKER_DEFINITIONS, n=1, cutoff=0.75)
-    hint = f"; did you mean {likely[0]}?" if likely else ""
-    return f"unknown configuration {key}{hint}"

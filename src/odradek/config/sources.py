@@ -22,11 +22,9 @@ def read_file(path: Path) -> dict[str, str]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("the configuration file", path, str(error)) from None
-    if path.suffix != ".toml":
-        return parse_properties(text)
     try:
-        return flatten_toml(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        return flatten_toml(tomllib.loads(text)) if path.suffix == ".toml" else parse_properties(text)
+    except ValueError as error:
         raise ConfigError("the configuration file", path, str(error)) from None
 
 
@@ -82,12 +80,19 @@ def _unescape(text: str) -> str:
             character = text[position]
             position += 1
             if character == "u":
-                character = chr(int(text[position : position + 4], 16))
+                character = _unicode_escape(text[position : position + 4])
                 position += 4
             else:
                 character = _ESCAPES.get(character, character)
         out.append(character)
     return "".join(out)
+
+
+def _unicode_escape(digits: str) -> str:
+    try:
+        return chr(int(digits, 16))
+    except ValueError:
+        raise ValueError(f"\\u{digits} is not a character: four hexadecimal digits follow \\u") from None
 
 
 def flatten_toml(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -118,3 +123,8 @@ def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> dict[st
             name = variable.removeprefix(ENVIRONMENT_PREFIX)
             settings[known.get(name, name.lower().replace("_", "."))] = value
     return settings
+
+
+def variable_of(key: str) -> str:
+    """The variable of the environment that sets a key."""
+    return ENVIRONMENT_PREFIX + key.upper().replace(".", "_")

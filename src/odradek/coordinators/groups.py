@@ -33,8 +33,17 @@ from odradek.coordinators.group import Group, GroupSettings, GroupType
 from odradek.coordinators.offsets import Offsets
 from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from odradek.coordinators.refusals import REFUSALS
-from odradek.coordinators.runtime import Decision, EncodedRecord, Record, RequestContext, Timers, Token
+from odradek.coordinators.runtime import (
+    Decision,
+    EncodedRecord,
+    Producer,
+    Record,
+    RequestContext,
+    Timers,
+    Token,
+)
 from odradek.errors import ErrorCode, KafkaError
+from odradek.storage.markers import Marker
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
@@ -115,10 +124,14 @@ class GroupCoordinator:
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
         return records.decode(key, value)
 
-    def replay(self, key: Any, value: Any | None) -> None:
+    def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
+        """Offsets of a transaction, which only another broker can have written, count as committed."""
         replayer = self.replayers.get(type(key))
         if replayer is not None:
             replayer(key, value)
+
+    def replay_marker(self, producer: Producer, marker: Marker) -> None:
+        """Transactions are not there yet."""
 
     def loaded(self, now_ms: int) -> None:
         for hook in self.load_hooks:

@@ -12,19 +12,13 @@ once for groups and for whatever comes later:
   handler had to note in memory). What was appended and is not yet committed can only be lost by losing the
   leadership, and then the shard is thrown away and loaded anew: no snapshots are kept.
 
-The driver's side of the bargain, `log.append` and `send` being its own:
+A shard does nothing by itself: `runner.Runner` hands it events and carries out the effects that it returns. A
+token is the runner's handle of a request; it comes back exactly once, with the answer, maybe after another
+member's event. `next_deadline_ms` says when to call `tick` next: an idle coordinator costs nothing.
 
-    effects = shard.handle(request, context, token, now_ms)      # or shard.tick(now_ms), until it is None
-    if effects.records:
-        try:
-            shard.appended(log.append(effects.records))          # the last offset of the batch
-        except KafkaError as error:
-            send(shard.append_failed(error.code))
-    send(effects.answers)
-
-and, whenever the high watermark moves, `send(shard.committed(high_watermark))`. A token is the driver's own
-handle of a request (its connection and correlation id); it comes back exactly once, with the answer, maybe
-after another member's event. `next_deadline_ms` says when to call `tick` next: idle groups cost nothing.
+A decision may be part of a producer's transaction: then its batch carries the producer's id and epoch, and what it
+says counts once a marker, a control batch of its own, has ended that transaction. Both are replayed in order, by
+the coordinator that wrote them and by the one that loads them.
 
 Timers are memory, not state: handlers and replay set them directly, a new leader sets them again in
 `loaded`, and an action must look again at the state that it finds when it fires.
@@ -38,9 +32,10 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.storage.markers import Marker
 
 Token = Hashable  # never None
 Answer = tuple[Token, Any]
@@ -58,9 +53,27 @@ class RequestContext:
     client_host: str = ""
 
 
+class Producer(NamedTuple):
+    """Whose transaction a batch belongs to."""
+
+    id: int
+    epoch: int
+
+
+class Batch(NamedTuple):
+    """What is appended, and read back, as one: records, or the marker that ends a producer's transaction."""
+
+    records: list[EncodedRecord]
+    producer: Producer | None = None
+    marker: Marker | None = None
+
+
 @dataclass(slots=True)
 class Decision:
     """What a handler wants: records for the log, and answers that leave once those are committed.
+
+    With a `producer` the records belong to its transaction. A `marker` ends that transaction; it takes the place of
+    records.
 
     `undo` runs if the append fails. The answers, and the request's own, then carry an error instead, and
     `undo` must see to it that nothing else answers them.
@@ -69,13 +82,15 @@ class Decision:
     records: list[Record] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     undo: Callable[[], None] | None = None
+    producer: Producer | None = None
+    marker: Marker | None = None
 
 
 @dataclass(slots=True)
 class Effects:
-    """What the driver does next: append `records` as one batch and tell the shard; send `answers` now."""
+    """What the runner does next: append the batch and tell the shard; send `answers` now."""
 
-    records: list[EncodedRecord] = field(default_factory=list)
+    batch: Batch | None = None
     answers: list[Answer] = field(default_factory=list)
 
 
@@ -165,8 +180,13 @@ class Coordinator(Protocol):
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
         """None for a record that this coordinator does not know: it is skipped."""
 
-    def replay(self, key: Any, value: Any | None) -> None:
-        """Fold one record into the state. Total: a record that fits nothing is ignored, never an error."""
+    def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
+        """Fold one record into the state. Total: a record that fits nothing is ignored, never an error.
+
+        With a producer it is part of a transaction that may still be aborted."""
+
+    def replay_marker(self, producer: Producer, marker: Marker) -> None:
+        """The producer's transaction has ended. Total, like `replay`."""
 
     def loaded(self, now_ms: int) -> None:
         """The whole log has been replayed: set the timers that its state asks for."""
@@ -202,12 +222,16 @@ class Shard:
 
     # --- loading, and giving up ---
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """One record of the log, in order, while loading."""
+    def replay(self, batch: Batch) -> None:
+        """One batch of the log, in order, while loading."""
         assert self.state is ShardState.LOADING
-        record = self.coordinator.decode(key, value)
-        if record is not None:
-            self.coordinator.replay(*record)
+        decode, replay, producer = self.coordinator.decode, self.coordinator.replay, batch.producer
+        for key, value in batch.records:
+            record = decode(key, value)
+            if record is not None:
+                replay(*record, producer)
+        if batch.marker is not None and producer is not None:
+            self.coordinator.replay_marker(producer, batch.marker)
 
     def loaded(self, now_ms: int) -> None:
         """The log's end was reached."""
@@ -254,7 +278,7 @@ class Shard:
             return None
         while (action := self.coordinator.timers.pop(now_ms)) is not None:
             decision = action(now_ms)
-            if decision is not None and (decision.records or decision.answers):
+            if decision is not None and (decision.records or decision.marker or decision.answers):
                 self._appending_for = None
                 return self._effects(decision)
         return None
@@ -265,14 +289,16 @@ class Shard:
     # --- the log's answers ---
 
     def appended(self, last_offset: int) -> None:
-        """The records of the last effects are in the log, the last of them at this offset."""
+        """The batch of the last effects is in the log, its last record at this offset."""
         decision = self._take_appending()
         self._pending.append((last_offset, decision.answers))
         for key, value in decision.records:
-            self.coordinator.replay(key, value)
+            self.coordinator.replay(key, value, decision.producer)
+        if decision.marker is not None and decision.producer is not None:
+            self.coordinator.replay_marker(decision.producer, decision.marker)
 
     def append_failed(self, code: ErrorCode) -> list[Answer]:
-        """None of the records of the last effects is in the log.
+        """The batch of the last effects is not in the log, nor a part of it.
 
         Whoever would have been answered is refused, and so is the request itself, even if it was to wait.
         """
@@ -302,18 +328,21 @@ class Shard:
 
     def _effects(self, decision: Decision) -> Effects:
         assert self._appending is None, "the last effects were not appended"
-        if decision.records:
-            encoded = self._encode(decision)
+        if decision.records or decision.marker is not None:
+            batch = self._encode(decision)
             self._appending = decision
-            return Effects(records=encoded)
+            return Effects(batch)
         if self._pending:
             self._pending[-1][1].extend(decision.answers)
             return Effects()
         return Effects(answers=self._release(decision.answers))
 
-    def _encode(self, decision: Decision) -> list[EncodedRecord]:
+    def _encode(self, decision: Decision) -> Batch:
         try:
-            return [self.coordinator.encode(key, value) for key, value in decision.records]
+            if decision.marker is not None:
+                assert decision.producer is not None and not decision.records, "a marker stands alone"
+            encoded = [self.coordinator.encode(key, value) for key, value in decision.records]
+            return Batch(encoded, decision.producer, decision.marker)
         except Exception:
             if decision.undo is not None:
                 decision.undo()

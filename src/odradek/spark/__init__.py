@@ -1,6 +1,11 @@
 """Topics as Spark DataFrames: `format("odradek")`, a source and a sink that need no connector jar.
 
-The format is known to Spark by itself (`pyspark_odradek`). What is here to be imported is one helper.
+The format is known to Spark by itself (`pyspark_odradek`), if Spark's workers use the Python that it is installed
+in. Importing this package before the first session makes them use this one, unless `PYSPARK_PYTHON` says otherwise.
+
+    session          a session with defaults for one machine, and quiet
+    write_updates    a stream in update mode
+    lag.LagListener  how far queries are behind, to the log and to Prometheus
 """
 
 from __future__ import annotations
@@ -8,11 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from odradek.spark.launching import SparkUnavailable, session, use_this_python
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["write_updates"]
+__all__ = ["SparkUnavailable", "session", "write_updates"]
+
+use_this_python()
 
 
 def write_updates(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
@@ -21,7 +30,8 @@ def write_updates(writer: DataStreamWriter, options: Mapping[str, str]) -> DataS
     `options` are those of the sink. Rows arrive at least once, as with `format("odradek")`.
     """
 
-    def append(batch: DataFrame, _: int) -> None:
-        batch.write.format("odradek").options(**dict(options)).mode("append").save()
+    def append(batch: DataFrame, batch_id: int) -> None:
+        writer = batch.write.format("odradek").option("reachedBefore", batch_id > 0)
+        writer.options(**dict(options)).mode("append").save()
 
     return writer.outputMode("update").foreachBatch(append)

@@ -58,13 +58,15 @@ class Blobs:
 class Rows:
     """A table, ready for the kernel."""
 
-    def __init__(self, table: pa.Table, now_ms: int) -> None:
+    def __init__(self, table: pa.Table, now_ms: int, with_timestamps: bool = True) -> None:
         columns = {name: _one_array(table.column(name)) for name in table.column_names}
         count = table.num_rows
         self.topics = columns.get("topic")
         self.keys = Blobs.of(columns["key"] if "key" in columns else pa.nulls(count, pa.binary()))
         self.values = Blobs.of(columns["value"])
-        self.timestamps_ms = _timestamps_ms(columns.get("timestamp"), count, now_ms)
+        self.timestamps_ms = _timestamps_ms(
+            columns.get("timestamp") if with_timestamps else None, count, now_ms
+        )
         self.given = _given_partitions(columns.get("partition"))
         self.header_ends, self.header_keys, self.header_values = _headers(columns.get("headers"))
 
@@ -117,16 +119,22 @@ class Encoder:
     """Encodes one task's rows. `partition_count` says how many partitions a topic has."""
 
     def __init__(
-        self, topic: str | None, batch_bytes: int, partition_count: Callable[[str], int], rng: random.Random
+        self,
+        topic: str | None,
+        batch_bytes: int,
+        partition_count: Callable[[str], int],
+        rng: random.Random,
+        *,
+        with_timestamps: bool = True,
     ) -> None:
-        self._topic, self._batch_bytes = topic, batch_bytes
+        self._topic, self._batch_bytes, self._with_timestamps = topic, batch_bytes, with_timestamps
         self._partition_count, self._rng = partition_count, rng
         self._sticky: dict[str, npt.NDArray[np.int64]] = {}
         self._buffer = np.empty(0, np.uint8)
 
     def encode(self, table: pa.Table, now_ms: int) -> Iterator[EncodedRecords]:
         """What it yields may be used until the next table is encoded."""
-        rows = Rows(table, now_ms)
+        rows = Rows(table, now_ms, self._with_timestamps)
         if len(self._buffer) < rows.most_bytes():
             self._buffer = np.empty(rows.most_bytes(), np.uint8)
         used = 0

@@ -4,10 +4,10 @@ In a checkpoint they are `{"topic": {"0": 23}}`, which is what Spark's JVM conne
 change from one to the other. Keys are sorted, because Spark compares texts, and a changed order would be a
 new batch.
 
-The first entry of a query begun here also has the key `START_MARK` with nothing in it, which is no topic's
-name and which the JVM connector reads as no partitions. It says: these offsets are where the query begins;
-the batch that ends with them has no rows. `WHOLE_MARK` in its place says that the first batch has rows, and
-begins where the options say.
+Spark journals where a batch ends, before it runs, and never where a query began; after a crash that would be asked
+for again, and `latest` be another place. So the entry that first has a partition also says from which offset it is
+read, in one more key with nothing in it: `"(from a:0=23,1=0 b:0=5)": {}`. That is no topic's name, and the JVM
+connector reads it as no partitions.
 """
 
 import json
@@ -18,8 +18,7 @@ from typing import Any
 
 from odradek.model import TopicPartition
 
-START_MARK = "(start)"
-WHOLE_MARK = "(whole)"
+START_MARK = "(from"
 
 Offsets = dict[TopicPartition, int]
 
@@ -37,11 +36,36 @@ class OffsetRange:
         return self.end - self.start
 
 
-def to_checkpoint(offsets: Mapping[TopicPartition, int], mark: str | None = None) -> dict[str, Any]:
-    topics: dict[str, dict[str, int]] = {} if mark is None else {mark: {}}
+def to_checkpoint(
+    offsets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int] | None = None
+) -> dict[str, Any]:
+    """`begun`: where partitions begin that no entry before had; None where there are no such."""
+    topics: dict[str, dict[str, int]] = {} if begun is None else {_start_mark(begun): {}}
     for partition in sorted(offsets):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
     return topics
+
+
+def _start_mark(begun: Mapping[TopicPartition, int]) -> str:
+    topics: dict[str, list[str]] = {}
+    for partition in sorted(begun):
+        topics.setdefault(partition.topic, []).append(f"{partition.partition}={begun[partition]}")
+    return " ".join([START_MARK, *(f"{topic}:{','.join(rows)}" for topic, rows in topics.items())]) + ")"
+
+
+def begun_in(stored: Mapping[str, Mapping[str, int]]) -> Offsets | None:
+    """Where the partitions begin that the entry is the first to have; None where it says nothing of it."""
+    return next((_parse_start_mark(key) for key in stored if key.startswith(START_MARK)), None)
+
+
+def _parse_start_mark(mark: str) -> Offsets:
+    begun: Offsets = {}
+    for part in mark.removeprefix(START_MARK).removesuffix(")").split():
+        topic, _, rows = part.partition(":")
+        for row in rows.split(","):
+            partition, _, offset = row.partition("=")
+            begun[TopicPartition(topic, int(partition))] = int(offset)
+    return begun
 
 
 def from_checkpoint(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
@@ -52,8 +76,8 @@ def from_checkpoint(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-def parse_offsets(text: str, example: str) -> Offsets:
-    """`{"topic": {"0": 23}}`, as options give it. ValueError shows what was expected."""
+def parse_offsets(text: str, expected: str) -> Offsets:
+    """`{"topic": {"0": 23}}`, as options give it. ValueError says what was expected."""
     try:
         topics = json.loads(text)
         return {
@@ -62,7 +86,7 @@ def parse_offsets(text: str, example: str) -> Offsets:
             for partition, offset in partitions.items()
         }
     except (ValueError, TypeError, AttributeError):
-        raise ValueError(f"expected for example {example}, got {text}") from None
+        raise ValueError(f"expected {expected}; got {text}") from None
 
 
 def parse_partitions(text: str) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""The options of the source and the sink: those of Spark's own Kafka connector, and `commitGroup`.
+"""The options of the source and the sink: those of Spark's own Kafka connector, and a few of our own.
 
 Spark hands over option names in lower case and adds some of its own. A name that is neither is refused with
 the nearest one that exists: a misspelt `startingOfsets` would otherwise be a query that begins in the wrong
@@ -10,11 +10,11 @@ Nothing here looks at the cluster: data sources are constructed often, in proces
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from odradek.client.cluster import EARLIEST, LATEST
-from odradek.client.properties import InvalidProperty, Properties, parse_properties
+from odradek.client.properties import KNOWN, InvalidProperty, Properties, parse_properties
 from odradek.model import TopicPartition
 from odradek.spark.offsets import parse_offsets, parse_partitions
 from odradek.spark.pattern import compile_java
@@ -42,19 +42,32 @@ SOURCE_OPTIONS = (
     "kafkaConsumer.pollTimeoutMs",
     "groupIdPrefix",
     "commitGroup",
+    "outageTimeout",
 )
-SINK_OPTIONS = ("topic", "includeHeaders")
+REACHED_BEFORE = "reachedBefore"
+SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 CLIENT_PREFIX = "kafka."
 
 DEFAULT_POLL_TIMEOUT_MS = 120_000
 DEFAULT_TRIGGER_DELAY = "15m"
+DEFAULT_OUTAGE_TIMEOUT = "10m"
+DEFAULT_FETCH_OFFSET_ATTEMPTS = 3
 TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-TIMESTAMPS_EXAMPLE = '{"topicA":{"0":1700000000000}}'
+OFFSETS_EXPECTED = (
+    "'earliest', 'latest', or an offset for every partition (-2 is earliest, -1 latest) like "
+    '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+)
+TIMESTAMPS_EXPECTED = 'milliseconds since 1970 for every partition like {"topicA":{"0":1700000000000}}'
 
 T = TypeVar("T")
+
+
+TABLES_KEEP_NONE = (
+    "Spark keeps no options with a table made by CREATE TABLE … USING odradek; "
+    "use CREATE TEMPORARY VIEW … USING odradek OPTIONS (…) instead"
+)
 
 
 class InvalidOption(ValueError):
@@ -62,6 +75,13 @@ class InvalidOption(ValueError):
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"option '{name}': {problem}")
+
+
+class NoTable(ValueError):
+    """A table of the catalog was asked for, which could not be read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"such a table could not be read: {TABLES_KEEP_NONE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +131,16 @@ class SourceOptions:
     fetch_offset_attempts: int
     fetch_offset_interval_ms: int
     poll_timeout_ms: int
+    outage_in_task_ms: int | None  # None: as long as anywhere else
     commit_group: str | None
-
-    @property
-    def start_is_repeatable(self) -> bool:
-        """Whether the start, looked up once more, is no later than it was the first time."""
-        if self.start.kind in (Limit.TIMESTAMP, Limit.TIMESTAMPS):
-            return not self.latest_if_no_match
-        return self.start.kind != Limit.LATEST and LATEST not in dict(self.start.offsets).values()
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     properties: Properties
     topic: str | None
+    include_timestamp: bool = True
+    reached_before: bool = False  # by an earlier batch: an outage is waited out from the first contact on
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -141,8 +157,10 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
     if lowest is not None and highest is not None and lowest > highest:
         raise InvalidOption("minOffsetsPerTrigger", f"{lowest} is more than maxOffsetsPerTrigger, {highest}")
     strategy = reader.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+    attempts = reader.number("fetchOffset.numRetries", lowest=1)
+    poll_timeout_ms = reader.number("kafkaConsumer.pollTimeoutMs")
     return SourceOptions(
-        properties=_properties(reader),
+        properties=_patient(reader, _properties(reader), attempts),
         subscription=subscription,
         start=start,
         end=end,
@@ -154,16 +172,22 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         max_records_per_partition=reader.number("maxRecordsPerPartition", lowest=1),
         fail_on_data_loss=reader.choice("failOnDataLoss", "true", ("true", "false")) == "true",
         include_headers=reader.choice("includeHeaders", "false", ("true", "false")) == "true",
-        fetch_offset_attempts=reader.number("fetchOffset.numRetries", lowest=1) or 3,
+        fetch_offset_attempts=attempts or DEFAULT_FETCH_OFFSET_ATTEMPTS,
         fetch_offset_interval_ms=_or(reader.number("fetchOffset.retryIntervalMs"), 1000),
-        poll_timeout_ms=_or(reader.number("kafkaConsumer.pollTimeoutMs"), DEFAULT_POLL_TIMEOUT_MS),
+        poll_timeout_ms=_or(poll_timeout_ms, DEFAULT_POLL_TIMEOUT_MS),
+        outage_in_task_ms=poll_timeout_ms,
         commit_group=reader.text("commitGroup") or None,
     )
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     reader = _Reader(given, SINK_OPTIONS)
-    return SinkOptions(_properties(reader), reader.text("topic"))
+    return SinkOptions(
+        properties=_patient(reader, _properties(reader), None),
+        topic=reader.text("topic"),
+        include_timestamp=reader.choice("includeTimestamp", "true", ("true", "false")) == "true",
+        reached_before=reader.choice(REACHED_BEFORE, "false", ("true", "false")) == "true",
+    )
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
@@ -178,13 +202,16 @@ def _or(value: int | None, default: int) -> int:
 class _Reader:
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         self.given = {name.lower(): value for name, value in given.items()}
+        self.is_source = known is SOURCE_OPTIONS
+        if not self.given.keys() - SPARK_OPTIONS:
+            raise InvalidOption(
+                f"{CLIENT_PREFIX}bootstrap.servers", f"no options were given. {TABLES_KEEP_NONE}"
+            )
         names = {name.lower(): name for name in known}
         for name in self.given:
             if name in names or name in SPARK_OPTIONS or name.startswith(CLIENT_PREFIX):
                 continue
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean '{names[close[0]]}'?" if close else f"known are {', '.join(known)}"
-            raise InvalidOption(name, f"there is no such option; {hint}")
+            raise InvalidOption(name, f"there is no such option; {_hint(name, names)}")
 
     def text(self, name: str) -> str | None:
         value = self.given.get(name.lower())
@@ -207,6 +234,40 @@ class _Reader:
         if value not in choices:
             raise InvalidOption(name, f"{value!r} is not one of {', '.join(choices)}")
         return value
+
+
+def _hint(name: str, names: Mapping[str, str]) -> str:
+    """The nearest option, by its full name; one of Kafka's own settings may just lack its prefix."""
+    if name in KNOWN:
+        return f"did you mean '{CLIENT_PREFIX}{name}'?"
+    candidates = [*names, *(CLIENT_PREFIX + one for one in KNOWN), *KNOWN]
+    close = difflib.get_close_matches(name, candidates, n=1)
+    if not close:
+        return f"known are {', '.join(names.values())}, and Kafka's own settings after '{CLIENT_PREFIX}'"
+    nearest = names.get(close[0], close[0])
+    return f"did you mean '{CLIENT_PREFIX if nearest in KNOWN else ''}{nearest}'?"
+
+
+def _patient(reader: _Reader, properties: Properties, attempts: int | None) -> Properties:
+    """How long brokers that have been reached before are waited for.
+
+    `outageTimeout` says it. Without it the settings by which Spark's connector is told the same decide, where one is
+    given: that many attempts, of the API timeout each.
+    """
+    client = properties.client
+    is_limited = attempts is not None or f"{CLIENT_PREFIX}default.api.timeout.ms" in reader.given
+    if reader.text("outageTimeout") is None and is_limited:
+        outage_s = client.api_timeout_s * (attempts or _default_attempts(reader))
+    else:
+        outage_s = _duration_ms(reader, "outageTimeout", DEFAULT_OUTAGE_TIMEOUT) / 1000
+    produce = properties.produce
+    if f"{CLIENT_PREFIX}delivery.timeout.ms" not in reader.given:
+        produce = replace(produce, delivery_timeout_s=outage_s)
+    return replace(properties, client=replace(client, api_timeout_s=outage_s), produce=produce)
+
+
+def _default_attempts(reader: _Reader) -> int:
+    return DEFAULT_FETCH_OFFSET_ATTEMPTS if reader.is_source else 1
 
 
 def _properties(reader: _Reader) -> Properties:
@@ -258,18 +319,18 @@ def _limit(reader: _Reader, side: str, default: str) -> Limit:
         return Limit(Limit.TIMESTAMP, timestamp_ms=reader.number(name))
     name = f"{side}OffsetsByTimestamp"
     if (text := reader.text(name)) is not None:
-        return Limit(Limit.TIMESTAMPS, _entries(name, text, TIMESTAMPS_EXAMPLE))
+        return Limit(Limit.TIMESTAMPS, _entries(name, text, TIMESTAMPS_EXPECTED))
     name = f"{side}Offsets"
     text = reader.text(name)
     if text is None:
         return Limit(default)
     if text.lower() in (Limit.EARLIEST, Limit.LATEST):
         return Limit(text.lower())
-    return Limit(Limit.OFFSETS, _entries(name, text, OFFSETS_EXAMPLE))
+    return Limit(Limit.OFFSETS, _entries(name, text, OFFSETS_EXPECTED))
 
 
-def _entries(name: str, text: str, example: str) -> tuple[tuple[TopicPartition, int], ...]:
-    return tuple(sorted(_parsed(name, lambda: parse_offsets(text, example)).items()))
+def _entries(name: str, text: str, expected: str) -> tuple[tuple[TopicPartition, int], ...]:
+    return tuple(sorted(_parsed(name, lambda: parse_offsets(text, expected)).items()))
 
 
 def _refuse_ending(reader: _Reader) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, MissingTopic, TimedOut
+from odradek.client.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, MissingTopic
 from odradek.model import TopicPartition
 from odradek.spark.offsets import OffsetRange, Offsets
 from odradek.spark.options import InvalidOption, Limit, SourceOptions, Subscription
@@ -21,13 +21,13 @@ class DataLoss(Exception):
     """Rows that were to be read are gone; which ones stands in the message."""
 
 
-def report_loss(options: SourceOptions, message: str) -> None:
+LIKELY_CAUSE = "Records may have been deleted by retention, or the topic was deleted and made again."
+
+
+def report_loss(options: SourceOptions, message: str, cause: str = LIKELY_CAUSE) -> None:
     """Fail, or go on with a warning, as the user chose."""
     if options.fail_on_data_loss:
-        raise DataLoss(
-            f"{message}. Records may have been deleted by retention, or the topic was deleted and made again. "
-            "To go on without them set the option failOnDataLoss to false"
-        )
+        raise DataLoss(f"{message}. {cause} To go on without them set the option failOnDataLoss to false")
     log.warning("%s. Going on without them, as failOnDataLoss is false", message)
 
 
@@ -38,30 +38,45 @@ class Planner:
         self.options, self.cluster = options, cluster
         self._read_committed = options.properties.fetch.read_committed
 
-    def partitions(self) -> list[TopicPartition]:
-        """Those of the subscription that exist now."""
+    def partitions(self, begun: Offsets | None = None) -> list[TopicPartition]:
+        """Those of the subscription that exist now. `begun` is what a query that goes on has read."""
         subscription = self.options.subscription
-        try:
-            if subscription.pattern is not None:
-                pattern = compile_java(subscription.pattern)
-                topics = [name for name in self.cluster.topic_names() if pattern.fullmatch(name)]
-                return self.cluster.partitions_of(topics)
-            if subscription.topics:
-                return self.cluster.partitions_of(subscription.topics)
-            return self._assigned(subscription)
-        except MissingTopic as error:
-            raise InvalidOption(subscription.option, f"{error}; create it, or correct the option") from None
-        except TimedOut as error:
-            raise TimedOut(f"{error}. Check kafka.bootstrap.servers and that the brokers run") from error
-
-    def _assigned(self, subscription: Subscription) -> list[TopicPartition]:
-        existing = set(self.cluster.partitions_of(one.topic for one in subscription.partitions))
-        for partition in subscription.partitions:
-            if partition not in existing:
-                log.warning("option 'assign': partition %s does not exist (yet)", partition)
+        wanted = set(self._topics(subscription))
+        while True:
+            try:
+                existing = self.cluster.partitions_of(wanted)
+                break
+            except MissingTopic as error:
+                self._report_missing(error, subscription, begun)
+                wanted.discard(error.topic)
+        if not subscription.partitions:
+            return existing
+        for partition in set(subscription.partitions).difference(existing):
+            log.warning("option 'assign': partition %s does not exist (yet)", partition)
         return [one for one in subscription.partitions if one in existing]
 
+    def _topics(self, subscription: Subscription) -> Iterable[str]:
+        if subscription.pattern is None:
+            return subscription.topics or (one.topic for one in subscription.partitions)
+        pattern = compile_java(subscription.pattern)
+        return (name for name in self.cluster.topic_names() if pattern.fullmatch(name))
+
+    def _report_missing(self, error: MissingTopic, subscription: Subscription, begun: Offsets | None) -> None:
+        """A topic that was never there is a mistake in the options, one that was read is a loss."""
+        read_to = {key.partition: offset for key, offset in (begun or {}).items() if key.topic == error.topic}
+        if read_to:
+            ends = ", ".join(f"{partition} to offset {read_to[partition]}" for partition in sorted(read_to))
+            report_loss(
+                self.options,
+                f"topic {error.topic!r} no longer exists; this query has read its partitions {ends}",
+                f"If it was deleted on purpose, take it out of the option '{subscription.option}', or begin anew "
+                "with another checkpointLocation.",
+            )
+        elif subscription.pattern is None and (begun is None or self.options.fail_on_data_loss):
+            raise InvalidOption(subscription.option, f"{error}; create it, or correct the option") from None
+
     def resolve(self, limit: Limit, *, is_start: bool) -> Offsets:
+        """Of all partitions that there are."""
         partitions = self.partitions()
         if limit.kind == Limit.EARLIEST:
             return self.earliest(partitions)
@@ -117,9 +132,7 @@ class Planner:
         ranges = []
         for partition in sorted(start.keys() & end.keys()):
             if start[partition] > end[partition]:
-                raise InvalidOption(
-                    "startingOffsets", f"{partition} begins at {start[partition]}, after {end[partition]}"
-                )
+                raise InvalidOption("startingOffsets", beyond(partition, start[partition], end[partition]))
             if end[partition] > latest[partition]:
                 report_loss(
                     self.options,
@@ -129,11 +142,21 @@ class Planner:
             ranges.append(OffsetRange(partition, start[partition], min(end[partition], latest[partition])))
         return ranges
 
+    def begin_within(self, begun: Offsets, latest: Offsets) -> Offsets:
+        """Where a new query begins, if that is not beyond the ends: an offset that the user gave may be."""
+        for partition in sorted(begun.keys() & latest.keys()):
+            if begun[partition] > latest[partition]:
+                problem = beyond(partition, begun[partition], latest[partition])
+                if self.options.fail_on_data_loss:
+                    raise InvalidOption("startingOffsets", problem)
+                log.warning("option 'startingOffsets': %s. Beginning at its end", problem)
+        return {key: min(offset, latest.get(key, offset)) for key, offset in begun.items()}
+
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """What a batch of a stream reads. Partitions that `start` does not know begin at their earliest."""
         gone = sorted(start.keys() - end.keys())
         if gone:
-            report_loss(self.options, f"partitions {', '.join(map(str, gone))} are gone")
+            report_loss(self.options, f"partitions {', '.join(map(str, gone))} no longer exist")
         added = self.new_partitions(end.keys() - start.keys())
         ranges = []
         for partition in sorted(end):
@@ -149,6 +172,13 @@ class Planner:
             if offset > 0:
                 report_loss(self.options, f"new partition {partition} begins at offset {offset} instead of 0")
         return earliest
+
+
+def beyond(partition: TopicPartition, start: int, end: int) -> str:
+    return (
+        f"{partition} is to begin at offset {start}, but it ends at {end}; take an offset up to {end}, "
+        "or -1 for latest in a stream"
+    )
 
 
 def _check_all_given(name: str, given: Offsets, partitions: list[TopicPartition]) -> None:

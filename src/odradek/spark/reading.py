@@ -3,18 +3,23 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from odradek.client.cluster import borrow_cluster
-from odradek.client.fetching import OffsetsGone, RangeReader, read_range
+from odradek.client.cluster import MissingTopic, borrow_cluster
 from odradek.spark.offsets import OffsetRange
 from odradek.spark.options import SourceOptions
 from odradek.spark.planning import report_loss
 from odradek.spark.worker import spare_what_stays
+
+if TYPE_CHECKING:
+    from odradek.client.fetching import OffsetsGone
+
+TOPIC_DELETED = "It was deleted after this batch was planned."
 
 
 @dataclass
@@ -29,11 +34,13 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RangePartition):
         return
+    from odradek.client.fetching import OffsetsGone, RangeReader, read_range
     from odradek.spark.decoding import Decoder  # brings numba, which only workers need
 
     wanted = partition.range
     decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"))
-    with borrow_cluster(options.properties.client) as cluster:
+    outage_ms = options.outage_in_task_ms
+    with borrow_cluster(options.properties.client, was_reached=True) as cluster:
         reader = RangeReader(
             cluster,
             wanted.partition,
@@ -41,6 +48,7 @@ def read_rows(
             wanted.end,
             options.properties.fetch,
             options.poll_timeout_ms / 1000,
+            None if outage_ms is None else outage_ms / 1000,
         )
         start = wanted.start
         while reader.position < wanted.end:
@@ -50,10 +58,14 @@ def read_rows(
                         yield from decoder.decode(chunk, start, wanted.end)
             except OffsetsGone as gone:
                 start = reader.position = _after_loss(gone, wanted.end, options)
+            except MissingTopic:
+                lost = f"offsets {reader.position} to {wanted.end - 1} of {wanted.partition} cannot be read"
+                report_loss(options, f"{lost}: the topic no longer exists", TOPIC_DELETED)
+                break
     spare_what_stays()
 
 
-def _after_loss(gone: OffsetsGone, end: int, options: SourceOptions) -> int:
+def _after_loss(gone: "OffsetsGone", end: int, options: SourceOptions) -> int:
     """Where to go on, if at all."""
     if gone.offset < gone.earliest:
         next_offset = min(gone.earliest, end)

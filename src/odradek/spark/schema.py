@@ -7,11 +7,14 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
+
+from odradek.spark.options import SinkOptions
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -51,19 +54,33 @@ def check_source_schema(schema: StructType, include_headers: bool) -> None:
         )
 
 
-def check_sink_schema(schema: StructType, topic: str | None) -> None:
+def check_sink_schema(schema: StructType, options: SinkOptions) -> None:
     names = schema.fieldNames()
     if "value" not in names:
         raise InvalidColumn(f"there must be a column 'value'; there are {', '.join(names)}")
-    if topic is None and "topic" not in names:
+    if options.topic is None and "topic" not in names:
         raise InvalidColumn("set the option 'topic', or have a column 'topic'")
     for field in schema.fields:
         allowed = SINK_COLUMNS.get(field.name)
-        if allowed is not None and not any(_same(field.dataType, kind) for kind in allowed):
+        if allowed is None or (field.name == "timestamp" and not options.include_timestamp):
+            continue
+        if not any(_same(field.dataType, kind) for kind in allowed):
             expected = " or ".join(kind.simpleString() for kind in allowed)
             raise InvalidColumn(
-                f"column '{field.name}' is {field.dataType.simpleString()}, it must be {expected}: cast it"
+                f"column '{field.name}' is {field.dataType.simpleString()}, it must be {expected}: {_remedy(field)}"
             )
+
+
+def _remedy(field: StructField) -> str:
+    name = field.name
+    if name == "timestamp":
+        return (
+            "make it one, for example with to_timestamp(timestamp) (a double is seconds since 1970), or set the "
+            "option includeTimestamp to false to have the time of writing"
+        )
+    if name in ("key", "value") and isinstance(field.dataType, StructType | ArrayType | MapType):
+        return f"make it text, for example with to_json({name}) AS {name}"
+    return f"cast it, for example with CAST({name} AS {SINK_COLUMNS[name][-1].simpleString().upper()})"
 
 
 def _same(one: DataType, other: DataType) -> bool:

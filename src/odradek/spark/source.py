@@ -1,32 +1,29 @@
 """`format("odradek")`: what Spark asks of a data source, answered.
 
 Spark constructs these objects often, in several processes, and pickles them: they hold options and nothing
-else. What must survive stands in the checkpoint.
+else. What must survive stands in the checkpoint. Every stream has a process of its own for its source, which is
+started with it: what only tasks and sinks need is imported where it is used.
 
 Where a stream begins must be durable before its first row is read, or a crash in the first batch would begin
-again at a later `latest`. Spark asks for `initialOffset` and keeps it nowhere. So it is always `{}`; the
-first `latestOffset` answers the offsets where the query begins, which makes a first batch without rows, and
-Spark writes those down before it runs. New partitions come in the same way: the batch that first knows one
-ends at its earliest offset, and the next reads on from there.
-
-`trigger(once=True)` has one batch only. Where the start is one that can be looked up again, as all but `latest`
-can, that batch reads from it at once; it is known by its limit, which no other trigger has.
+again at a later `latest`. Spark asks for `initialOffset` and keeps it nowhere. So it is always `{}`, and the
+first `latestOffset` answers where the first batch ends together with where it begins (`offsets` says how): Spark
+journals that before it runs the batch. New partitions come in the same way.
 
 Spark calls `commit` a batch late, and never for the last. But the `start` that it hands to `latestOffset` is
 finished work, so that is what is committed to `commitGroup`, for lag to be seen.
 """
 
 import logging
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -39,14 +36,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from odradek.client.cluster import Cluster, TimedOut, borrow_cluster
+from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.connection import ConnectionLost
+from odradek.client.deadline import TimedOut
+from odradek.client.properties import Properties
 from odradek.errors import KafkaError
+from odradek.model import TopicPartition
 from odradek.spark.offsets import (
-    START_MARK,
-    WHOLE_MARK,
     OffsetRange,
     Offsets,
+    begun_in,
     from_checkpoint,
     share_out,
     split_ranges,
@@ -54,6 +53,7 @@ from odradek.spark.offsets import (
 )
 from odradek.spark.options import (
     InvalidOption,
+    NoTable,
     SinkOptions,
     SourceOptions,
     includes_headers,
@@ -63,9 +63,13 @@ from odradek.spark.options import (
 from odradek.spark.planning import Planner
 from odradek.spark.reading import RangePartition, read_rows
 from odradek.spark.schema import check_sink_schema, check_source_schema, source_schema
-from odradek.spark.writing import BatchWriter, StreamWriter
+from odradek.spark.worker import OWN_ERRORS, called_by_spark, iterated_by_spark
+
+if TYPE_CHECKING:
+    from odradek.spark.writing import BatchWriter, StreamWriter
 
 GROUP_COMMIT_TIMEOUT_S = 5.0
+COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"  # the module that such a process runs
 UNLIMITED = 2**63 - 1
 
 log = logging.getLogger("odradek.spark")
@@ -76,28 +80,46 @@ class OdradekDataSource(DataSource):
     def name(cls) -> str:
         return "odradek"
 
+    @called_by_spark
     def schema(self) -> StructType:
+        if {"provider", "owner"} <= self.options.keys():  # which Spark adds for CREATE TABLE alone
+            raise NoTable
         return source_schema(includes_headers(self.options))
 
+    @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
-        check_source_schema(schema, includes_headers(self.options))
-        return BatchReader(parse_source_options(self.options, streaming=False), schema)
+        options = parse_source_options(self.options, streaming=False)
+        check_source_schema(schema, options.include_headers)
+        return BatchReader(options, schema)
 
+    @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        check_source_schema(schema, includes_headers(self.options))
-        return StreamReader(parse_source_options(self.options, streaming=True), schema)
+        """An error here would be lost: Spark goes on to stop the reader that it did not get, and reports that."""
+        try:
+            options = parse_source_options(self.options, streaming=True)
+            check_source_schema(schema, options.include_headers)
+            return StreamReader(options, schema)
+        except OWN_ERRORS as error:
+            return RefusedStreamReader(error)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    @called_by_spark
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from odradek.spark.writing import BatchWriter
+
         if overwrite:
             raise InvalidOption("mode", "a topic cannot be overwritten; use .mode('append')")
         return BatchWriter(self._sink_options(schema), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    @called_by_spark
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        from odradek.spark.writing import StreamWriter
+
         return StreamWriter(self._sink_options(schema), schema)
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
         options = parse_sink_options(self.options)
-        check_sink_schema(schema, options.topic)
+        check_sink_schema(schema, options)
+        warn_of_ignored(options.properties)
         return options
 
 
@@ -110,12 +132,14 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
+    @called_by_spark
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        _warn(options)
+        warn_of_ignored(options.properties)
         with borrow_cluster(options.properties.client) as cluster:
             return _tasks(Planner(options, cluster).batch_ranges(), options)
 
+    @iterated_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_rows(partition, self._options, self._schema)
 
@@ -125,14 +149,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
+        self._was_reached = False
         self._latest: Offsets = {}
         self._target: Offsets | None = None
         self._available_now = False
         self._last_trigger_ms = 0
         self._committed: Offsets = {}
 
+    @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
-        _warn(self._options)
+        warn_of_ignored(self._options.properties)
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -148,28 +174,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_checkpoint(self._latest) if self._latest else None
 
+    @called_by_spark
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with borrow_cluster(self._options.properties.client) as cluster:
-            planner = Planner(self._options, cluster)
-            if not start:
-                return self._first_offset(planner, is_only_batch=isinstance(limit, ReadAllAvailable))
-            begun = from_checkpoint(start)
+        with self._cluster(is_known=bool(start)) as cluster:
+            planner, begun = Planner(self._options, cluster), from_checkpoint(start)
             self._commit_to_group(cluster, begun)
-            latest = self._latest_or_target(planner, begun)
-            added = planner.new_partitions(latest.keys() - begun.keys())
-        end = self._limited(begun, latest, limit) | added
-        return start if end == begun or not end else to_checkpoint(end)
+            latest, added = self._latest_and_added(planner, begun if start else None)
+        end = self._limited(begun | added, latest, limit)
+        if start and not added:
+            return start if end == begun or not end else to_checkpoint(end)
+        return to_checkpoint(end, added)
 
-    def _first_offset(self, planner: Planner, *, is_only_batch: bool) -> dict[str, Any]:
-        begin = planner.resolve(self._options.start, is_start=True)
-        if is_only_batch and self._options.start_is_repeatable:
-            return to_checkpoint(planner.latest(begin), WHOLE_MARK)
-        return to_checkpoint(begin, START_MARK)
+    @contextmanager
+    def _cluster(self, *, is_known: bool) -> Iterator[Cluster]:
+        """A query with a checkpoint has reached its brokers some day, and waits for them."""
+        client = self._options.properties.client
+        with borrow_cluster(client, was_reached=is_known or self._was_reached) as cluster:
+            yield cluster
+            self._was_reached = cluster.was_reached
 
-    def _latest_or_target(self, planner: Planner, begun: Offsets) -> Offsets:
-        if self._target is not None:
-            return self._target
-        self._latest = planner.latest(planner.partitions(), known=begun)
+    def _latest_and_added(self, planner: Planner, begun: Offsets | None) -> tuple[Offsets, Offsets]:
+        """Where the partitions end, and where those begin that are new to the query: all of them at first."""
+        if begun is None:
+            added = planner.resolve(self._options.start, is_start=True)
+            latest = self._latest_or_target(planner, list(added), added)
+            return latest, planner.begin_within(added, latest)
+        target = self._target
+        if target is None:
+            target = self._latest_or_target(planner, planner.partitions(begun), begun)
+        return target, planner.new_partitions(target.keys() - begun.keys())
+
+    def _latest_or_target(
+        self, planner: Planner, partitions: list[TopicPartition], begun: Offsets
+    ) -> Offsets:
+        self._latest = planner.latest(partitions, known=begun)
         if self._available_now:
             self._target = self._latest
         return self._latest
@@ -195,26 +233,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger_ms = now_ms
         return False
 
+    @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if not start and START_MARK in end:
-            return []
-        if not start and WHOLE_MARK not in end:
+        added = begun_in(end)
+        if not start and added is None:
             raise InvalidOption(
                 "checkpointLocation",
                 "the first batch of this query was begun by Spark's Kafka connector and never finished; "
                 "run the query once more with format('kafka'), then change over",
             )
-        options = self._options
-        with borrow_cluster(options.properties.client) as cluster:
-            planner, ends = Planner(options, cluster), from_checkpoint(end)
-            begun = from_checkpoint(start) if start else self._begin_again(planner, ends)
-            ranges = planner.stream_ranges(begun, ends)
+        options, begun, ends = self._options, (added or {}) | from_checkpoint(start), from_checkpoint(end)
+        if begun == ends:
+            return []
+        with self._cluster(is_known=True) as cluster:
+            ranges = Planner(options, cluster).stream_ranges(begun, ends)
         return _tasks(ranges, options)
 
-    def _begin_again(self, planner: Planner, ends: Offsets) -> Offsets:
-        begin = planner.resolve(self._options.start, is_start=True)
-        return {key: begin[key] for key in begin.keys() & ends.keys()}
-
+    @iterated_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_rows(partition, self._options, self._schema)
 
@@ -229,6 +264,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed = finished
 
 
-def _warn(options: SourceOptions) -> None:
-    for warning in options.properties.warnings:
-        log.warning("option 'kafka.%s'", warning)
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says why there is no reader as soon as it is asked for something."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @called_by_spark
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    @called_by_spark
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    @called_by_spark
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    @called_by_spark
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    @called_by_spark
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
+
+
+_named: set[str] = set()
+
+
+def warn_of_ignored(properties: Properties) -> None:
+    """Each setting once in a process, although Spark comes by with every batch.
+
+    The writer of a stream is also made in a process that only commits, which leaves the warning to the other.
+    """
+    if COMMITTING in sys.modules:
+        return
+    for name, reason in properties.ignored.items():
+        if name not in _named:
+            _named.add(name)
+            log.warning("option 'kafka.%s' is ignored: %s", name, reason)

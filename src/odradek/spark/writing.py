@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.producing import Producer
 from odradek.spark.options import SinkOptions
-from odradek.spark.worker import spare_what_stays
+from odradek.spark.worker import called_by_spark, spare_what_stays
 
 ROUND_BYTES = 8 * 1024 * 1024  # of rows that are encoded together, while the last such round is on the way
 
@@ -56,7 +56,7 @@ def task_identity() -> TaskIdentity:
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
     task, rows = task_identity(), 0
-    with _sink(options) as send:
+    with _sink(options, is_known=options.reached_before or bool(task.batch_id)) as send:
         for table in _rounds(batches):
             send(table)
             rows += table.num_rows
@@ -65,8 +65,9 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
 
 
 @contextmanager
-def _sink(options: SinkOptions) -> "Iterator[Sender]":
-    with borrow_cluster(options.properties.client) as cluster:
+def _sink(options: SinkOptions, *, is_known: bool) -> "Iterator[Sender]":
+    """A stream that has written a batch before has reached its brokers, and waits for them."""
+    with borrow_cluster(options.properties.client, was_reached=is_known) as cluster:
         sender = Sender(cluster, options)
         yield sender
         sender.close()
@@ -82,7 +83,11 @@ class Sender:
         self._producer: Producer | None = None
         self._partition_counts: dict[str, int] = {}
         self._encoder = Encoder(
-            options.topic, self._settings.batch_bytes, self._partition_count, random.Random()
+            options.topic,
+            self._settings.batch_bytes,
+            self._partition_count,
+            random.Random(),
+            with_timestamps=options.include_timestamp,
         )
 
     def __call__(self, table: pa.Table) -> None:
@@ -122,6 +127,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options)
 
@@ -130,5 +136,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options)

@@ -145,9 +145,10 @@ def encode(message: Message, version: int) -> bytearray:
     return out
 
 
-def fields_in(message_type: type[Message], version: int) -> set[str]:
-    """The names of the fields that this version of a message has."""
-    return {field.name for field in _fields(message_type) if field.wire.is_in(version)}
+@cache
+def field_of(struct_type: Any, name: str) -> Field:
+    """How a field of this name travels, and which struct it holds, or holds a list of."""
+    return next(field for field in _fields(struct_type) if field.name == name)
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -191,7 +192,7 @@ FIXED_FORMATS = {
 }
 
 
-class _Field(typing.NamedTuple):
+class Field(typing.NamedTuple):
     name: str
     wire: Wire
     struct_type: Any
@@ -207,10 +208,10 @@ class _Field(typing.NamedTuple):
 
 
 @cache
-def _fields(struct_type: Any) -> list[_Field]:
+def _fields(struct_type: Any) -> list[Field]:
     hints = typing.get_type_hints(struct_type, include_extras=True)
     return [
-        _Field(field.name, wire, _struct_in(hints[field.name]), _default(field))
+        Field(field.name, wire, _struct_in(hints[field.name]), _default(field))
         for field in dataclasses.fields(struct_type)
         for wire in hints[field.name].__metadata__
     ]
@@ -256,9 +257,9 @@ class _Source:
         return self.names["function"]
 
 
-def _runs(fields: list[_Field]) -> list[list[_Field]]:
+def _runs(fields: list[Field]) -> list[list[Field]]:
     """Split into runs: neighbours of fixed width together, every other field alone."""
-    runs: list[list[_Field]] = []
+    runs: list[list[Field]] = []
     for field in fields:
         fixed = field.wire.type in FIXED_FORMATS
         if fixed and runs and runs[-1][-1].wire.type in FIXED_FORMATS:
@@ -268,11 +269,11 @@ def _runs(fields: list[_Field]) -> list[list[_Field]]:
     return runs
 
 
-def _packer(run: list[_Field]) -> struct.Struct:
+def _packer(run: list[Field]) -> struct.Struct:
     return struct.Struct(">" + "".join(FIXED_FORMATS[field.wire.type] for field in run))
 
 
-def _split(struct_type: Any, version: int) -> tuple[list[_Field], list[_Field]]:
+def _split(struct_type: Any, version: int) -> tuple[list[Field], list[Field]]:
     """The fields of this version: those in the body, and those that travel as tagged fields."""
     present = [field for field in _fields(struct_type) if field.wire.is_in(version)]
     tagged = [field for field in present if field.wire.is_tagged_in(version)]
@@ -331,11 +332,11 @@ def _compile_reader(source: _Source, struct_type: Any, version: int, flexible: b
     return source
 
 
-def _default_expression(source: _Source, field: _Field) -> str:
+def _default_expression(source: _Source, field: Field) -> str:
     return "[]" if field.default == [] else source.name(field.default)
 
 
-def _emit_read(source: _Source, field: _Field, version: int, flexible: bool) -> None:
+def _emit_read(source: _Source, field: Field, version: int, flexible: bool) -> None:
     target = f"{field.name}_"
     nullable = field.wire.is_nullable_in(version)
     if field.is_array:
@@ -347,7 +348,7 @@ def _emit_read(source: _Source, field: _Field, version: int, flexible: bool) -> 
 
 
 def _emit_read_struct(
-    source: _Source, field: _Field, target: str, version: int, flexible: bool, nullable: bool
+    source: _Source, field: Field, target: str, version: int, flexible: bool, nullable: bool
 ) -> None:
     assert field.struct_type is not None
     if source.in_steps and _takes_steps(field.struct_type, version):
@@ -406,7 +407,7 @@ def _emit_read_primitive(
 
 
 def _emit_read_array(
-    source: _Source, field: _Field, target: str, version: int, flexible: bool, nullable: bool
+    source: _Source, field: Field, target: str, version: int, flexible: bool, nullable: bool
 ) -> None:
     _emit_read_length(source, "i", flexible)
     _emit_null(source, target, nullable, field.name)
@@ -435,7 +436,7 @@ def _emit_read_array(
     source.indent -= 1
 
 
-def _emit_read_tags(source: _Source, tagged: list[_Field], version: int) -> None:
+def _emit_read_tags(source: _Source, tagged: list[Field], version: int) -> None:
     in_steps, source.in_steps = source.in_steps, False
     for field in tagged:
         source.line(f"{field.name}_ = {_default_expression(source, field)}")
@@ -489,7 +490,7 @@ def _compile_writer(source: _Source, struct_type: Any, version: int, flexible: b
     return source
 
 
-def _emit_write(source: _Source, field: _Field, value: str, version: int, flexible: bool) -> None:
+def _emit_write(source: _Source, field: Field, value: str, version: int, flexible: bool) -> None:
     nullable = field.wire.is_nullable_in(version)
     if field.is_array:
         _emit_write_array(source, field, value, version, flexible, nullable)
@@ -500,7 +501,7 @@ def _emit_write(source: _Source, field: _Field, value: str, version: int, flexib
 
 
 def _emit_write_struct(
-    source: _Source, field: _Field, value: str, version: int, flexible: bool, nullable: bool
+    source: _Source, field: Field, value: str, version: int, flexible: bool, nullable: bool
 ) -> None:
     assert field.struct_type is not None
     if source.in_steps and _takes_steps(field.struct_type, version):
@@ -549,7 +550,7 @@ def _emit_write_primitive(source: _Source, kind: str, value: str, flexible: bool
 
 
 def _emit_write_array(
-    source: _Source, field: _Field, value: str, version: int, flexible: bool, nullable: bool
+    source: _Source, field: Field, value: str, version: int, flexible: bool, nullable: bool
 ) -> None:
     source.line(f"elements = {value}")
     source.line("n = -1 if elements is None else len(elements)" if nullable else "n = len(elements)")
@@ -573,7 +574,7 @@ def _emit_write_array(
     source.indent -= 1
 
 
-def _emit_write_tags(source: _Source, tagged: list[_Field], version: int) -> None:
+def _emit_write_tags(source: _Source, tagged: list[Field], version: int) -> None:
     """Tagged fields that hold their default are left out."""
     if not tagged:
         source.line("o.append(0)")

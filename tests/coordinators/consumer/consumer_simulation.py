@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from consumer_world import GROUP, World, snapshot
+from tests.coordinators.virtual import logged_exceptions_raised
 
 from odradek.coordinators.consumer.assignment import Partitions
 from odradek.coordinators.consumer.group import ConsumerGroup
@@ -157,6 +158,10 @@ class Simulation:
         ]
 
     def run(self, event_count: int) -> None:
+        with logged_exceptions_raised():
+            self._run(event_count)
+
+    def _run(self, event_count: int) -> None:
         for _ in range(event_count):
             self.rng.choice(self.moves)()
             self.check()

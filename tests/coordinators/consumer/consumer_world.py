@@ -9,13 +9,16 @@ import random
 from typing import Any
 from uuid import UUID
 
+from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
+
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.coordinators.consumer.plugin import plug_in
 from odradek.coordinators.consumer.topics import TopicsNow
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
-from odradek.coordinators.records import decode
-from odradek.coordinators.runtime import Effects, RequestContext, Shard
+from odradek.coordinators.records import decode, encode
+from odradek.coordinators.runner import Runner
+from odradek.coordinators.runtime import Batch, EncodedRecord, RequestContext
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta, TopicChange
 from odradek.metadata.image import MetadataImage, Partition, Topic
@@ -32,8 +35,9 @@ PARTITION = Partition(0, 0, 0, (0,), (0,), (UUID(int=0),))
 class World:
     def __init__(self, settings: GroupSettings | None = None, **topics: int) -> None:
         self.settings = settings or GroupSettings()
-        self.now_ms = 1_000
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.host = VirtualHost(1_000)
+        self._log = MemoryLog()
+        self.last_records: list[Any] = []  # what the last event wrote
         self.topics = TopicsNow(MetadataImage("cluster"))
         self._topic_ids = itertools.count(100)
         self._tokens = itertools.count()
@@ -44,12 +48,25 @@ class World:
         self._load()
 
     def _load(self) -> None:
-        self.coordinator = GroupCoordinator(self.settings, random.Random(next(self._tokens)))
-        self.consumer_groups = plug_in(self.coordinator, self.topics)
-        self.shard = Shard(self.coordinator)
-        for key, value in self.log:
-            self.shard.replay(key, value)
-        self.shard.loaded(self.now_ms)
+        self._partition = lead(self._log)
+        journal = WatchedJournal(
+            self._partition, lambda: sync(self._partition), self._before_append, self._after_append
+        )
+        self.runner = Runner(journal, self._new_coordinator, self.answers.__setitem__, self.host)
+        self.runner.begin_loading()
+        self.host.run_for(0)
+
+    def _new_coordinator(self) -> GroupCoordinator:
+        coordinator = GroupCoordinator(self.settings, random.Random(next(self._tokens)))
+        self.consumer_groups = plug_in(coordinator, self.topics)
+        return coordinator
+
+    def _before_append(self, batch: Batch) -> None:
+        if self.fail_appends:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    def _after_append(self, batch: Batch) -> None:
+        self.last_records = [decode(key, value) for key, value in batch.records]
 
     # --- topics ---
 
@@ -102,39 +119,38 @@ class World:
     def post(self, request: Any, version: int, client_id: str = "client", host: str = "/host") -> int:
         """Answers the token under which the answer will be in `answers`."""
         token = next(self._tokens)
-        self._run(self.shard.handle(request, RequestContext(version, client_id, host), token, self.now_ms))
+        self.last_records = []
+        self.runner.handle(request, RequestContext(version, client_id, host), token)
         return token
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass, timer by timer."""
-        end_ms = self.now_ms + duration_ms
-        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= end_ms:
-            self.now_ms = max(self.now_ms, deadline_ms)
-            while (effects := self.shard.tick(self.now_ms)) is not None:
-                self._run(effects)
-        self.now_ms = end_ms
+        self.host.run_for(duration_ms)
 
-    def _run(self, effects: Effects) -> None:
-        self.last_records = [decode(key, value) for key, value in effects.records]
-        if effects.records and self.fail_appends:
-            self.answers.update(self.shard.append_failed(ErrorCode.NOT_ENOUGH_REPLICAS))
-        elif effects.records:
-            self.log += effects.records
-            self.shard.appended(len(self.log) - 1)
-        self.answers.update(effects.answers)
-        self.answers.update(self.shard.committed(len(self.log)))
+    def write(self, key: Any, value: Any) -> None:
+        """A record that some other broker has written."""
+        self._log.write(*encode(key, value))
 
     def reload(self, compact: bool = False) -> None:
         """Another broker takes over."""
         if compact:
-            newest = {key: position for position, (key, _) in enumerate(self.log)}
-            self.log = [
-                (key, value) for position, (key, value) in enumerate(self.log) if newest[key] == position
-            ]
-        self.answers.update(self.shard.resigned())
+            self._log.compact()
+        self.runner.resign()
         self._load()
 
     # --- state ---
+
+    @property
+    def now_ms(self) -> int:
+        return self.host.time_ms
+
+    @property
+    def log(self) -> list[EncodedRecord]:
+        return self._log.records()
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        return self.runner.coordinator
 
     @property
     def group(self) -> ConsumerGroup:

@@ -569,7 +569,7 @@ def test_a_state_we_do_not_know_sends_the_member_back_to_the_start() -> None:
     one = Client(world, "one", "foo")
     one.join()
     value = records.ConsumerGroupCurrentMemberAssignmentValue(1, 1, 99)
-    world.log.append(records.encode(records.ConsumerGroupCurrentMemberAssignmentKey(GROUP, "one"), value))
+    world.write(records.ConsumerGroupCurrentMemberAssignmentKey(GROUP, "one"), value)
     world.reload()
     assert one.full().error_code == ErrorCode.FENCED_MEMBER_EPOCH
     one.join()
@@ -581,7 +581,7 @@ def test_a_record_of_kafka_4_0_is_understood_and_cleaned_up() -> None:
     one = Client(world, "one", "foo")
     one.join()
     key = records.ConsumerGroupPartitionMetadataKey(GROUP)
-    world.log.append(records.encode(key, records.ConsumerGroupPartitionMetadataValue()))
+    world.write(key, records.ConsumerGroupPartitionMetadataValue())
     world.reload()
     one.beat()
     world.grow_topic("foo", 3)
@@ -599,7 +599,8 @@ def test_a_group_can_be_deleted_when_it_is_empty() -> None:
         world.group.check_delete()
     one.leave()
     world.group.check_delete()
-    world.log += [records.encode(key, value) for key, value in world.group.tombstones()]
+    for key, value in world.group.tombstones():
+        world.write(key, value)
     world.reload()
     assert GROUP not in world.coordinator.groups
     assert all(value is None for value in dict(world.log).values()), "nothing is left behind"

@@ -486,9 +486,8 @@ def test_a_downgrade_interrupted_by_a_fail_over_is_made_up_for() -> None:
     world = World(foo=4)
     old, new = mixed_group(world)
     new.leave()
-    world.reload()
     assert isinstance(world.coordinator.groups[GROUP], ConsumerGroup)
-    world.advance(0)
+    world.reload()
     assert classic(world).state is State.PREPARING_REBALANCE
     assert old.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -498,9 +497,7 @@ def test_a_downgrade_without_its_rebalance_gets_it_from_the_next_coordinator() -
     old, new = mixed_group(world)
     new.leave()
     world.advance(0)
-    world.reload(compact=True)
-    assert classic(world).state is State.STABLE
-    world.advance(0)
+    world.reload(compact=True)  # the log knows no rebalance that is under way: it has to be called for again
     assert classic(world).state is State.PREPARING_REBALANCE
     old.join()
     old.sync({old.member_id: {"foo": [0, 1, 2, 3]}})

@@ -62,6 +62,7 @@ BUGS = [
 ]
 
 
+@pytest.mark.plants_traceback
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_caught(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)

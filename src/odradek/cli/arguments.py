@@ -1,0 +1,40 @@
+"""Options and values that several commands take."""
+
+import time
+from typing import Annotated
+
+from odradek.cli.framework import BadParameter, Option
+from odradek.cli.text import MOST_PARTITION, parse_time_ms
+
+__all__ = ["MOST_OFFSET", "MOST_PARTITION", "JsonOutput", "Quiet", "key_value", "offset_of", "time_ms_of"]
+
+MOST_OFFSET = 2**63 - 1
+
+JsonOutput = Annotated[bool, Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no count at the end.")]
+
+
+def key_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise BadParameter(f"{text!r} is not of the form name=value")
+    return name, value
+
+
+def time_ms_of(text: str) -> int:
+    """A time as a user writes it, in milliseconds; bad usage where it is none."""
+    try:
+        return parse_time_ms(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise BadParameter(str(error)) from None
+
+
+def offset_of(text: str) -> int:
+    """A whole number that an offset can be, or a negative one that counts from the end."""
+    try:
+        offset = int(text)
+    except ValueError:
+        raise BadParameter(f"{text!r} is not an offset") from None
+    if not -MOST_OFFSET <= offset <= MOST_OFFSET:
+        raise BadParameter(f"{text} is larger than any offset")
+    return offset

@@ -1,0 +1,82 @@
+"""Completion in the shell: topics, groups and settings, asked of the cluster that the line so far names.
+
+A shell waits while its user looks on, so a cluster that is not there costs nothing but the suggestions.
+"""
+
+import os
+from typing import Any
+
+from odradek.cli.framework import Context
+
+TIMEOUT_S = 2.0
+
+Suggestions = list[Any]
+
+
+def _cluster(context: Context) -> Any:
+    from odradek.cli.access import Naming, named_cluster
+
+    given = context.params
+    root = context.find_root().params
+    names = ("bootstrap_server", "command_config", "profile")
+    return named_cluster(
+        Naming(*(given.get(name) for name in names)), Naming(*(root.get(name) for name in names)), os.environ
+    )
+
+
+def complete_topics(context: Context, incomplete: str) -> Suggestions:
+    try:
+        names = _cluster(context).metadata().topics
+    except Exception:  # nothing may break the user's line
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def complete_groups(context: Context, incomplete: str) -> Suggestions:
+    try:
+        admin = _cluster(context).admin  # kept, or the request would end with it
+        listing = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+    except Exception:
+        return []
+    return sorted(found.group_id for found in listing.valid if found.group_id.startswith(incomplete))
+
+
+def complete_topic_settings(incomplete: str) -> Suggestions:
+    from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+
+    return suggest_settings(incomplete, TOPIC_DEFINITIONS)
+
+
+def complete_settings(context: Context, incomplete: str) -> Suggestions:
+    """Settings of the kind of resource that the line names; of brokers where it names none."""
+    from odradek.config.broker_definitions import BROKER_DEFINITIONS
+    from odradek.config.group import GROUP_DEFINITIONS
+    from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+
+    tables = {"topic": TOPIC_DEFINITIONS, "group": GROUP_DEFINITIONS}
+    kind = getattr(context.params.get("kind"), "value", context.params.get("kind"))
+    return suggest_settings(incomplete, tables.get(str(kind), BROKER_DEFINITIONS))
+
+
+def suggest_settings(incomplete: str, definitions: Any) -> Suggestions:
+    """Keys with their documentation; after `key=` the values, where there are few."""
+    key, equals, value = incomplete.partition("=")
+    if not equals:
+        return [
+            (name, item.documentation) for name, item in definitions.items() if name.startswith(incomplete)
+        ]
+    definition = definitions.get(key)
+    return [f"{key}={one}" for one in _values(definition) if one.startswith(value)] if definition else []
+
+
+def _values(definition: Any) -> list[str]:
+    from odradek.config.definition import ConfigType
+
+    if definition.type is ConfigType.BOOLEAN:
+        return ["true", "false"]
+    # one_of() and each_one_of() know what they allow: they say it when asked for something else
+    reason = None
+    if definition.validator is not None and definition.type in (ConfigType.STRING, ConfigType.LIST):
+        reason = definition.validator("?" if definition.type is ConfigType.STRING else ("?",))
+    prefix = "must be one of "
+    return reason.removeprefix(prefix).split(", ") if reason and reason.startswith(prefix) else []

@@ -1,0 +1,145 @@
+"""Where `odradek consume` begins and ends in each partition.
+
+    -o earliest | latest      the oldest message there is, or only what is to come
+    -o N | -N                 this offset, or so many before the end
+    -o @TIME                  the first message of that time or later
+    -o A:B                    from offset A up to, and without, B; either may be left out
+    --until latest | @TIME    the end as it is now, or the first message of that time or later
+
+An end is an offset wherever it can be known at the start. A time that is still to come is watched for: the first
+message that is so late ends its partition, and so does the clock, once everything before has been read.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from odradek.cli.access import REQUEST_TIMEOUT_S
+from odradek.cli.arguments import offset_of, time_ms_of
+from odradek.cli.framework import BadParameter
+from odradek.cli.group_offsets import Place
+
+EARLIEST, LATEST = ("earliest", "beginning"), ("latest", "end")
+OFFSETS = re.compile(r"(\d*):(\d*)")
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a user has asked for; at most one of the ways to say it, and at the end if by none."""
+
+    start: str = "latest"
+    end_offset: int | None = None
+    until: str | None = None
+
+    @classmethod
+    def of(
+        cls, from_beginning: bool, offset: str | None, from_time: str | None, until: str | None
+    ) -> "Range":
+        if sum((from_beginning, offset is not None, from_time is not None)) > 1:
+            raise BadParameter("give only one of --from-beginning, --offset and --from-time")
+        if from_beginning:
+            return cls("earliest", None, until)
+        if from_time is not None:
+            return cls(f"@{from_time}", None, until)
+        if offset is None:
+            return cls(until=until)
+        between = OFFSETS.fullmatch(offset)
+        if between is None:
+            return cls(offset, None, until)
+        if until is not None and between[2]:
+            raise BadParameter("give the end either as --offset A:B or as --until")
+        end = offset_of(between[2]) if between[2] else None
+        return cls(between[1] or "earliest", end, until)
+
+    def check(self) -> None:
+        """Bad usage before anything is asked of a cluster."""
+        if self.start.startswith("@"):
+            time_ms_of(self.start[1:])
+        elif self.start not in EARLIEST + LATEST:
+            offset_of(self.start)
+        if self.until is not None and self.until not in LATEST:
+            self.until_ms()
+
+    def until_ms(self) -> int | None:
+        if self.until is None or self.until in LATEST:
+            return None
+        return time_ms_of(self.until.removeprefix("@"))
+
+
+@dataclass
+class Ends:
+    """Where each partition ends; a partition without an end is followed."""
+
+    offsets: dict[Place, int] = field(default_factory=dict)
+    until_ms: int | None = None  # for partitions that have no message so late yet
+
+    @property
+    def are_known(self) -> bool:
+        return bool(self.offsets) or self.until_ms is not None
+
+    def is_past(self, place: Place, offset: int, timestamp_ms: int | None) -> bool:
+        """Whether a message lies behind the end."""
+        if place in self.offsets:
+            return offset >= self.offsets[place]
+        return self.until_ms is not None and timestamp_ms is not None and timestamp_ms >= self.until_ms
+
+    def is_reached(self, place: Place, next_offset: int) -> bool:
+        """Whether nothing before the end is left, once everything before `next_offset` has been read."""
+        return place in self.offsets and next_offset >= self.offsets[place]
+
+    def is_over(self, place: Place) -> bool:
+        """Whether the clock has passed the end of a partition of which all there is has been read."""
+        return place not in self.offsets and self.until_ms is not None and _now_ms() >= self.until_ms
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def positions(consumer: Any, places: Sequence[Place], wanted: Range) -> list[TopicPartition]:
+    if wanted.start.startswith("@"):
+        time_ms = time_ms_of(wanted.start[1:])
+        at_time = [TopicPartition(*place, time_ms) for place in places]
+        return list(consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S))
+    return [TopicPartition(*place, _start_offset(consumer, place, wanted.start)) for place in places]
+
+
+def _start_offset(consumer: Any, place: Place, start: str) -> int:
+    if start in EARLIEST:
+        return int(OFFSET_BEGINNING)
+    if start in LATEST:
+        # Asked for now rather than left to librdkafka, so that nothing sent from here on is missed.
+        return watermarks(consumer, place)[1]
+    offset = offset_of(start)
+    if offset >= 0:
+        return offset
+    first, end = watermarks(consumer, place)
+    return max(first, end + offset)
+
+
+def ends(consumer: Any, places: Iterable[Place], wanted: Range) -> Ends:
+    places = list(places)
+    if wanted.end_offset is not None:
+        return Ends(dict.fromkeys(places, wanted.end_offset))
+    if wanted.until is None:
+        return Ends()
+    until_ms = wanted.until_ms()
+    if until_ms is None:
+        return Ends({place: watermarks(consumer, place)[1] for place in places})
+    at_time = [TopicPartition(*place, until_ms) for place in places]
+    found = consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S)
+    offsets = {Place(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+    late = [place for place in places if place not in offsets]
+    if until_ms <= _now_ms():
+        offsets |= {place: watermarks(consumer, place)[1] for place in late}
+    return Ends(offsets, until_ms)
+
+
+def watermarks(consumer: Any, place: Place) -> tuple[int, int]:
+    """The first offset there is, and the one the next message gets."""
+    first, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_TIMEOUT_S)
+    return int(first), int(end)

@@ -1,0 +1,99 @@
+"""Failures of client commands, each told in one line that names the cause and, where there is one, the next step."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+CAUSES = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL, KafkaError._AUTHENTICATION)
+
+# "ssl://localhost:9092/bootstrap: SSL handshake failed: … (after 2ms in state SSL_HANDSHAKE, 3 identical error(s) …)"
+LIBRDKAFKA_REASON = re.compile(r"(?:\w+://)?(?P<address>\S+?)(?:/\w+)?: (?P<reason>.*?)(?: \(after \d+ms.*)?")
+
+MISMATCH = re.compile(r"\bSSL\b|security\.protocol")
+
+NEXT_STEPS = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic (see 'odradek topic list')",
+    KafkaError._UNKNOWN_TOPIC: "no such topic (see 'odradek topic list')",
+    KafkaError._UNKNOWN_PARTITION: "no such partition (see 'odradek topic describe')",
+    KafkaError.GROUP_ID_NOT_FOUND: "no such group (see 'odradek group list')",
+    KafkaError.NON_EMPTY_GROUP: "the group has active members: stop them first "
+    "(see 'odradek group describe --members')",
+}
+
+
+class CommandError(Exception):
+    """The command cannot go on; the message is the one line its user reads."""
+
+
+class Heard:
+    """What librdkafka has said about its connections: the cause, once a request fails without telling one."""
+
+    def __init__(self) -> None:
+        self.cause: str | None = None
+        self.is_refusal = False  # the cluster has refused our credentials: no retry can help
+        self.is_mismatch = (
+            False  # one side speaks TLS or SASL and the other does not: a retry will hardly help
+        )
+
+    def note(self, error: KafkaError) -> None:
+        """The callback for a client's errors. The longer text about one address says more than the shorter."""
+        if error.code() not in CAUSES:
+            return
+        cause = shortened(error.str())
+        self.is_mismatch |= error.code() == KafkaError._SSL or MISMATCH.search(cause) is not None
+        if error.code() == KafkaError._AUTHENTICATION:
+            self.cause, self.is_refusal = cause, True
+        elif not self.is_refusal and len(cause) >= len(self.cause or ""):
+            self.cause = cause
+
+    def forget(self) -> None:
+        self.cause, self.is_refusal, self.is_mismatch = None, False, False
+
+
+def shortened(text: str) -> str:
+    """librdkafka's reason without the protocol, the broker's role and how long it took."""
+    found = LIBRDKAFKA_REASON.fullmatch(text)
+    return f"{found['address']}: {found['reason']}" if found else text
+
+
+def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
+    if error.code() in UNREACHABLE:
+        if heard.cause is not None:
+            return f"{heard.cause} (is --command-config right for this cluster?)"
+        return (
+            f"no answer from {bootstrap} in time: is it a Kafka broker, and does it ask for TLS or "
+            "a login (see --command-config)?"
+        )
+    if error.code() in NEXT_STEPS:
+        return NEXT_STEPS[error.code()]
+    text: str = error.str().removeprefix("Broker: ").removeprefix("Local: ").strip()
+    return text[:1].lower() + text[1:]
+
+
+@contextmanager
+def failures_told(bootstrap: str, heard: Heard, subject: str | None = None) -> Iterator[None]:
+    """Turn what the client library raises into the one line that a user understands."""
+    try:
+        yield
+    except KafkaException as error:
+        reason = explain(error.args[0], bootstrap, heard)
+    except (ValueError, OverflowError, TypeError) as error:  # confluent-kafka checks arguments by itself
+        if not _is_from_confluent(error):
+            raise
+        reason = str(error)
+    else:
+        return
+    raise CommandError(f"{subject}: {reason}" if subject else reason) from None
+
+
+def _is_from_confluent(error: Exception) -> bool:
+    """Whether the innermost Python frame called into the library, or is a part of it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    return "confluent_kafka" in trace.tb_frame.f_code.co_filename

@@ -1,0 +1,116 @@
+"""How `odradek produce` sends: librdkafka batches on its own thread, here it is counted what became of the messages.
+
+Where librdkafka's queue is full, reading waits. The first message that the cluster refuses ends the command, with the
+reason, because what follows it would most likely fare no better.
+"""
+
+import sys
+import time
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from odradek.cli.access import Access
+from odradek.cli.failures import CommandError
+from odradek.cli.output import counted
+from odradek.cli.text import OutgoingMessage
+
+FLUSH_MARGIN_S = 5
+PROGRESS_INTERVAL_S = 0.2
+CLEAR_LINE = "\r\x1b[K"
+
+
+class Progress:
+    """A line that counts, where a person watches; nothing elsewhere."""
+
+    def __init__(self, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._next_s = 0.0
+
+    def show(self, delivered: int, sent: int) -> None:
+        if self._is_shown and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + PROGRESS_INTERVAL_S
+            sys.stderr.write(
+                f"{CLEAR_LINE}{counted(delivered, 'message')} delivered, {sent - delivered} on the way"
+            )
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_shown:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()
+
+
+class Pace:
+    """So many messages a second, spread evenly; None is no limit."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._interval_s = 0.0 if rate is None else 1 / rate
+        self._next_s = time.monotonic()
+
+    def wait(self, producer: Producer) -> None:
+        if not self._interval_s:
+            return
+        while (left_s := self._next_s - time.monotonic()) > 0:
+            producer.poll(min(left_s, PROGRESS_INTERVAL_S))
+        self._next_s += self._interval_s
+
+
+class Sender:
+    """A producer that counts what was delivered and keeps the first failure."""
+
+    def __init__(self, cluster: Access, topic: str, producer: Producer, timeout_s: float) -> None:
+        self.topic = topic
+        self.sent = 0
+        self.delivered = 0
+        self.failure: str | None = None
+        self.producer = producer
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+
+    def send(self, message: OutgoingMessage) -> None:
+        optional: dict[str, Any] = {}
+        if message.partition is not None:
+            optional["partition"] = message.partition
+        if message.timestamp_ms is not None:
+            optional["timestamp"] = message.timestamp_ms
+        if message.headers:
+            optional["headers"] = list(message.headers)
+        while True:
+            self._raise_failure()
+            try:
+                with self._cluster.failures_told(self.topic):
+                    self.producer.produce(
+                        self.topic, message.value, message.key, on_delivery=self._delivered, **optional
+                    )
+                break
+            except BufferError:
+                self.producer.poll(0.1)
+        self.sent += 1
+        self.producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        elif self.failure is None:
+            self.failure = f"{self.topic}: {self._reason(error)}"
+
+    def _reason(self, error: KafkaError) -> str:
+        if error.code() != KafkaError._MSG_TIMED_OUT:
+            return self._cluster.explain(error)
+        cause = self._cluster.heard.cause
+        address = self._cluster.bootstrap
+        return f"{address} did not take the messages in time" + (f": {cause}" if cause else "")
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise CommandError(self.failure)
+
+    def finish(self) -> None:
+        """Wait for what is under way; after a failure the rest is dropped."""
+        if self.failure is not None:
+            self.producer.purge()
+        try:
+            self.producer.flush(self._timeout_s + FLUSH_MARGIN_S)
+        except KafkaException as error:
+            self.failure = self.failure or self._reason(error.args[0])

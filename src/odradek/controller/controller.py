@@ -1,0 +1,93 @@
+"""The controller: one entry for every request that changes the cluster's metadata.
+
+A request is a message of Kafka's protocol, and nothing else goes with it but its `RequestContext`: it can be encoded in
+the version that it came in, sent to another node and decided there, with the same outcome. What a decision depends on
+besides is the newest image and what the controller was built with (`Terms`).
+
+Each API lives in the module of its name in `controller.requests`:
+
+- `decide(image, part, terms)` returns the metadata records to write and the response, and raises KafkaError where the
+  whole request is refused;
+- `cut(image, request, config)`, if it is there, cuts a large request into parts that are decided one after the other,
+  each on the image that the one before has led to; `ITEMS` names the list that joins their responses.
+
+Modules, and the messages of their API, are imported when they are first asked for: a broker that starts should not pay
+for what nobody uses.
+
+Kafka has a message for everything that is decided here. Even that a broker lost what it had not synced, and so leads
+its partitions in new leader epochs, needs none of our own: BrokerRegistration says it by its previous broker epoch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from random import Random
+from types import ModuleType
+from typing import Any
+
+from odradek.config.broker import BrokerConfig
+from odradek.controller.context import RequestContext
+from odradek.controller.parts import Part
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.records import MetadataRecord
+from odradek.wire.codec import Message, Steps
+
+MODULES = {
+    19: "create_topics",
+    20: "delete_topics",
+    33: "alter_configs",
+    37: "create_partitions",
+    44: "incremental_alter_configs",
+    62: "broker_registration",
+    67: "allocate_producer_ids",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a decision depends on besides the image and the request."""
+
+    node_id: int  # of the controller
+    config: BrokerConfig  # of the controller
+    rng: Random
+    context: RequestContext
+
+
+class Controller:
+    def __init__(self, node_id: int, config: BrokerConfig, rng: Random) -> None:
+        self._node_id = node_id
+        self._config = config
+        self._rng = rng
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def cut(self, image: MetadataImage, request: Message) -> Steps[list[Part]]:
+        """The parts of a request that are decided one after the other."""
+        module = _module_of(type(request))
+        if not hasattr(module, "cut"):
+            return [Part(request)]
+        parts: list[Part] = yield from module.cut(image, request, self._config)
+        return parts
+
+    def decide(
+        self, image: MetadataImage, part: Part, context: RequestContext
+    ) -> tuple[list[MetadataRecord], Any]:
+        """What to write for one part of a request, and what to respond once it is committed."""
+        terms = Terms(self._node_id, self._config, self._rng, context)
+        decided: tuple[list[MetadataRecord], Any] = _module_of(type(part.request)).decide(image, part, terms)
+        return decided
+
+    def join(self, request: Message, responses: Sequence[Any]) -> Any:
+        """The response to a request from those to its parts."""
+        first = responses[0]
+        for response in responses[1:]:
+            items: str = _module_of(type(request)).ITEMS
+            getattr(first, items).extend(getattr(response, items))
+        return first
+
+
+@cache
+def _module_of(request_type: Any) -> ModuleType:
+    return import_module(f"odradek.controller.requests.{MODULES[request_type.API_KEY]}")

@@ -1,0 +1,1 @@
+"""The requests that the controller decides, one module for each API (see `controller.controller`)."""

@@ -1,0 +1,27 @@
+"""IncrementalAlterConfigs (44)."""
+
+from typing import Any
+
+from odradek.config.broker import BrokerConfig
+from odradek.controller.configs import Records, incremental_alter_configs
+from odradek.controller.controller import Terms
+from odradek.controller.parts import Part, cut_resources
+from odradek.metadata.image import MetadataImage
+from odradek.wire.codec import Steps
+from odradek.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+ITEMS = "responses"
+
+
+def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, IncrementalAlterConfigsResponse]:
+    request: Any = part.request
+    return incremental_alter_configs(image, request, terms.config)
+
+
+def cut(
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, config: BrokerConfig
+) -> Steps[list[Part]]:
+    return cut_resources(request)

@@ -1,0 +1,102 @@
+"""A coordinator's partition as its runner uses it: append a batch, wait until it is committed, read it all back."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from odradek.coordinators.runtime import Batch, Producer
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import TopicPartition
+from odradek.records.batch import BatchHeader, Buffer, read_header
+from odradek.records.control import build_marker_batch
+from odradek.records.record import Record, build_batch, decode_batch
+from odradek.storage.log import Log
+from odradek.storage.markers import read_marker
+from odradek.storage.reading import read_batches
+
+Waiter = Callable[[ErrorCode], None]
+
+
+class LeaderPartition(Protocol):
+    """A partition that this broker leads: `replication.partition.Partition`."""
+
+    topic_partition: TopicPartition
+    log: Log
+    leader_epoch: int
+    closed_with: ErrorCode
+    high_watermark: int
+
+    def check_enough_replicas(self) -> None: ...
+
+    def when_committed(self, offset: int, waiter: Waiter) -> None: ...
+
+
+class Journal:
+    def __init__(self, partition: LeaderPartition, appended: Callable[[], None]) -> None:
+        """`appended` lets whoever syncs the log, or copies it, know that there is more of it."""
+        self._partition = partition
+        self._appended = appended
+
+    @property
+    def name(self) -> TopicPartition:
+        return self._partition.topic_partition
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
+    # --- writing ---
+
+    def append(self, batch: Batch, now_ms: int) -> int:
+        """The offset of its last record. If it raises, nothing of the batch is in the log."""
+        partition = self._partition
+        if partition.closed_with:
+            raise KafkaError(partition.closed_with)
+        partition.check_enough_replicas()
+        encoded = encode(batch, now_ms)
+        appended = partition.log.append_as_leader(
+            encoded, read_header(encoded), partition.leader_epoch, now_ms, check_sequence=False
+        )
+        return appended.last_offset
+
+    def commit(self, last_offset: int, waiter: Waiter) -> None:
+        """Have what was appended committed; `waiter` hears when it is, or why it never will be."""
+        self._appended()
+        self._partition.when_committed(last_offset + 1, waiter)
+
+    # --- reading ---
+
+    @property
+    def is_empty(self) -> bool:
+        log = self._partition.log
+        return log.end_offset == log.log_start_offset
+
+    def pieces(self) -> Iterator[list[Batch]]:
+        """Everything from the beginning, about a megabyte at a time."""
+        for piece in read_batches(self._partition.log):
+            yield [decode(header, batch) for header, batch in piece]
+
+
+def encode(batch: Batch, now_ms: int) -> bytearray:
+    producer = batch.producer
+    if batch.marker is not None:
+        assert producer is not None
+        return build_marker_batch(
+            commit=not batch.marker.is_abort,
+            coordinator_epoch=batch.marker.coordinator_epoch,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            timestamp=now_ms,
+        )
+    records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(batch.records)]
+    if producer is None:
+        return build_batch(records)
+    return build_batch(records, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True)
+
+
+def decode(header: BatchHeader, batch: Buffer) -> Batch:
+    """A control batch that ends no transaction, and a record without a key, say nothing to a coordinator."""
+    producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+    if header.is_control:
+        return Batch([], producer, read_marker(batch, header))
+    records = [(record.key, record.value) for record in decode_batch(batch, header) if record.key is not None]
+    return Batch(records, producer)

@@ -1,0 +1,219 @@
+"""Runs a coordinator on its partition: groups today, transactions and share groups later.
+
+A `Shard` decides, and this is the loop around it: it loads the shard from the log, appends what the shard wants
+written, sends the responses once that is committed, fires the timers, and resigns when the partition is gone. The
+clock, the timers and the partition are passed in, so the same loop runs in a broker and in a simulation on virtual
+time.
+
+What fails is not final. An append that fails is a response to whoever asked for it. A log that cannot be read is
+read again, after a while that doubles with each attempt. A timer or a response that raises keeps no other back.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+from odradek.coordinators.journal import Journal
+from odradek.coordinators.runtime import (
+    Answer,
+    Batch,
+    Coordinator,
+    Effects,
+    RequestContext,
+    Shard,
+    ShardState,
+    Token,
+)
+from odradek.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+LOAD_RETRY_SECONDS = 1.0  # after the first failure, twice as long after each further one
+MAX_LOAD_RETRY_SECONDS = 60.0
+TICK_RETRY_SECONDS = 1.0
+
+AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)
+Event = Callable[[AnyCoordinator, int], None]  # the coordinator, and the time
+Respond = Callable[[Token, Any], None]
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Host(Protocol):
+    """What a runner needs of the outside world."""
+
+    def now_ms(self) -> int:
+        """The time of day, which records carry."""
+
+    def steady_ms(self) -> int:
+        """A clock that never jumps: sessions must not end because somebody set the time of day."""
+
+    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> Timer: ...
+
+    def call_later(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> Timer: ...
+
+
+class Runner(Generic[AnyCoordinator]):
+    """Refuses requests with COORDINATOR_LOAD_IN_PROGRESS until `begin_loading` was called and has succeeded."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        new_coordinator: Callable[[], AnyCoordinator],
+        respond: Respond,
+        host: Host,
+    ) -> None:
+        self._journal = journal
+        self._new_coordinator = new_coordinator
+        self._respond = respond
+        self._host = host
+        self._start_over()
+        self._timer: Timer | None = None
+        self._timer_due_ms = 0
+        self._loading: Timer | None = None  # the next piece, or the next attempt
+        self._failed_loads = 0
+        self._untold: list[Event[AnyCoordinator]] = []  # what happened while the coordinator was loading
+
+    def _start_over(self) -> None:
+        self.coordinator = self._new_coordinator()
+        self._shard = Shard(self.coordinator)
+
+    # --- loading ---
+
+    def begin_loading(self) -> None:
+        """A piece of the log in each turn of the event loop. An empty log is loaded at once."""
+        if self._journal.is_empty:
+            self._load_next(iter(()))
+        else:
+            self._loading = self._host.call_soon(self._load_next, self._journal.pieces())
+
+    def _load_next(self, pieces: Iterator[list[Batch]]) -> None:
+        self._loading = None
+        try:
+            piece = next(pieces, None)
+            if piece is None:
+                self._finish_loading()
+                return
+            for batch in piece:
+                self._shard.replay(batch)
+        except Exception as error:
+            self._load_again(error)
+        else:
+            self._loading = self._host.call_soon(self._load_next, pieces)
+
+    def _finish_loading(self) -> None:
+        now_ms = self._host.steady_ms()
+        self._shard.loaded(now_ms)
+        for event in self._untold:
+            event(self.coordinator, now_ms)
+        self._untold.clear()
+        self._tick()
+
+    def _load_again(self, error: Exception) -> None:
+        """From the beginning, into a new state: nobody knows what the old one lacks."""
+        delay = min(LOAD_RETRY_SECONDS * 2**self._failed_loads, MAX_LOAD_RETRY_SECONDS)
+        self._failed_loads += 1
+        log.error(
+            "%s: its coordinator cannot be loaded and refuses requests, trying again in %g s: %s",
+            self._journal.name,
+            delay,
+            error,
+            exc_info=not is_expected(error),
+        )
+        self._start_over()
+        self._loading = self._host.call_later(delay, self.begin_loading)
+
+    # --- events ---
+
+    def handle(self, request: Any, context: RequestContext, token: Token) -> None:
+        """`respond` is called with this token exactly once, now or later, unless this raises."""
+        self._carry_out(self._shard.handle(request, context, token, self._host.steady_ms()))
+        self._set_timer()
+
+    def tell(self, event: Event[AnyCoordinator]) -> None:
+        """Let the coordinator know of something that is not a request. While it loads, that waits."""
+        if self._shard.state is ShardState.LOADING:
+            self._untold.append(event)
+        elif self._shard.state is ShardState.ACTIVE:
+            event(self.coordinator, self._host.steady_ms())
+            self._tick()
+
+    def resign(self) -> None:
+        """The partition is gone, or the broker stops: refuse every open request, and all that come."""
+        for timer in (self._timer, self._loading):
+            if timer is not None:
+                timer.cancel()
+        self._send(self._shard.resigned())
+
+    # --- timers ---
+
+    def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            while (effects := self._shard.tick(self._host.steady_ms())) is not None:
+                self._carry_out(effects)
+        except Exception:
+            log.exception(
+                "%s: a timer of its coordinator failed, the others are due in %g s",
+                self._journal.name,
+                TICK_RETRY_SECONDS,
+            )
+            self._call_tick_in(TICK_RETRY_SECONDS, self._host.steady_ms() + int(TICK_RETRY_SECONDS * 1000))
+            return
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer for the whole shard, at its earliest deadline."""
+        due_ms = self._shard.next_deadline_ms()
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._call_tick_in(max(due_ms - self._host.steady_ms(), 0) / 1000, due_ms)
+
+    def _call_tick_in(self, seconds: float, due_ms: int) -> None:
+        self._timer_due_ms = due_ms
+        self._timer = self._host.call_later(seconds, self._tick)
+
+    # --- effects ---
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.batch is not None:
+            self._append(effects.batch)
+        self._send(effects.answers)
+
+    def _append(self, batch: Batch) -> None:
+        try:
+            last_offset = self._journal.append(batch, self._host.now_ms())
+        except Exception as error:
+            log.error("%s: cannot append: %s", self._journal.name, error, exc_info=not is_expected(error))
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            self._send(self._shard.append_failed(code))
+            return
+        self._shard.appended(last_offset)
+        self._journal.commit(last_offset, self._committed)
+
+    def _committed(self, error: ErrorCode) -> None:
+        if error:
+            self.resign()
+        else:
+            self._send(self._shard.committed(self._journal.high_watermark))
+
+    def _send(self, answers: Iterable[Answer]) -> None:
+        for token, response in answers:
+            try:
+                self._respond(token, response)
+            except Exception:
+                log.exception(
+                    "%s: a response of its coordinator could not be sent; the others go on",
+                    self._journal.name,
+                )
+
+
+def is_expected(error: Exception) -> bool:
+    """The world's failure, not ours: its message is enough, a traceback says no more."""
+    return isinstance(error, (OSError, KafkaError))

@@ -1,0 +1,43 @@
+"""What a program's user reads when a query fails: our sentence, first and last.
+
+Spark wraps an error of a source or sink into its own, with codes before it and plans and stacks after it. Here the
+sentence is found again in that text; `show_last` has Python print it once more below everything else, where one
+looks first. `session()` sets that up.
+"""
+
+import re
+import sys
+from types import TracebackType
+
+OWN_ERROR = re.compile(r"\bodradek\.[a-z_.]+\.[A-Z]\w+: (?P<sentence>[^\n]+)")
+HINTS = {
+    "odradek does not support Update mode": (
+        "Spark refuses update mode to sinks in Python: use odradek.spark.write_updates(writer, options), which "
+        "writes the updated rows batch by batch"
+    ),
+}
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """What we said about a failure that Spark reports; None where it is not one of ours."""
+    text = str(error)
+    found = OWN_ERROR.search(text)
+    if found is not None:
+        return found["sentence"].removesuffix(" SQLSTATE: 38000").strip()
+    return next((hint for mark, hint in HINTS.items() if mark in text), None)
+
+
+def show_last() -> None:
+    """Print the sentence of an uncaught error below its traceback; to be called once or often."""
+    previous = sys.excepthook
+    if getattr(previous, "shows_sentence", False):
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        previous(kind, error, traceback)
+        sentence = sentence_of(error)
+        if sentence is not None:
+            print(f"\nodradek: {sentence}", file=sys.stderr)
+
+    hook.shows_sentence = True  # type: ignore[attr-defined]
+    sys.excepthook = hook

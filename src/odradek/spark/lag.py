@@ -1,0 +1,154 @@
+"""How far Spark's streaming queries are behind the ends of their topics.
+
+Spark reports, with every batch, where a source has read to (`endOffset`) and where its topics end
+(`latestOffset`); their difference is the lag. A listener keeps the newest of each query and tells it to the log
+and, in Prometheus' text format, to whoever asks:
+
+    listener = LagListener()
+    listener.serve(9404)  # http://127.0.0.1:9404/metrics, if that is wanted
+    spark.streams.addListener(listener)
+
+It understands the offsets of our source and of Spark's own Kafka source, which are written alike. A query that
+waits, for rows or for a broker, reports nothing new and keeps its last figures; one that ended has none.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from odradek.model import TopicPartition
+from odradek.spark.offsets import Offsets, from_checkpoint
+
+METRIC = "odradek_spark_lag_records"
+LOG_INTERVAL_S = 10.0
+MOST_NAMED = 3
+
+log = logging.getLogger("odradek.spark.lag")
+
+
+def lag_of(end: Offsets, latest: Offsets) -> Offsets:
+    """Records that wait in each partition. One that is not read from yet has all its records waiting."""
+    return {partition: max(0, offset - end.get(partition, 0)) for partition, offset in latest.items()}
+
+
+def parse_progress_offsets(text: str | None) -> Offsets | None:
+    """Offsets in a progress report; None where a source has none, or is of another kind."""
+    try:
+        return from_checkpoint(json.loads(text or "null"))
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+class LagListener(StreamingQueryListener):
+    """`lags` maps the names of running queries (their ids, where they have no name) to their lags."""
+
+    def __init__(
+        self, log_interval_s: float = LOG_INTERVAL_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log_interval_s, self._clock = log_interval_s, clock
+        self._names: dict[str, str] = {}  # of queries, by run id
+        self._lags: dict[str, Offsets] = {}
+        self._logged_at_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def lags(self) -> dict[str, dict[TopicPartition, int]]:
+        with self._lock:
+            return {name: dict(lag) for name, lag in self._lags.items()}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        lag: Offsets = {}
+        for source in progress.sources:
+            end = parse_progress_offsets(source.endOffset)
+            latest = parse_progress_offsets(source.latestOffset)
+            if end is not None and latest is not None:
+                lag |= lag_of(end, latest)
+        self.update(progress.name or str(progress.id), str(progress.runId), lag)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        with self._lock:
+            name = self._names.pop(str(event.runId), None)
+            if name is not None:
+                self._lags.pop(name, None)
+                self._logged_at_s.pop(name, None)
+
+    def update(self, name: str, run_id: str, lag: Offsets) -> None:
+        now_s = self._clock()
+        with self._lock:
+            self._names[run_id] = name
+            self._lags[name] = lag
+            is_due = now_s - self._logged_at_s.get(name, float("-inf")) >= self._log_interval_s
+            if is_due:
+                self._logged_at_s[name] = now_s
+        if is_due:
+            log.info("query %s is %s", name, describe_lag(lag))
+
+    def metrics(self) -> str:
+        """All lags in Prometheus' text format."""
+        return "".join(f"{line}\n" for line in self._metric_lines())
+
+    def _metric_lines(self) -> Iterator[str]:
+        yield f"# HELP {METRIC} Records between where a streaming query has read to and the end of a partition."
+        yield f"# TYPE {METRIC} gauge"
+        for name, lag in sorted(self.lags.items()):
+            for partition, records in sorted(lag.items()):
+                labels = (
+                    f'query="{_escaped(name)}",topic="{partition.topic}",partition="{partition.partition}"'
+                )
+                yield f"{METRIC}{{{labels}}} {records}"
+
+    def serve(self, port: int = 0, host: str = "127.0.0.1") -> int:
+        """Answer HTTP requests for `metrics` until the process ends; the port, which the system may choose."""
+        server = ThreadingHTTPServer((host, port), _handler_of(self))
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, name="odradek-lag-metrics", daemon=True).start()
+        return server.server_port
+
+
+def describe_lag(lag: Offsets) -> str:
+    """`not behind`, or by how much and where most."""
+    behind = sorted(((records, partition) for partition, records in lag.items() if records), reverse=True)
+    if not behind:
+        return "not behind"
+    named = ", ".join(f"{partition} by {records}" for records, partition in behind[:MOST_NAMED])
+    rest = f" and {len(behind) - MOST_NAMED} more partitions" if len(behind) > MOST_NAMED else ""
+    return f"{sum(records for records, _ in behind)} records behind: {named}{rest}"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _handler_of(listener: LagListener) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = listener.metrics().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A line for every scrape would drown the program's own."""
+
+    return Handler

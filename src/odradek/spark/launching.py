@@ -1,0 +1,106 @@
+"""A Spark session with defaults for one machine, and the Python that its workers use.
+
+Spark starts its Python workers, and the process that looks for data sources, with `PYSPARK_PYTHON`, or else with
+the first `python3` on the path. In a program started as `.venv/bin/python app.py` that is another Python, which
+has neither Odradek nor Arrow: the format is "not found". So the Python that runs the program is the default here.
+Spark reads the variable when its JVM starts: `import odradek.spark` has to come before the first session.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from odradek.spark.failures import show_last
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "spark.master"
+LOGGING = Path(__file__).with_name("log4j2.properties")
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: there is a JVM already, and it has its settings
+
+
+class SparkUnavailable(RuntimeError):
+    """Spark cannot run here; the message says what is missing and how to get it."""
+
+
+def use_this_python() -> None:
+    """Let Spark's workers use the Python of this process, unless somebody has chosen one."""
+    if SUBMITTED not in os.environ and sys.executable:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def session(
+    name: str = "odradek",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    stderr: int | IO[Any] | None = None,
+) -> "SparkSession":
+    """The session of this process: the active one, or a new one that is quiet and fits this machine.
+
+    `settings` are Spark's and override every default. `master` is `local[*]` unless it is given here, in `settings`
+    or to `spark-submit`. `stderr` takes what a new JVM and its Python workers print; by default it is ours. An
+    active session is returned with those of the settings that Spark lets a running session change. When the program
+    ends with an error of ours, its sentence is printed once more below Spark's.
+
+    With `SPARK_REMOTE` set it is a session of that Spark Connect server, whose settings are its own.
+    """
+    from pyspark.sql import SparkSession
+
+    from odradek.spark.environment import missing
+
+    use_this_python()
+    show_last()
+    chosen: dict[str, Any] = dict(settings or {})
+    if master is not None:
+        chosen[MASTER] = master
+    if "SPARK_REMOTE" not in os.environ and SparkSession.getActiveSession() is None:
+        reason = missing()
+        if reason is not None:
+            raise SparkUnavailable(reason)
+        chosen = {"spark.app.name": name, **defaults(chosen.get(MASTER) or _given_master()), **chosen}
+        if stderr is not None:
+            _launch_jvm(chosen, stderr)
+    return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def _given_master() -> str | None:
+    """What `spark-submit` was told, or the variable that it would read."""
+    if SUBMITTED not in os.environ:
+        return os.environ.get("MASTER")
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return SparkConf().get(MASTER)
+
+
+def _launch_jvm(settings: Mapping[str, str], stderr: int | IO[Any]) -> None:
+    """Spark launches its JVM once per process; a later session shares it."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SUBMITTED in os.environ or SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    gateway = launch_gateway(conf, popen_kwargs={"stderr": stderr})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def defaults(master: str | None) -> dict[str, str]:
+    """Settings of a new session. On a cluster only those that concern what the driver prints."""
+    quiet = {
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master is not None and master != "local" and not master.startswith("local["):
+        return quiet
+    return quiet | {
+        MASTER: master or "local[*]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
+        "spark.ui.enabled": "false",
+    }

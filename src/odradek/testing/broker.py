@@ -1,0 +1,225 @@
+"""A broker process for tests: started on a free port with temporary data, crashed, paused and restarted on demand.
+
+The process ends with its owner, even if that is killed: its standard input is a pipe from the owner, and it stops once
+that is closed.
+"""
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+
+Setting = str | int | float | bool
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, or did not stop; the message has its log."""
+
+
+def as_settings(named: Mapping[str, Setting]) -> dict[str, str]:
+    """Kafka's names, which may have '_' for '.', and values as Kafka writes them."""
+    return {
+        name.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in named.items()
+    }
+
+
+class Broker:
+    """A broker with data of its own, on a port that it keeps over restarts.
+
+    `bootstrap` is its address, `log` all it has logged. It is a context manager: stopped, and its data removed, at the
+    end of the block.
+    """
+
+    def __init__(self, settings: Mapping[str, Setting] | None = None) -> None:
+        self.settings = as_settings(settings or {})
+        self.bootstrap = ""
+        self._process: subprocess.Popen[str] | None = None
+        self._is_paused = False
+        self._directory = Path(tempfile.mkdtemp(prefix="odradek-"))
+        self._log_file = self._directory / "broker.log"
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Start it, on the same data and port as before; nothing happens if it runs."""
+        if self.is_running:
+            return
+        port = self.bootstrap.rpartition(":")[2] or "0"
+        command = [sys.executable, "-m", "odradek", "up", "--json", "--stop-at-eof", "--port", port]
+        command += ["--data-dir", str(self._directory / "data")]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        with self._log_file.open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("ODRADEK_")},
+            )
+        self.bootstrap = json.loads(self._announcement(self._process))["bootstrap"]
+
+    def _announcement(self, process: "subprocess.Popen[str]") -> str:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            ready = selector.select(START_TIMEOUT_S)
+        line = process.stdout.readline() if ready else ""
+        if not line:
+            self.crash()
+            raise BrokerFailed(f"the broker did not start:\n{self.log}")
+        return line
+
+    def stop(self) -> None:
+        """Stop it as a service manager does: everything on disk, members of groups told."""
+        if self._process is None:
+            return
+        self.resume()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.crash()
+            raise BrokerFailed(f"the broker did not stop within {STOP_TIMEOUT_S:g} s:\n{self.log}") from None
+        self._forget()
+        if status != 0:
+            raise BrokerFailed(f"the broker stopped with status {status}:\n{self.log}")
+
+    def crash(self) -> None:
+        """Kill it (SIGKILL): no response, no goodbye. Its data stays; `start` or `restart` recovers it.
+
+        What it had written survives, because the operating system does: this is not a power failure.
+        """
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        assert self._process is not None
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process, self._is_paused = None, False
+
+    def restart(self) -> None:
+        """Stop it, unless it has crashed, and start it again on the same data and port."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay, nobody answers. `resume` lets it go on."""
+        if self._process is None:
+            raise BrokerFailed("the broker does not run, so it cannot be paused")
+        self._process.send_signal(signal.SIGSTOP)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on after `pause`; nothing happens if it was not paused."""
+        if self._process is not None and self._is_paused:
+            self._process.send_signal(signal.SIGCONT)
+        self._is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Frozen for the length of a block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def heal(self) -> None:
+        """Undo every fault: it runs and answers when this returns. Raises BrokerFailed if it had died by itself."""
+        self.resume()
+        if self.is_running:
+            return
+        status = None if self._process is None else self._process.poll()
+        self.crash()
+        log = self.log
+        self.start()
+        if status is not None:
+            raise BrokerFailed(
+                f"the broker died by itself, with status {status}, and was started again:\n{log}"
+            )
+
+    def close(self) -> None:
+        """End it, and remove its data."""
+        self.crash()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> "Broker":
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what a test asks of it ---
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def log(self) -> str:
+        """All it has logged, over all its lives."""
+        return self.log_since(0)
+
+    @property
+    def log_size(self) -> int:
+        return self._log_file.stat().st_size if self._log_file.exists() else 0
+
+    def log_since(self, size: int) -> str:
+        """What it has logged since `log_size` was that."""
+        if not self._log_file.exists():
+            return ""
+        with self._log_file.open("rb") as file:
+            file.seek(size)
+            return file.read().decode(errors="replace")
+
+    def create_topic(
+        self, name: str | None = None, partitions: int = 1, config: Mapping[str, Setting] | None = None
+    ) -> str:
+        """Create a topic and wait until it can be used; its name, made up if none is given."""
+        from odradek.testing.topics import create_topic
+
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        create_topic(self.bootstrap, name, partitions, as_settings(config or {}))
+        return name
+
+
+@contextmanager
+def broker(**settings: Setting) -> Iterator[Broker]:
+    """A broker for the length of a block. `settings` have Kafka's names, with '_' for '.'."""
+    with Broker(settings) as running:
+        yield running

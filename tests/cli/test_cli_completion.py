@@ -1,0 +1,105 @@
+"""What the shell is offered, and what a command imports before it does its work."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+from odradek.cli.completion import complete_topic_settings
+
+Odradek = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def offered(odradek: Odradek, bootstrap: str, run_here: Odradek) -> Callable[[str], list[str]]:
+    """What bash shows for a line."""
+
+    def complete(line: str) -> list[str]:
+        words = line.split(" ")
+        environ = {
+            "_ODRADEK_COMPLETE": "bash_complete",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+            "ODRADEK_BOOTSTRAP_SERVER": bootstrap,
+        }
+        return [item.partition(",")[2] for item in run_here(environ=environ).stdout.splitlines()]
+
+    return complete
+
+
+def test_topics_and_groups(odradek: Odradek, topic: str, offered: Callable[[str], list[str]]) -> None:
+    odradek("topic", "create", topic)
+    odradek("consume", topic, "--group", f"{topic}-group", "--exit-at-end")
+    prefix = topic[:-3]
+    assert offered(f"odradek topic describe {prefix}") == [topic]
+    assert offered(f"odradek consume {prefix}") == [topic]
+    assert offered(f"odradek produce {prefix}") == [topic]
+    assert offered(f"odradek group describe {prefix}") == [f"{topic}-group"]
+    assert offered(f"odradek config describe topic {prefix}") == [topic]
+
+
+def test_commands_and_settings(offered: Callable[[str], list[str]]) -> None:
+    assert offered("odradek topic del") == ["delete", "delete-records"]
+    assert offered("odradek topic create t --config retention.m") == ["retention.ms"]
+    assert offered("odradek topic create t --config cleanup.policy=c") == ["cleanup.policy=compact"]
+    assert offered("odradek config alter broker --set log.sync.commit=") == [
+        "log.sync.commit=true",
+        "log.sync.commit=false",
+    ]
+    assert offered("odradek up --set num.part") == ["num.partitions"]
+    assert offered("odradek broker --log-level w") == ["warning"]
+
+
+def test_a_cluster_that_is_not_there_costs_only_the_suggestions(run_here: Odradek) -> None:
+    environ = {
+        "_ODRADEK_COMPLETE": "bash_complete",
+        "COMP_WORDS": "odradek topic describe -b localhost:1 x",
+        "COMP_CWORD": "5",
+    }
+    result = run_here(environ=environ)
+    assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "", "")
+
+
+def test_settings_come_with_their_documentation() -> None:
+    ((key, documentation),) = complete_topic_settings("retention.b")
+    assert key == "retention.bytes"
+    assert "oldest segments" in documentation
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """All modules that a command has imported when it ends."""
+    code = "import sys; from odradek.cli.main import main; main(sys.argv[1:]); print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+    )
+    return set(result.stdout.split())
+
+
+def test_a_command_imports_little() -> None:
+    """What it takes to start: the command-line framework and the Kafka client are most of it."""
+    bare = imported_by("topic", "list", "-b", "localhost:1")
+    ours = {name for name in bare if name.startswith("odradek")}
+    assert "odradek.cli.topic" in bare
+    assert (
+        not {"odradek.cli.consume", "odradek.cli.produce", "odradek.wire", "odradek.client", "odradek.broker"}
+        & bare
+    )
+    assert not {"rich", "typer", "pydantic", "pandas", "pyspark", "uvloop"} & bare
+    assert len(ours) < 30, sorted(ours)
+    frameworks = imported_by_statement("import click.shell_completion, confluent_kafka.admin")
+    assert len(bare - frameworks - ours) < 50, sorted(bare - frameworks - ours)
+
+
+def imported_by_statement(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(run_here: Odradek, shell: str) -> None:
+    result = run_here("completion", shell)
+    assert result.returncode == 0, result.stderr
+    assert f"_ODRADEK_COMPLETE={shell}_complete" in result.stdout

@@ -1,0 +1,105 @@
+"""`odradek cluster info` and `odradek config`."""
+
+import json
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+Odradek = Callable[..., CompletedProcess[str]]
+
+
+def read(odradek: Odradek, *arguments: str) -> Any:
+    result = odradek(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_cluster_is_described(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic, "--partitions", "3")
+    view = read(odradek, "cluster", "info")
+    (broker,) = view["brokers"]
+    assert f"{broker['host']}:{broker['port']}" == bootstrap
+    assert view["controller"] == broker["broker"]
+    assert len(view["cluster_id"]) == 22
+    assert view["topic_count"] >= 1
+    assert broker["leaders"] == view["partition_count"] >= 3
+    assert (view["under_replicated_partitions"], view["offline_partitions"]) == (0, 0)
+    lines = odradek("cluster", "info").stdout.splitlines()
+    assert lines[0] == f"cluster {view['cluster_id']}, controller {broker['broker']}"
+    assert lines[2].split() == ["BROKER", "ADDRESS", "RACK", "LEADERS", "CONTROLLER"]
+
+
+def test_settings_are_listed_described_and_altered(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--config", "retention.ms=1000000")
+    altered = odradek("config", "alter", "topic", topic, "--set", "segment.bytes=2097152")
+    assert (altered.returncode, altered.stdout) == (0, f"Altered topic {topic}.\n")
+    listed = read(odradek, "config", "list", "topic", topic)
+    assert [(one["key"], one["value"], one["source"]) for one in listed] == [
+        ("retention.ms", "1000000", "topic"),
+        ("segment.bytes", "2097152", "topic"),
+    ]
+    assert len(read(odradek, "config", "list", "topic", topic, "--all")) > 20
+    (one,) = read(odradek, "config", "describe", "topic", topic, "retention.ms")
+    assert (one["kind"], one["name"]) == ("topic", topic)
+    assert "deleted" in one["documentation"]
+    assert (one["type"], one["read_only"], one["sensitive"]) == ("long", False, False)
+    first = one["synonyms"][0]
+    assert (first["name"], first["value"], first["source"]) == ("retention.ms", "1000000", "topic")
+    text = odradek("config", "describe", "topic", topic, "retention.ms").stdout
+    assert text.startswith(f"topic {topic}: retention.ms = 1000000\n    from topic, long, can be altered\n")
+    assert "Age at which a segment is deleted" in text
+    assert odradek("config", "alter", "topic", topic, "--delete", "retention.ms").returncode == 0
+    assert [one["key"] for one in read(odradek, "config", "list", "topic", topic)] == ["segment.bytes"]
+
+
+def test_settings_of_brokers(odradek: Odradek) -> None:
+    listed = read(odradek, "config", "list", "broker")
+    assert {"listeners", "log.dirs"} <= {one["key"] for one in listed}
+    assert {one["source"] for one in listed} == {"start of the broker"}
+    number = listed[0]["name"]
+    one, two = read(odradek, "config", "describe", "broker", number, "num.partitions", "log.retention.ms")
+    assert (one["key"], two["key"]) == ("log.retention.ms", "num.partitions")
+    set_ = read(odradek, "config", "alter", "broker", "--set", "log.cleaner.backoff.ms=14000")
+    assert set_ == {
+        "kind": "broker",
+        "name": None,
+        "set": {"log.cleaner.backoff.ms": "14000"},
+        "deleted": [],
+        "altered": True,
+    }
+    (one,) = read(odradek, "config", "describe", "broker", number, "log.cleaner.backoff.ms")
+    assert (one["value"], one["source"]) == ("14000", "all brokers")
+    assert odradek("config", "alter", "broker", "--delete", "log.cleaner.backoff.ms").returncode == 0
+
+
+def test_settings_of_groups(odradek: Odradek, topic: str) -> None:
+    altered = odradek("config", "alter", "group", topic, "--set", "consumer.session.timeout.ms=50000")
+    assert altered.returncode == 0, altered.stderr
+    listed = odradek("config", "list", "group", topic, "--json")
+    if listed.returncode:  # a broker need not describe groups
+        assert listed.stderr.count("\n") == 1
+        return
+    (one,) = json.loads(listed.stdout)
+    assert (one["key"], one["value"], one["source"]) == ("consumer.session.timeout.ms", "50000", "group")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("config", "describe", "topic", "{topic}-missing"), "{topic}-missing: "),
+        (("config", "describe", "broker", "77"), "no broker 77: there is 1"),
+        (("config", "describe", "topic", "{topic}", "no.such.key"), "a topic has no setting no.such.key"),
+        (("config", "alter", "topic", "{topic}", "--set", "retention.ms=soon"), "topic {topic}: "),
+        (("config", "alter", "broker", "--set", "listeners=PLAINTEXT://:1"), "all brokers: "),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    odradek: Odradek, topic: str, arguments: tuple[str, ...], reason: str
+) -> None:
+    odradek("topic", "create", topic)
+    result = odradek(*(one.format(topic=topic) for one in arguments))
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {reason.format(topic=topic)}")

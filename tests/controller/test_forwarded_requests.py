@@ -1,0 +1,184 @@
+"""Requests to the controller are messages: sent to another node as bytes, they are decided alike."""
+
+from random import Random
+from uuid import UUID
+
+import pytest
+from controller_cluster import apply, cluster
+
+from odradek.config.broker import BrokerConfig
+from odradek.controller import controller as controllers
+from odradek.controller.context import RequestContext
+from odradek.controller.controller import Controller
+from odradek.controller.requests import create_topics as create_topics_request
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import ResourceType
+from odradek.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
+from odradek.wire.codec import drain, encode, read_message
+from odradek.wire.frame import SIZE, encode_request, read_request_header
+from odradek.wire.messages import alter_configs as legacy
+from odradek.wire.messages import incremental_alter_configs as incremental
+from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from odradek.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from odradek.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek.wire.messages.default_principal_data import DefaultPrincipalData
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.envelope import EnvelopeRequest
+
+T, U = UUID(int=7), UUID(int=8)
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+IMAGE = apply(
+    cluster(1, 2, 3),
+    [
+        *(TopicRecord("t", T), PartitionRecord(0, T, [1, 2], [1, 2], leader=1)),
+        *(TopicRecord("u", U), PartitionRecord(0, U, [1], [1], leader=1)),
+        ConfigRecord(TOPIC, "t", "retention.ms", "1"),
+    ],
+)
+
+CREATIONS = [
+    CreatableTopic("a", 3, 2, configs=[CreatableTopicConfig("retention.ms", "5")]),
+    CreatableTopic(
+        "b", -1, -1, [CreatableReplicaAssignment(0, [2, 1]), CreatableReplicaAssignment(1, [3, 2])]
+    ),
+    CreatableTopic("a.b", 1, 1),
+    CreatableTopic("a_b", 1, 1),
+    CreatableTopic("t", 1, 1),
+    CreatableTopic("twice", 1, 1),
+    CreatableTopic("twice", 1, 1),
+    CreatableTopic("not legal", 1, 1),
+]
+REPLACEMENTS = [
+    legacy.AlterConfigsResource(TOPIC, "t", [legacy.AlterableConfig("segment.ms", "60000")]),
+    legacy.AlterConfigsResource(TOPIC, "gone", [legacy.AlterableConfig("segment.ms", "60000")]),
+]
+CHANGES = [
+    incremental.AlterConfigsResource(TOPIC, "t", [incremental.AlterableConfig("retention.ms", 1, None)]),
+    incremental.AlterConfigsResource(BROKER, "", [incremental.AlterableConfig("log.retention.ms", 0, "9")]),
+    incremental.AlterConfigsResource(BROKER, "1", [incremental.AlterableConfig("no.such", 0, "9")]),
+]
+EXTENSIONS = [
+    CreatePartitionsTopic("t", 4, None),
+    CreatePartitionsTopic("u", 2, [CreatePartitionsAssignment([3])]),
+    CreatePartitionsTopic("gone", 2, None),
+]
+LISTENERS = [Listener("PLAINTEXT", "localhost", 9092, 0)]
+REGISTRATION = BrokerRegistrationRequest(
+    *(1, "cluster", UUID(int=99), LISTENERS, [Feature("metadata.version", 1, 25)], "rack"),
+    log_dirs=[UUID(int=5)],
+)
+
+REQUESTS = {
+    "CreateTopics": CreateTopicsRequest(CREATIONS),
+    "CreateTopics, validated only": CreateTopicsRequest(CREATIONS, validate_only=True),
+    "CreateTopics, too many": CreateTopicsRequest([*CREATIONS, CreatableTopic("large", 10_000, 1)]),
+    "DeleteTopics by name": DeleteTopicsRequest(topic_names=["t", "gone", "u", "u"]),
+    "DeleteTopics by id": DeleteTopicsRequest(
+        [DeleteTopicState("t"), DeleteTopicState(None, U), DeleteTopicState(None, UUID(int=1))]
+    ),
+    "AlterConfigs": legacy.AlterConfigsRequest(REPLACEMENTS),
+    "IncrementalAlterConfigs": incremental.IncrementalAlterConfigsRequest(CHANGES),
+    "CreatePartitions": CreatePartitionsRequest(EXTENSIONS),
+    "BrokerRegistration": REGISTRATION,
+    "AllocateProducerIds": AllocateProducerIdsRequest(2, IMAGE.brokers[2].epoch),
+    "AllocateProducerIds, stale": AllocateProducerIdsRequest(2, 99),
+}
+
+
+def decide(request, context, image=IMAGE):
+    """All records, and the response or what is raised instead."""
+    controller = Controller(1, BrokerConfig(), Random(4))
+    records, responses = [], []
+    for part in drain(controller.cut(image, request)):
+        try:
+            some, response = controller.decide(image, part, context)
+        except KafkaError as error:
+            return error.code, str(error)
+        image = apply(image, some)
+        records += some
+        responses.append(response)
+    return records, controller.join(request, responses)
+
+
+def forward(request, context):
+    """To another node and back: as Kafka's Envelope does, in bytes."""
+    kind, name = context.principal.split(":")
+    frame = encode_request(request, request.API_KEY, context.api_version, 1, context.client_id)
+    envelope = EnvelopeRequest(
+        request_data=bytes(frame[SIZE.size :]),
+        request_principal=bytes(encode(DefaultPrincipalData(kind, name), 0)),
+        client_host_address=context.client_host.encode(),
+    )
+    arrived, _ = read_message(EnvelopeRequest, 0, bytes(encode(envelope, 0)))
+    header = read_request_header(arrived.request_data)
+    message, _ = read_message(type(request), header.version, arrived.request_data, header.body)
+    principal, _ = read_message(DefaultPrincipalData, 0, arrived.request_principal)
+    assert header.api_key in controllers.MODULES
+    return message, RequestContext(
+        header.version,
+        header.client_id or "",
+        arrived.client_host_address.decode(),
+        f"{principal.type_}:{principal.name}",
+    )
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_sent_as_bytes_is_decided_alike(name):
+    request = REQUESTS[name]
+    for version in range(request.MIN_VERSION, request.MAX_VERSION + 1):
+        context = RequestContext(version, "client", "10.0.0.7", "User:ann")
+        message, _ = read_message(type(request), version, bytes(encode(request, version)))  # as it came in
+        forwarded, forwarded_context = forward(message, context)
+        assert (forwarded, forwarded_context) == (message, context)
+        assert decide(forwarded, forwarded_context) == decide(message, context)
+
+
+def test_every_request_that_the_controller_decides_is_sent_above():
+    assert {request.API_KEY for request in REQUESTS.values()} == set(controllers.MODULES)
+
+
+def test_what_is_decided_above():
+    """The requests above do something: otherwise all would be alike."""
+    outcomes = {
+        name: decide(request, RequestContext(request.MAX_VERSION)) for name, request in REQUESTS.items()
+    }
+    assert {name for name, (records, _) in outcomes.items() if not records} == {
+        *("CreateTopics, validated only", "CreateTopics, too many"),
+    }
+    assert outcomes["AllocateProducerIds, stale"][0] is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_request_that_is_decided_in_parts_has_the_same_outcome(monkeypatch):
+    request, context = REQUESTS["CreateTopics"], RequestContext(7)
+    _, whole = decide(request, context)
+    monkeypatch.setattr(create_topics_request, "TOPICS_AT_ONCE", 1)
+    controller = Controller(1, BrokerConfig(), Random(4))
+    assert len(drain(controller.cut(IMAGE, request))) > 4
+    _, in_parts = decide(request, context)
+
+    def outcome(response):
+        return sorted((item.name, item.error_code, item.error_message) for item in response.topics)
+
+    assert outcome(in_parts) == outcome(whole)
+    too_many = REQUESTS["CreateTopics, too many"]
+    codes = {item.name: item.error_code for item in decide(too_many, context)[1].topics}
+    assert codes.pop("twice") == ErrorCode.INVALID_REQUEST
+    assert set(codes.values()) == {ErrorCode.POLICY_VIOLATION}
+
+
+def test_a_change_of_its_settings_reaches_the_controller():
+    controller = Controller(1, BrokerConfig(), Random(4))
+    controller.reconfigure(BrokerConfig({"delete.topic.enable": "false"}))
+    part, *_ = drain(controller.cut(IMAGE, DeleteTopicsRequest([DeleteTopicState("t")])))
+    records, response = controller.decide(IMAGE, part, RequestContext(6))
+    assert (records, response.responses[0].error_code) == ([], ErrorCode.TOPIC_DELETION_DISABLED)
