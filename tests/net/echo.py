@@ -1,11 +1,19 @@
 """A node that answers every frame with the same frame, and notes what it got."""
 
+import random
+
+from tests.lives.virtual_loop import VirtualLoop
+
 from odradek.net.bounds import Bounds
 from odradek.net.states import IDLE
 from odradek.net.transport import OwnFrame, Transport
 from odradek.wire.frame import SIZE
 
 BOUNDS = Bounds(100 << 20, 100 << 20, 100, 100, 600, -1, -1)
+
+
+def virtual_loop(rng: random.Random) -> VirtualLoop:
+    return VirtualLoop(rng)
 
 
 def framed(content: bytes) -> bytes:

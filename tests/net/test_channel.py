@@ -5,8 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.lives.virtual_loop import VirtualLoop
-from tests.net.echo import BOUNDS, Echo, framed
+from tests.net.echo import BOUNDS, Echo, framed, virtual_loop
 
 from odradek.net.channel import Channel, ChannelClosed
 from odradek.net.network import Network, Server
@@ -50,7 +49,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def simulated(scenario: Callable[[Two], Awaitable[None]]) -> None:
         for seed in range(20):
-            loop = VirtualLoop(random.Random(seed))
+            loop = virtual_loop(random.Random(seed))
             network = SimulatedNetwork(loop, random.Random(seed))
             two = Two(network.place("a"), network.place("b"), "b")
 

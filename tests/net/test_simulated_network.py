@@ -5,8 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.lives.virtual_loop import VirtualLoop
-from tests.net.echo import BOUNDS, Echo, framed
+from tests.net.echo import BOUNDS, Echo, framed, virtual_loop
 
 from odradek.api.conversation import Conversations
 from odradek.api.dispatch import Dispatcher
@@ -37,7 +36,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.loop = VirtualLoop(self.rng)
+        self.loop = virtual_loop(self.rng)
         self.network = SimulatedNetwork(self.loop, self.rng)
         self.start()
 
