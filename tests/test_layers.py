@@ -19,6 +19,7 @@ LAYERS = {
     "config": 4,
     "raft": 4,
     "spark": 4,
+    "pipeline": 5,
     "metadata": 5,
     "net": 5,
     "controller": 6,
@@ -72,11 +73,22 @@ def test_imports_point_downward() -> None:
 
 
 def test_client_side_knows_no_broker() -> None:
-    allowed = {"errors", "model", "wire", "records", "config", "client", "spark", "cli", "testing"}
+    allowed = {
+        "errors",
+        "model",
+        "wire",
+        "records",
+        "config",
+        "client",
+        "spark",
+        "pipeline",
+        "cli",
+        "testing",
+    }
     strangers = []
     for name, path in modules():
         if (
-            name not in ("cli", "client", "spark", "testing")
+            name not in ("cli", "client", "pipeline", "spark", "testing")
             or path.relative_to(ROOT).as_posix() in RUNS_A_BROKER
         ):
             continue

@@ -92,6 +92,12 @@ def test_a_command_imports_little() -> None:
     assert len(bare - frameworks - ours) < 50, sorted(bare - frameworks - ours)
 
 
+def test_the_list_of_commands_imports_no_spark() -> None:
+    found = imported_by("--help")
+    assert "odradek.cli.pipeline" in found
+    assert not {"rich", "pandas", "pyarrow", "pyspark", "odradek.spark", "odradek.client"} & found
+
+
 def imported_by_statement(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -41,6 +41,7 @@ MODULES = {
     "group": "group",
     "config": "config",
     "cluster": "cluster",
+    "pipeline": "pipeline",
     "profile": "profile",
     "completion": "completion_script",
 }

@@ -1,0 +1,209 @@
+"""What can be known to be wrong before anything runs.
+
+Everything is woven as it will run, without starting it: Spark then checks types through the SQL. All that is wrong
+is told together, with its line; a stage that reads a broken one is not blamed for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.pipeline import topics
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.definition import (
+    JdbcSink,
+    Pipeline,
+    Sink,
+    TopicDeclaration,
+    TopicSink,
+    TopicSource,
+)
+from odradek.pipeline.document import Key
+from odradek.pipeline.errors import PipelineError, PipelineErrors
+from odradek.pipeline.session import new_session
+from odradek.pipeline.sinks import check_jdbc, destination, guarantee, project
+from odradek.pipeline.state import StatefulOperator, stateful_operators, streams_read
+from odradek.pipeline.weaving import StreamReader, Weaver, Woven
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass
+class Report:
+    """What a check found: for people (`lines`), and for scripts (`as_json`)."""
+
+    pipeline: Pipeline
+    schemas: dict[str, str] = field(default_factory=dict)
+    operators: dict[str, list[StatefulOperator]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "pipeline": self.pipeline.name,
+            "ok": True,
+            "stages": self.schemas,
+            "sinks": {
+                name: {"to": destination(sink), "mode": sink.mode, "guarantee": guarantee(sink)}
+                for name, sink in self.pipeline.sinks.items()
+            },
+            "warnings": self.warnings,
+        }
+
+    def lines(self) -> list[str]:
+        found = [f"{self.pipeline.name}: this pipeline is good"]
+        found += [f"  {name}: {schema}" for name, schema in self.schemas.items()]
+        found += [
+            f"  {name} → {destination(sink)}, {sink.mode}: {guarantee(sink)}"
+            for name, sink in self.pipeline.sinks.items()
+        ]
+        return found + [f"  warning: {warning}" for warning in self.warnings]
+
+
+def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -> Report:
+    """`PipelineErrors` has all that is wrong. `offline` looks at no cluster, database or checkpoint."""
+    problems: list[PipelineError] = []
+    report = Report(pipeline)
+    woven = _weave(spark, pipeline, problems, offline)
+    for name, frame in woven.rows.items():
+        report.schemas[name] = frame.schema.simpleString().removeprefix("struct<").removesuffix(">")
+    for sink in pipeline.sinks.values():
+        if sink.input in woven.rows:
+            _collect(problems, partial(_check_sink, sink, woven, report, offline))
+    if offline:
+        skipped = [name for name, source in pipeline.sources.items() if source.is_static]
+        report.warnings += [f"the table '{name}', and what reads it, was not looked at" for name in skipped]
+    _warn_of_unused(pipeline, woven, report)
+    if not offline:
+        for error in _check_outside(pipeline):
+            problems.append(error)
+    if problems:
+        raise PipelineErrors(problems)
+    return report
+
+
+def _collect(problems: list[PipelineError], work: Callable[[], object]) -> None:
+    try:
+        work()
+    except PipelineErrors as error:
+        problems += error.errors
+    except PipelineError as error:
+        problems.append(error)
+
+
+def _weave(spark: "SparkSession", pipeline: Pipeline, problems: list[PipelineError], offline: bool) -> Woven:
+    session = new_session(spark)
+    weaver = Weaver(session, pipeline, StreamReader(session, pipeline, "check"))
+    woven = weaver.woven
+    for source in pipeline.sources.values():
+        if not (offline and source.is_static):
+            _collect(problems, partial(weaver.add_source, source))
+    for name in woven.graph.order:
+        inputs = woven.graph.inputs[name]
+        if all(before in woven.rows for before in inputs):
+            _collect(problems, partial(weaver.add_transform, name))
+    return woven
+
+
+def _check_sink(sink: Sink, woven: Woven, report: Report, offline: bool) -> None:
+    pipeline, frame = report.pipeline, woven.rows[sink.input]
+    rows = project(pipeline, sink, frame)
+    if isinstance(sink.target, JdbcSink) and not offline:
+        check_jdbc(pipeline, sink, rows)
+    check_reads(pipeline, sink, frame)
+    report.operators[sink.name] = check_state(pipeline, sink, woven)
+    _check_mode(pipeline, sink, frame, report.operators[sink.name])
+
+
+def check_reads(pipeline: Pipeline, sink: Sink, frame: "DataFrame") -> bool:
+    """Whether streams may be named in the checkpoint. Spark keeps one offset for a name, so a stream that is
+    read twice beside another one cannot be told apart from it; alone it needs no name."""
+    reads = streams_read(frame)
+    repeated = {name for name in reads if reads.count(name) > 1}
+    if not repeated:
+        return True
+    if len(set(reads)) > 1:
+        name = sorted(repeated)[0]
+        problem = (
+            f"'{name}' is read more than once on the way, together with another stream: declare a second source "
+            f"of the same topic, for example {name}_again, and read that in one of the places"
+        )
+        raise pipeline.error((*sink.key, "from"), problem)
+    return False
+
+
+def check_state(pipeline: Pipeline, sink: Sink, woven: Woven) -> list[StatefulOperator]:
+    """State must be bounded; the first stage on the way whose plan has unbounded state is named."""
+    operators = stateful_operators(woven.rows[sink.input])
+    unbounded = [one for one in operators if one.problem]
+    if not unbounded or sink.bounded_keys:
+        return operators
+    needed = woven.graph.needed_by(sink.input)
+    for name in [*woven.graph.order]:
+        if name in needed:
+            problem = next((one.problem for one in stateful_operators(woven.rows[name]) if one.problem), "")
+            if problem:
+                hint = f". If the keys are few, say so: sinks.{sink.name}.bounded_keys = true"
+                where = "function" if pipeline.transforms[name].function else "sql"
+                raise pipeline.error(("transforms", name, where), f"{problem}{hint}")
+    raise pipeline.error(sink.key, unbounded[0].problem)
+
+
+def _check_mode(
+    pipeline: Pipeline, sink: Sink, frame: "DataFrame", operators: list[StatefulOperator]
+) -> None:
+    if sink.mode == "append" and any(one.kind == "Aggregate" and one.problem for one in operators):
+        problem = (
+            'groups without a watermark are never finished, so they cannot be appended: use mode = "update"'
+        )
+        raise pipeline.error((*sink.key, "mode"), problem)
+    if sink.mode == "update" and any(one.kind == "Join" for one in operators):
+        problem = "Spark joins streams in append mode only: leave out mode"
+        raise pipeline.error((*sink.key, "mode"), problem)
+
+
+def _warn_of_unused(pipeline: Pipeline, woven: Woven, report: Report) -> None:
+    used: set[str] = set()
+    for sink in pipeline.sinks.values():
+        used |= woven.graph.needed_by(sink.input)
+    for name in (*pipeline.sources, *pipeline.transforms):
+        if name not in used:
+            report.warnings.append(f"nothing that is written needs '{name}'")
+
+
+def _check_outside(pipeline: Pipeline) -> list[PipelineError]:
+    """Topics and the checkpoint. A cluster that is away is told once."""
+    problems: list[PipelineError] = []
+    for work in _outside_checks(pipeline):
+        before = len(problems)
+        _collect(problems, work)
+        if len(problems) > before and isinstance(problems[-1], topics.BrokersAway):
+            break
+    return problems
+
+
+def _outside_checks(pipeline: Pipeline) -> list[Callable[[], object]]:
+    checkpoint = Checkpoint(pipeline)
+    checks: list[Callable[[], object]] = [checkpoint.manifest]
+    for sink in pipeline.sinks.values():
+        checks.append(partial(checkpoint.check_output, sink))
+    for source in pipeline.sources.values():
+        if isinstance(source.origin, TopicSource):
+            checks.append(partial(topics.check_source, pipeline, source.key, source.origin))
+    for key, declaration in declared_topics(pipeline):
+        checks.append(partial(topics.check_declaration, pipeline, key, declaration))
+    return checks
+
+
+def declared_topics(pipeline: Pipeline) -> list[tuple[Key, TopicDeclaration]]:
+    """Every topic that the pipeline writes to, with the table that names it."""
+    found: list[tuple[Key, TopicDeclaration]] = [
+        (sink.key, sink.target.declaration)
+        for sink in pipeline.sinks.values()
+        if isinstance(sink.target, TopicSink)
+    ]
+    letters = pipeline.dead_letters
+    if letters is not None and letters.topic is not None:
+        found.append((("dead_letters",), letters.topic))
+    return found

@@ -1,0 +1,232 @@
+"""Where a pipeline keeps what it must not forget, and to whom that belongs.
+
+    checkpoints/NAME/
+      manifest.json     whose checkpoint this is, and the definition it was last run with
+      lock              held by the process that runs the pipeline
+      paused            there while the pipeline is paused
+      sinks/SINK/       Spark's checkpoint of the query that feeds a sink
+      rejects/STAGE/    Spark's checkpoint of the query that sets a stage's rejected rows aside
+      skipped/          records set aside because a query failed on them
+      spark.log         what Spark and Java had to say
+
+Spark's checkpoints are keyed by names: of the pipeline and the sink as directories, and of sources within (Spark
+keeps offsets by the names that `sources.stream` gives). Nothing depends on an order in the file.
+
+Files are replaced, never rewritten: a crash leaves the old one or the new one.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odradek.pipeline.definition import FileSink, Pipeline, Sink
+from odradek.pipeline.errors import PipelineError
+
+FORMAT = 1
+SPARK_METADATA = "_spark_metadata"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where one of Spark's checkpoints stands: offsets by source, and whether its last batch is finished."""
+
+    batch: int
+    finished: int
+    offsets: dict[str, Any]
+    committed: dict[str, Any]
+    committed_at_s: float | None
+
+
+class Checkpoint:
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.directory = pipeline.state_directory
+
+    # Places
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / "spark.log"
+
+    def query(self, kind: str, name: str) -> Path:
+        return self.directory / ("sinks" if kind == "sink" else "rejects") / name
+
+    # The manifest
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What the last run wrote; None before the first. A checkpoint of another pipeline is refused."""
+        path = self.directory / "manifest.json"
+        try:
+            found = json.loads(path.read_text())
+        except FileNotFoundError:
+            if (self.directory / "offsets").is_dir() or (self.directory / "sinks").is_dir():
+                raise self._foreign("it has no manifest of ours") from None
+            return None
+        except (OSError, ValueError) as error:
+            raise self._foreign(f"its manifest cannot be read: {error}") from None
+        if not isinstance(found, dict) or found.get("pipeline") != self.pipeline.name:
+            raise self._foreign(f"it belongs to the pipeline '{_name_in(found)}'")
+        if found.get("format") != FORMAT:
+            raise self._foreign(f"its format is {found.get('format')}, this version writes {FORMAT}")
+        return found
+
+    def _foreign(self, why: str) -> PipelineError:
+        problem = (
+            f"the checkpoint in {self.directory} cannot be used: {why}. Name another directory with "
+            "pipeline.checkpoint, or move this one away"
+        )
+        return self.pipeline.error(("pipeline", "checkpoint"), problem)
+
+    def write_manifest(self, content: dict[str, Any]) -> None:
+        whole = {"format": FORMAT, "pipeline": self.pipeline.name, **content}
+        write_file(self.directory / "manifest.json", json.dumps(whole, indent=2, sort_keys=True) + "\n")
+
+    # One process at a time
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                process = file.read().strip() or "another process"
+                problem = f"pipeline '{self.pipeline.name}' is running already, in process {process}; stop that first"
+                raise PipelineError(problem, self.pipeline.document.path) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def runner(self) -> int | None:
+        """The process that runs the pipeline now."""
+        try:
+            with (self.directory / "lock").open("r") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return None
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return int((self.directory / "lock").read_text().strip() or 0)
+
+    # Pausing
+
+    @property
+    def is_paused(self) -> bool:
+        return (self.directory / "paused").exists()
+
+    def pause(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "paused").touch()
+
+    def resume(self) -> None:
+        (self.directory / "paused").unlink(missing_ok=True)
+
+    # Records that were set aside
+
+    def skipped(self, kind: str, name: str) -> dict[str, dict[str, dict[str, list[int]]]]:
+        """By source, topic and partition."""
+        try:
+            found: dict[str, dict[str, dict[str, list[int]]]] = json.loads(
+                self._skip_file(kind, name).read_text()
+            )
+            return found
+        except FileNotFoundError:
+            return {}
+
+    def skip(self, kind: str, name: str, source: str, topic: str, partition: int, offset: int) -> None:
+        found = self.skipped(kind, name)
+        offsets = found.setdefault(source, {}).setdefault(topic, {}).setdefault(str(partition), [])
+        offsets[:] = sorted({*offsets, offset})
+        write_file(self._skip_file(kind, name), json.dumps(found, sort_keys=True))
+
+    def _skip_file(self, kind: str, name: str) -> Path:
+        return self.directory / "skipped" / f"{kind}.{name}.json"
+
+    # Spark's checkpoints
+
+    def progress(self, kind: str, name: str) -> Progress | None:
+        return read_progress(self.query(kind, name))
+
+    def check_output(self, sink: Sink) -> None:
+        """Files that Spark lists as finished would make it skip the first batches of a new checkpoint."""
+        if not isinstance(sink.target, FileSink) or "://" in sink.target.path:
+            return
+        output = Path(self.pipeline.path(sink.target.path))
+        listed = output / SPARK_METADATA
+        if not listed.is_dir() or not any(listed.glob("[0-9]*")):
+            return
+        if self.progress("sink", sink.name) is None:
+            problem = (
+                f"{output} has files of a query whose checkpoint is not in {self.directory}; Spark would take new "
+                "batches for written. Name another path, or empty that directory"
+            )
+            raise self.pipeline.error((*sink.key, "path"), problem)
+
+    def remove_query(self, kind: str, name: str) -> bool:
+        path = self.query(kind, name)
+        if not path.exists():
+            return False
+        shutil.rmtree(path)
+        self._skip_file(kind, name).unlink(missing_ok=True)
+        return True
+
+
+def _name_in(found: Any) -> str:
+    return str(found.get("pipeline")) if isinstance(found, dict) else "?"
+
+
+def read_progress(directory: Path) -> Progress | None:
+    """Spark's offset and commit logs, which are files named by the batch."""
+    offsets, commits = _numbered(directory / "offsets"), _numbered(directory / "commits")
+    if not offsets:
+        return None
+    last, finished = max(offsets), max(commits, default=-1)
+    return Progress(
+        batch=last,
+        finished=finished,
+        offsets=_read_offsets(offsets[last]),
+        committed=_read_offsets(offsets[finished]) if finished in offsets else {},
+        committed_at_s=commits[finished].stat().st_mtime if finished in commits else None,
+    )
+
+
+def _numbered(directory: Path) -> dict[int, Path]:
+    if not directory.is_dir():
+        return {}
+    return {int(path.name): path for path in directory.iterdir() if path.name.isdigit()}
+
+
+def _read_offsets(path: Path) -> dict[str, Any]:
+    """`name:offset` a line after the header and the settings (`v2`); by position in older files (`v1`)."""
+    lines = path.read_text().splitlines()
+    found = {}
+    for number, line in enumerate(lines[2:]):
+        name, colon, rest = line.partition(":")
+        if lines[0] == "v2" and colon and not line.startswith("{"):
+            found[name] = _offset(rest)
+        else:
+            found[str(number)] = _offset(line)
+    return found
+
+
+def _offset(text: str) -> Any:
+    return None if text == "-" else json.loads(text)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Whole or not at all, and on disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

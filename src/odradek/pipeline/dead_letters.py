@@ -1,0 +1,182 @@
+"""Records and rows that could not go on, set aside with all that is known of them.
+
+A letter has the record's own bytes, key, headers and time, and says in headers (`odradek.…`) which pipeline set it
+aside, at which stage, where it came from and why. A row that no longer knows its record is kept as JSON instead
+(`odradek.content` is then `row`). In files a letter is a line of JSON with the same facts; bytes are base64.
+
+    decode     the record does not follow the source's format or schema
+    transform  the row does not meet a requirement, or the query failed on the record
+    sink       the sink cannot take the row
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from odradek.pipeline import sources
+from odradek.pipeline.decoding import METADATA_COLUMNS, REJECTED, reason_column
+from odradek.pipeline.definition import Pipeline, Source, TopicSource
+from odradek.pipeline.weaving import REASON, Woven
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HEADER_TYPE = "array<struct<key: string, value: binary>>"
+PREFIX = "odradek."
+ORIGIN = ("topic", "partition", "offset", "timestamp", "file")
+FACTS = ("pipeline", "version", "stage", "name", "content", "reason", *ORIGIN)
+LETTER_COLUMNS = (*FACTS, "key", "value", "headers", "recordTime")
+ORIGIN_COLUMNS = ("_topic", "_partition", "_offset")
+
+
+def _letters(frame: DataFrame, pipeline: Pipeline, facts: dict[str, Column]) -> DataFrame:
+    """Columns in one order, whatever is known."""
+    fixed = {"pipeline": F.lit(pipeline.name), "version": F.lit(pipeline.version)}
+    known = fixed | facts
+    missing = {"key": "binary", "headers": HEADER_TYPE, "recordTime": "timestamp", "file": "string"}
+    missing |= {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "bigint"}
+    columns = [
+        known[name].alias(name) if name in known else F.lit(None).cast(missing[name]).alias(name)
+        for name in LETTER_COLUMNS
+    ]
+    return frame.select(*columns)
+
+
+def record_letters(
+    records: DataFrame, pipeline: Pipeline, stage: str, name: str, reason: Column
+) -> DataFrame:
+    """Letters of records as a source reads them."""
+    facts = {
+        "stage": F.lit(stage),
+        "name": F.lit(name),
+        "content": F.lit("record"),
+        "reason": reason,
+        "value": F.col("value"),
+    }
+    for column in ("topic", "partition", "offset", "key", "headers", "file"):
+        if column in records.columns:
+            facts[column] = F.col(column)
+    if "timestamp" in records.columns:
+        facts |= {"timestamp": F.unix_millis("timestamp"), "recordTime": F.col("timestamp")}
+    return _letters(records, pipeline, facts)
+
+
+def row_letters(rows: DataFrame, pipeline: Pipeline, stage: str, name: str, reason: Column) -> DataFrame:
+    """Letters of rows that have lost their records."""
+    content = [f"`{column}`" for column in rows.columns if column not in (*METADATA_COLUMNS, REASON)]
+    value = F.to_json(F.struct(*content), {"ignoreNullFields": "false"}).cast("binary")
+    facts = {
+        "stage": F.lit(stage),
+        "name": F.lit(name),
+        "content": F.lit("row"),
+        "reason": reason,
+        "value": value,
+    }
+    for column in ("topic", "partition", "offset", "key"):
+        if f"_{column}" in rows.columns:
+            facts[column] = F.col(f"_{column}")
+    return _letters(rows, pipeline, facts)
+
+
+def decode_letters(pipeline: Pipeline, source: Source, decoded: DataFrame, schema: StructType) -> DataFrame:
+    rejected = decoded.where(F.col(REJECTED))
+    return record_letters(rejected, pipeline, "decode", source.name, reason_column(pipeline, source, schema))
+
+
+def rejected_in_batch(pipeline: Pipeline, woven: Woven) -> DataFrame:
+    """All letters of a batch of rows, as tests and previews want them."""
+    found = [
+        decode_letters(pipeline, pipeline.sources[name], frame, woven.schemas[name])
+        for name, frame in woven.decoded.items()
+    ]
+    found += [
+        row_letters(frame.where(F.col(REASON).isNotNull()), pipeline, "transform", name, F.col(REASON))
+        for name, frame in woven.judged.items()
+    ]
+    if not found:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        assert session is not None
+        return session.createDataFrame([], "stage string, name string, reason string")
+    letters = found[0]
+    for more in found[1:]:
+        letters = letters.unionByName(more)
+    return letters
+
+
+# Rows that know their records
+
+
+def knows_its_record(frame: DataFrame, pipeline: Pipeline, needed: set[str]) -> Source | None:
+    """The source whose records can be read again for these rows: the only topic source there is."""
+    origins = [
+        source
+        for name, source in pipeline.sources.items()
+        if name in needed and isinstance(source.origin, TopicSource)
+    ]
+    has_columns = all(column in frame.columns for column in ORIGIN_COLUMNS)
+    return origins[0] if has_columns and len(origins) == 1 else None
+
+
+def records_of_rows(spark: "SparkSession", pipeline: Pipeline, source: Source, rows: DataFrame) -> DataFrame:
+    """The records that rows came from, read again from their topics, with the rows' `REASON`."""
+    places = rows.select(
+        *(F.col(f"_{name}").alias(name) for name in ("topic", "partition", "offset")), REASON
+    )
+    ranges = places.groupBy("topic", "partition").agg(F.min("offset").alias("a"), F.max("offset").alias("b"))
+    starting: dict[str, dict[str, int]] = {}
+    ending: dict[str, dict[str, int]] = {}
+    for one in ranges.collect():
+        starting.setdefault(one.topic, {})[str(one.partition)] = one.a
+        ending.setdefault(one.topic, {})[str(one.partition)] = one.b + 1
+    records = sources.batch(spark, pipeline, source, starting=starting, ending=ending)
+    return records.join(places, ["topic", "partition", "offset"])
+
+
+# Writing
+
+
+def topic_records(letters: DataFrame) -> DataFrame:
+    """Letters as records for a topic: facts in headers, after the record's own."""
+    facts = []
+    for name in FACTS:
+        value = F.col(name).cast("string").cast("binary")
+        header = F.struct(F.lit(f"{PREFIX}{name}").alias("key"), value.alias("value"))
+        facts.append(F.when(F.col(name).isNotNull(), header))
+    ours = F.filter(F.array(*facts), lambda header: header.isNotNull())
+    own = F.filter(
+        F.coalesce(F.col("headers"), F.array().cast(HEADER_TYPE)),
+        lambda header: ~F.startswith(header["key"], F.lit(PREFIX)),
+    )
+    return letters.select("key", "value", F.concat(own, ours).alias("headers"))
+
+
+def file_lines(letters: DataFrame) -> DataFrame:
+    """Letters as rows for JSON files: bytes as base64, and as text where they are text."""
+    text = F.when(F.is_valid_utf8(F.col("value").cast("string")), F.col("value").cast("string"))
+    encoded = F.transform(
+        "headers",
+        lambda header: F.struct(header["key"].alias("key"), F.base64(header["value"]).alias("value")),
+    )
+    return letters.select(
+        *FACTS,
+        F.base64("key").alias("key"),
+        F.base64("value").alias("value"),
+        text.alias("text"),
+        encoded.alias("headers"),
+    )
+
+
+def write_letters(letters: DataFrame, pipeline: Pipeline, place: str) -> None:
+    """Write a batch of letters. In files `place` names it: written again, it takes the place of the first."""
+    target = pipeline.dead_letters
+    assert target is not None
+    if target.topic is not None:
+        options = sources.kafka_options(target.topic.kafka) | {"topic": target.topic.topic}
+        topic_records(letters).write.format("odradek").options(**options).mode("append").save()
+    else:
+        path = f"{pipeline.path(target.path)}/{place}"
+        file_lines(letters).coalesce(1).write.mode("overwrite").json(path)

@@ -1,0 +1,240 @@
+"""Bytes to rows: what a source's records say by its format and schema, and which of them say nothing.
+
+A decoded frame has the record as it came, the row it holds (`ROW`, a struct) and whether it was rejected
+(`REJECTED`). Nothing is dropped here but tombstones: whoever reads takes the one kind or the other.
+
+`from_json` by itself lets empty strings, white space and trailing garbage pass as rows of nulls, and takes the
+first of two values. So the value is put into an object of ours, `{"…": VALUE, "…": 1}`: now text that is not
+exactly one JSON value breaks the object, or the second key is not found. Fields that do not fit their type are
+told by Spark's own corrupt-record column; fields that are NOT NULL in the schema and are not there, by us.
+
+A null value is a tombstone, not an error.
+"""
+
+import json
+from collections.abc import Callable
+from functools import cache
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StringType, StructField, StructType
+
+from odradek.pipeline.avro import AvroError, AvroSchema, Decoder, fetch_schema
+from odradek.pipeline.definition import FileSource, Pipeline, Source, TopicSource
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.reasons import reason_for
+
+ROW = "__row"
+REJECTED = "__rejected"
+CORRUPT = "__odradek_corrupt"
+VALUE_KEY = "__odradek_value"
+END_KEY = "__odradek_end"
+JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+CSV_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+
+TOPIC_METADATA = {
+    "key": "_key",
+    "topic": "_topic",
+    "partition": "_partition",
+    "offset": "_offset",
+    "timestamp": "_timestamp",
+}
+FILE_METADATA = {"file": "_file"}
+METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_file")
+
+
+def metadata_of(source: Source) -> dict[str, str]:
+    """Columns that say where a row came from, by the record's column; sinks leave them out."""
+    if isinstance(source.origin, FileSource):
+        return {} if source.format == "parquet" else FILE_METADATA
+    if isinstance(source.origin, TopicSource):
+        return TOPIC_METADATA | ({"headers": "_headers"} if source.origin.headers else {})
+    return {}
+
+
+def schema_text(pipeline: Pipeline, source: Source) -> str:
+    """The schema as the user wrote it, in the file or beside it, or as the registry has it."""
+    if source.schema:
+        return source.schema
+    if source.schema_file:
+        try:
+            return (pipeline.directory / source.schema_file).read_text()
+        except OSError as error:
+            problem = f"{source.schema_file} cannot be read: {error.strerror or error}"
+            raise pipeline.error((*source.key, "schema_file"), problem) from None
+    assert isinstance(source.origin, TopicSource)
+    subject = f"{source.origin.topics[0] if source.origin.topics else source.name}-value"
+    try:
+        return fetch_schema(source.registry, f"subjects/{subject}/versions/latest")
+    except (OSError, AvroError, KeyError, ValueError) as error:
+        problem = f"the schema of {subject} could not be had: {error}"
+        raise pipeline.error((*source.key, "registry"), problem) from None
+
+
+def row_schema(pipeline: Pipeline, source: Source) -> StructType:
+    """Columns of the source's rows. Spark parses the DDL, so a session must be there."""
+    if source.format == "text":
+        return StructType().add("value", "string")
+    if source.format == "raw":
+        return StructType().add("value", "binary")
+    text = schema_text(pipeline, source)
+    where = "schema" if source.schema else "schema_file"
+    try:
+        if source.format == "avro":
+            schema = StructType.fromDDL(AvroSchema(text).ddl)
+        elif text.lstrip().startswith("{"):
+            schema = StructType.fromJson(json.loads(text))
+        else:
+            schema = StructType.fromDDL(text)
+        assert isinstance(schema, StructType), "it has no columns"
+    except PipelineError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise pipeline.error((*source.key, where), f"this is not a schema: {reason}") from None
+    for name in schema.fieldNames():
+        if name in METADATA_COLUMNS:
+            problem = f"the name '{name}' is taken: it says where a row came from"
+            raise pipeline.error((*source.key, where), problem)
+    return schema
+
+
+def decode(records: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
+    """Records with the columns `ROW` and `REJECTED`."""
+    value = F.col("value")
+    if source.tombstones == "drop":
+        records = records.where(value.isNotNull())
+    if source.format in ("text", "raw"):
+        return _decode_plain(records, source, value)
+    if source.format == "avro":
+        return _decode_avro(records, pipeline, source, schema)
+    text = value.cast("string")
+    if source.format == "json":
+        wrapped = F.concat(F.lit(f'{{"{VALUE_KEY}":'), text, F.lit(f',"{END_KEY}":1}}'))
+        whole = StructType().add(VALUE_KEY, _nullable(schema)).add(END_KEY, "integer").add(CORRUPT, "string")
+        parsed = records.withColumn("__parsed", F.from_json(wrapped, whole, JSON_OPTIONS))
+        row = F.col(f"__parsed.{VALUE_KEY}")
+        broken = (
+            F.col(f"__parsed.{CORRUPT}").isNotNull() | F.col(f"__parsed.{END_KEY}").isNull() | row.isNull()
+        )
+    else:
+        line = F.regexp_replace(text, r"\r?\n$", "")
+        whole = StructType([*_nullable(schema).fields, StructField(CORRUPT, StringType())])
+        options = CSV_OPTIONS | {key: value for key, value in source.options.items() if key != "header"}
+        parsed = records.withColumn("__parsed", F.from_csv(line, F.lit(_ddl(whole)), options))
+        row = F.struct(*(F.col(f"__parsed.`{name}`") for name in schema.fieldNames()))
+        outside_quotes = F.regexp_replace(line, r'"(?:[^"]|"")*"', "")
+        broken = (
+            F.col(f"__parsed.{CORRUPT}").isNotNull() | (F.trim(line) == "") | outside_quotes.contains("\n")
+        )
+    rejected = broken | ~F.is_valid_utf8(text) | _lacks_required(schema, row)
+    parsed = parsed.withColumn(REJECTED, value.isNotNull() & F.coalesce(rejected, F.lit(True)))
+    return parsed.withColumn(ROW, row).drop("__parsed")
+
+
+def _decode_plain(records: DataFrame, source: Source, value: Column) -> DataFrame:
+    if source.format == "raw":
+        return records.withColumn(ROW, F.struct(value)).withColumn(REJECTED, F.lit(False))
+    text = value.cast("string")
+    decoded = records.withColumn(ROW, F.struct(text.alias("value")))
+    return decoded.withColumn(REJECTED, value.isNotNull() & ~F.is_valid_utf8(text))
+
+
+def _decode_avro(records: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
+    decoder = avro_decoder(schema_text(pipeline, source), source, _nullable(schema))
+    parsed = records.withColumn("__parsed", decoder(F.col("value")))
+    row = F.col("__parsed.row")
+    parsed = parsed.withColumn(REJECTED, F.col("value").isNotNull() & F.col("__parsed.rejected"))
+    return parsed.withColumn(ROW, row).drop("__parsed")
+
+
+def avro_decoder(text: str, source: Source, schema: StructType) -> Callable[[Column], Column]:
+    result = StructType().add("row", schema).add("rejected", "boolean")
+    framing, registry = source.framing, source.registry
+
+    def decode_all(values: pa.Array) -> pa.Array:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        decoder = _cached_decoder(text, framing, registry)
+        rows = []
+        for value in values.to_pylist():
+            row, rejected = None, False
+            if value is not None:
+                try:
+                    row = decoder.decode(value)
+                except AvroError:
+                    rejected = True
+            rows.append({"row": row, "rejected": rejected})
+        return pa.array(rows, to_arrow_type(result, timezone="UTC"))
+
+    return arrow_udf(decode_all, result)  # type: ignore[call-overload, no-any-return]
+
+
+@cache
+def _cached_decoder(text: str, framing: str, registry: str) -> Decoder:
+    return Decoder(text, framing, registry)
+
+
+def reason_column(pipeline: Pipeline, source: Source, schema: StructType) -> Column:
+    """Why a rejected record was rejected; computed for those only."""
+    form, as_json = source.format, schema.jsonValue()
+    framing, registry = source.framing, source.registry
+    avro = schema_text(pipeline, source) if form == "avro" else ""
+
+    def explain(values: pa.Array) -> pa.Array:
+        decoder = _cached_decoder(avro, framing, registry) if avro else None
+        return pa.array(
+            [reason_for(form, as_json, value, decoder) for value in values.to_pylist()], pa.string()
+        )
+
+    explained = arrow_udf(explain, "string")  # type: ignore[call-overload]
+    return explained(F.col("value"))  # type: ignore[no-any-return]
+
+
+def rows_of(decoded: DataFrame, source: Source, schema: StructType) -> DataFrame:
+    """The rows that are good, with the columns that say where they came from."""
+    columns = [F.col(f"{ROW}.`{name}`").alias(name) for name in schema.fieldNames()]
+    columns += [F.col(record).alias(column) for record, column in metadata_of(source).items()]
+    return decoded.where(~F.col(REJECTED)).select(*columns)
+
+
+def refuse_rejected(decoded: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
+    """Without a place for dead letters, a record that cannot be decoded ends the pipeline, and is named."""
+    where = [
+        F.lit(f"source '{source.name}': "),
+        *_place(source),
+        F.lit(": "),
+        reason_column(pipeline, source, schema),
+        F.lit(". Declare [dead_letters] to set such records aside"),
+    ]
+    failed = F.raise_error(F.concat(*where)).cast("boolean")
+    return decoded.withColumn(REJECTED, F.when(F.col(REJECTED), failed).otherwise(F.lit(False)))
+
+
+def _place(source: Source) -> list[Column]:
+    if isinstance(source.origin, FileSource):
+        return [F.lit("a line of "), F.col("file")]
+    number = [F.col(name).cast("string") for name in ("partition", "offset")]
+    return [F.lit("record "), F.col("topic"), F.lit("-"), number[0], F.lit(" offset "), number[1]]
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _lacks_required(schema: StructType, row: Column) -> Column:
+    """Whether a field that must be there is not: at the top, and within structs that are there."""
+    lacking = F.lit(False)
+    for field in schema.fields:
+        found = row.getField(field.name)
+        if not field.nullable:
+            lacking = lacking | found.isNull()
+        if isinstance(field.dataType, StructType):
+            lacking = lacking | (found.isNotNull() & _lacks_required(field.dataType, found))
+    return lacking

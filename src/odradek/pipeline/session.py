@@ -1,0 +1,123 @@
+"""One Spark for all pipelines of a process, and a quiet one.
+
+Java and Spark write to the terminal before anybody can ask them not to. So while the JVM is started, and only
+then, standard output and error are a log file: the JVM and Spark's Python workers inherit that, and this process
+gets its terminal back. `verbose` leaves everything where it is.
+
+Every query is woven in a session of its own (`new_session`): views of two pipelines may have the same name.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.pipeline.errors import PipelineError
+from odradek.spark.environment import missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_SHUFFLE_PARTITIONS = 4
+SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stopTimeout": "60000",
+}
+
+# For lives of seconds: compiling thoroughly, by the JVM or by Spark, does not pay.
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def start(
+    master: str | None,
+    conf: Mapping[str, str],
+    *,
+    log_file: Path | None,
+    python_path: Sequence[str] = (),
+    short_lived: bool = False,
+) -> "SparkSession":
+    """Start Spark. Its log goes to the file; without one, to standard error."""
+    reason = missing()
+    if reason is not None:
+        raise PipelineError(reason)
+    from pyspark.sql import SparkSession
+
+    given = dict(conf)
+    chosen = master or given.pop("spark.master", None) or os.environ.get("MASTER") or "local[*]"
+    settings = SETTINGS | (SHORT_LIVED if short_lived else {}) | given
+    if chosen.startswith("local"):
+        settings.setdefault("spark.sql.shuffle.partitions", str(LOCAL_SHUFFLE_PARTITIONS))
+        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        settings.setdefault("spark.driver.host", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _extend_path(python_path)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # exceptions are told by us, once
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    builder = SparkSession.builder.master(chosen).appName("odradek pipeline").config(map={**settings})
+    with _redirected(log_file):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise PipelineError(
+                f"Spark did not start at {chosen}: {first_line(error)}{_see(log_file)}"
+            ) from None
+
+
+def new_session(spark: "SparkSession", *, named_sources: bool = True) -> "SparkSession":
+    """For one query. With named sources, checkpoints keep offsets by the names, not by the place in the query."""
+    session = spark.newSession()
+    session.conf.set(SOURCE_EVOLUTION, str(named_sources).lower())
+    return session
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _see(log_file: Path | None) -> str:
+    return "" if log_file is None else f" (Spark's log: {log_file})"
+
+
+def _extend_path(directories: Sequence[str]) -> None:
+    """Functions of the user's modules run here and in Spark's workers, which inherit PYTHONPATH."""
+    for directory in reversed(directories):
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+    inherited = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*directories, *inherited]))
+
+
+@contextmanager
+def _redirected(log_file: Path | None) -> Iterator[None]:
+    if log_file is None:
+        yield
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with log_file.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept[0], 1)
+            os.dup2(kept[1], 2)
+            for descriptor in kept:
+                os.close(descriptor)

@@ -1,0 +1,77 @@
+"""One Spark and one broker for all tests of pipelines; tests that need Spark are marked, as in tests/spark."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import SETTINGS, Lab
+from tests.support import RunningBroker, running_broker
+
+HERE = Path(__file__).parent
+STAND_ALONE = {
+    "test_pipeline_document.py",
+    "test_pipeline_definition.py",
+    "test_pipeline_parts.py",
+    "test_pipeline_command.py",
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and item.path.name not in STAND_ALONE:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    from odradek.spark.environment import missing
+
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from odradek.pipeline.session import start
+
+    directory = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warehouse = {"spark.sql.warehouse.dir": str(directory / "warehouse")}
+    session = start("local[2]", SETTINGS | warehouse, log_file=directory / "spark.log")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("broker"), auto_create_topics_enable="false") as broker:
+        yield broker
+
+
+@pytest.fixture
+def lab(broker: RunningBroker, tmp_path: Path) -> Lab:
+    """A directory for a pipeline's file, and topics of its own on the broker."""
+    return Lab(broker.bootstrap, tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a pipeline's file."""
+
+    def write_file(text: str, name: str = "pipe.toml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+def as_json(path: Path) -> Any:
+    return json.loads(path.read_text())

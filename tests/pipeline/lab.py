@@ -1,0 +1,162 @@
+"""What tests of pipelines do beside Spark: files, topics, runs in this process and in others."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.pipeline.definition import Pipeline
+from odradek.pipeline.progress import BatchProgress
+from odradek.pipeline.reading import load
+from odradek.pipeline.running import Events, PipelineRun, Supervisor
+
+WAIT_S = 300  # of a busy machine
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dderby.stream.error.file=/dev/null"
+# Short lives and few rows: compiling thoroughly, by the JVM or by Spark, does not pay.
+SETTINGS = {
+    "spark.log.level": "ERROR",
+    "spark.driver.memory": "1g",
+    "spark.task.maxFailures": "1",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+_numbers = itertools.count()
+
+
+class Recorder(Events):
+    """Keeps what a run told."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.batches: list[BatchProgress] = []
+        self.shown: list[str] = []
+
+    def message(self, pipeline: str, text: str, **facts: Any) -> None:
+        self.messages.append(text)
+
+    def batch(self, progress: BatchProgress) -> None:
+        self.batches.append(progress)
+
+    def rows(self, text: str) -> None:
+        self.shown.append(text)
+
+
+class Lab:
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap, self.directory = bootstrap, directory
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.events = Recorder()
+
+    # Topics
+
+    def topic(self, partitions: int = 2, name: str | None = None, **config: str) -> str:
+        name = name or f"t{os.getpid()}x{next(_numbers)}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        for result in self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
+            result.result(30)
+        return name
+
+    def fresh_name(self) -> str:
+        return f"n{os.getpid()}x{next(_numbers)}"
+
+    def fill(self, topic: str, values: Iterable[Any], partitions: int = 2, **record: Any) -> None:
+        """Values as they are, or as JSON; one after the other to partition 0, 1, …"""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for number, value in enumerate(values):
+            data = value if isinstance(value, (bytes, type(None))) else json.dumps(value).encode()
+            producer.produce(topic, value=data, partition=number % partitions, **record)
+        assert producer.flush(60) == 0
+
+    def records(self, topic: str) -> list[Any]:
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
+        )
+        found: list[Any] = []
+        try:
+            known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            assigned = [TopicPartition(topic, number, 0) for number in known]
+            wanted = sum(consumer.get_watermark_offsets(one, timeout=30)[1] for one in assigned)
+            consumer.assign(assigned)
+            while len(found) < wanted:
+                batch = consumer.consume(wanted - len(found), timeout=30)
+                assert batch, f"{len(found)} of {wanted} records came"
+                found += [message for message in batch if message.error() is None]
+        finally:
+            consumer.close()
+        return found
+
+    def values(self, topic: str) -> list[Any]:
+        return [json.loads(one.value()) for one in self.records(topic) if one.value() is not None]
+
+    def letters(self, topic: str) -> list[dict[str, Any]]:
+        """Dead letters: their headers, and key and value."""
+        found = []
+        for record in self.records(topic):
+            facts = {name.removeprefix("odradek."): value.decode() for name, value in record.headers() or []}
+            found.append(facts | {"raw": record.value(), "record_key": record.key()})
+        return found
+
+    # Pipelines
+
+    def write(self, text: str, name: str = "pipe.toml") -> Path:
+        path = self.directory / name
+        path.write_text(f'[kafka]\n"bootstrap.servers" = "{self.bootstrap}"\n{text}')
+        return path
+
+    def pipeline(self, text: str, name: str = "pipe.toml") -> Pipeline:
+        return load(self.write(text, name))
+
+    def run(self, spark: Any, pipeline: Pipeline, *, retries: int | None = 4) -> PipelineRun:
+        """Once, to its end; whether it went well is in `problem`. On a busy machine Spark's workers may start too late,
+        which is tried again."""
+        run = PipelineRun(spark, pipeline, self.events, once=True, retries=retries)
+        run.prepare()
+        Supervisor([run]).run()
+        return run
+
+    def run_well(self, spark: Any, pipeline: Pipeline) -> PipelineRun:
+        run = self.run(spark, pipeline)
+        assert run.problem is None, run.problem
+        return run
+
+
+def wait_until(condition: Callable[[], Any], problem: Callable[[], str], wait_s: float = WAIT_S) -> Any:
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(problem())
+
+
+def conf_arguments(**more: str) -> list[str]:
+    settings = SETTINGS | more
+    return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+
+
+def start_command(
+    *arguments: str, cwd: Path, log: Path, environ: dict[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    """`odradek pipeline …` as a process, in a session of its own so that a test can end all of it."""
+    command = [sys.executable, "-m", "odradek", "pipeline", *arguments]
+    with log.open("a") as errors:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **(environ or {})},
+            start_new_session=True,
+        )

@@ -1,0 +1,24 @@
+"""Functions for a pipeline's transforms, as a user would write them beside the file."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def priced(orders: DataFrame, books: DataFrame) -> DataFrame:
+    joined = orders.join(books, orders["id"] == books["BOOK"], "left")
+    return joined.select(orders["id"], F.col("TITLE").alias("title"), shouted(F.col("TITLE")).alias("loud"))
+
+
+@F.udf("string")
+def shouted(title: str | None) -> str | None:
+    if title == "fail":
+        raise ValueError("this title cannot be shouted")
+    return None if title is None else title.upper()
+
+
+def not_a_frame(orders: DataFrame) -> int:
+    return 5
+
+
+def broken(orders: DataFrame) -> DataFrame:
+    return orders.select("no_such_column")

@@ -1,0 +1,195 @@
+"""The command where it needs no Spark: what it writes, what it says, how it ends."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab
+from tests.support import RunningBroker, run_command, running_broker
+
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.reading import load
+
+SMALL = """\
+[kafka]
+"bootstrap.servers" = "{bootstrap}"
+[sources.orders]
+topic = "orders"
+format = "text"
+[sinks.out]
+from = "orders"
+console = true
+[sinks.lake]
+from = "orders"
+path = "lake"
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def path(tmp_path: Path, broker: RunningBroker) -> Path:
+    path = tmp_path / "shop.toml"
+    path.write_text(SMALL.format(bootstrap=broker.bootstrap))
+    return path
+
+
+def odradek(*arguments: object):
+    return run_command("pipeline", *map(str, arguments))
+
+
+def test_help_names_every_command():
+    listed = odradek("--help").stdout
+    for name in (
+        "init", "check", "test", "plan", "explain", "run", "status", "pause", "resume", "reset", "dead-letters",
+        "replay-dead-letters",
+    ):  # fmt: skip
+        assert name in listed
+
+
+def test_init_writes_an_example_once(tmp_path):
+    path = tmp_path / "new.toml"
+    assert odradek("init", path).returncode == 0
+    assert load(path, {}).name == "new"
+    again = odradek("init", path)
+    assert again.returncode == 1 and "exists already" in again.stderr
+
+
+def test_init_from_a_topic(tmp_path, broker):
+    lab = Lab(broker.bootstrap, tmp_path)
+    topic = lab.topic(2, "page.views")
+    lab.fill(topic, [{"id": 1, "at": "2026-01-01T00:00:00Z"}, {"id": 2, "who": "x"}])
+    path = tmp_path / "views.toml"
+    result = odradek("init", path, "--from-topic", topic, "-b", broker.bootstrap)
+    assert result.returncode == 0, result.stderr
+    source = load(path, {}).sources["page_views"]
+    assert {*source.schema.strip().split(",\n")} == {"id BIGINT", "at TIMESTAMP", "who STRING"}
+    missing = odradek("init", tmp_path / "x.toml", "--from-topic", "nope", "-b", broker.bootstrap)
+    assert missing.returncode == 1 and "no such topic" in missing.stderr
+
+
+def test_a_file_that_is_wrong_ends_with_its_line_and_status_1(path):
+    path.write_text(path.read_text().replace("format", "fromat"))
+    result = odradek("run", path)
+    assert result.returncode == 1
+    assert f"{path}:5: sources.orders.fromat: there is no such key; did you mean 'format'?" in result.stderr
+    found = json.loads(odradek("check", path, "--json").stdout)
+    assert not found["ok"] and found["errors"][0]["line"] in (3, 5)
+
+
+def test_a_name_that_is_no_file(tmp_path):
+    result = odradek("status", "nowhere")
+    assert result.returncode == 1 and "no pipeline of that name" in result.stderr
+
+
+def test_pause_and_resume_and_status(path):
+    assert "never run" in odradek("status", path).stdout
+    assert odradek("pause", path).returncode == 0
+    assert json.loads(odradek("status", path, "--json").stdout)["state"] == "paused"
+    refused = odradek("run", "--once", path)
+    assert refused.returncode == 1 and "is paused" in refused.stderr
+    assert odradek("resume", path).returncode == 0
+    assert "never run" in odradek("status", path).stdout
+
+
+def ran_before(path: Path, topic: str) -> Checkpoint:
+    """As Spark leaves a checkpoint: one batch finished, another begun."""
+    checkpoint = Checkpoint(load(path, {}))
+    checkpoint.write_manifest({"version": "1", "sinks": {"out": {}, "lake": {}}})
+    for name in ("out", "lake"):
+        for log, batches in (("offsets", {0: 2, 1: 5}), ("commits", {0: 0})):
+            directory = checkpoint.query("sink", name) / log
+            directory.mkdir(parents=True)
+            for batch, end in batches.items():
+                offsets = json.dumps({topic: {"0": end}})
+                (directory / str(batch)).write_text(f"v2\n{{}}\norders:{offsets}")
+    (path.parent / "lake" / "_spark_metadata").mkdir(parents=True)
+    return checkpoint
+
+
+def test_status_tells_batches_and_lag_from_checkpoint_and_cluster(path, broker, tmp_path):
+    lab = Lab(broker.bootstrap, tmp_path)
+    topic = lab.topic(1)
+    lab.fill(topic, [{}] * 7, partitions=1)
+    path.write_text(path.read_text().replace('"orders"\nformat', f'"{topic}"\nformat'))
+    ran_before(path, topic)
+    found = json.loads(odradek("status", path, "--json").stdout)
+    assert found["state"] == "stopped"
+    out = next(one for one in found["queries"] if one["name"] == "out")
+    assert (out["batch"], out["unfinished"], out["lag"]) == (0, True, {topic: 5})
+    assert out["group"] == "odradek-pipeline-shop-out"
+
+
+def test_status_without_a_cluster_says_so(path):
+    path.write_text(SMALL.format(bootstrap="localhost:1"))
+    result = odradek("status", path)
+    assert result.returncode == 0 and "lag is not known" in result.stderr
+
+
+def test_reset_forgets_and_leaves_no_file_behind_that_would_lose_rows(path):
+    refused = odradek("reset", path)
+    assert refused.returncode == 1 and "has never run" in refused.stderr
+    checkpoint = ran_before(path, "orders")
+    refused = odradek("reset", path)
+    assert refused.returncode == 1 and "add --delete-output" in refused.stderr
+    assert odradek("reset", path, "--sink", "nope").returncode == 1
+    assert odradek("reset", path, "--sink", "out").returncode == 0, "a sink without files of Spark's"
+    assert checkpoint.progress("sink", "out") is None and checkpoint.progress("sink", "lake") is not None
+    assert odradek("reset", path, "--delete-output").returncode == 0
+    assert not (path.parent / "lake").exists() and checkpoint.manifest() is None
+
+
+def test_a_running_pipeline_is_neither_reset_nor_run_twice(path):
+    with ran_before(path, "orders").locked():
+        for arguments in (("reset", path, "--delete-output"), ("run", path)):
+            result = odradek(*arguments)
+            assert result.returncode == 1 and "is running already" in result.stderr
+    assert (path.parent / "lake").exists()
+
+
+def test_the_file_that_init_writes_is_toml(tmp_path):
+    odradek("init", tmp_path / "a.toml")
+    assert tomllib.loads((tmp_path / "a.toml").read_text())["pipeline"]["name"] == "a"
+
+
+def without(package: str, *commands: tuple[str, ...], terminal: bool = False) -> list[tuple[int, str]]:
+    """Exit status and last line of each command where a package is not installed."""
+    code = f"""
+import contextlib, io, sys
+from odradek.cli.main import main
+sys.modules[{package!r}] = None
+sys.stdout.isatty = lambda: {terminal}
+for arguments in {commands!r}:
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        status = main(["pipeline", *arguments])
+    print(status, errors.getvalue().strip())
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    lines = [line.partition(" ") for line in result.stdout.splitlines()]
+    return [(int(status), message) for status, _, message in lines]
+
+
+def test_what_needs_spark_says_so_where_it_is_not_installed(path):
+    names = ("check", "test", "plan", "explain", "run", "dead-letters", "replay-dead-letters")
+    found = without("pyspark", *((name, str(path)) for name in names), ("run", str(path), "--dry-run"))
+    assert found == [(1, "error: PySpark is not installed: pip install 'odradek[spark]'")] * 8
+
+
+def test_only_the_table_at_a_terminal_needs_rich(path):
+    odradek("pause", path)
+    arguments = ("run", str(path), "--once")
+    ((status, message),) = without("rich", arguments)
+    assert status == 1 and "is paused" in message
+    found = without("rich", arguments, terminal=True)
+    assert found == [(1, "error: rich is not installed: pip install 'odradek[spark]'")]
+    ((status, message),) = without("rich", (*arguments, "--json"), terminal=True)
+    assert status == 1 and "is paused" in message

@@ -1,0 +1,44 @@
+"""The quick start of docs/PIPELINES.md, as it stands there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+from odradek.pipeline.reading import load
+
+TEXT = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()
+
+
+@pytest.mark.timeout(600)
+def test_the_quick_start(java, lab: Lab):
+    script = re.search(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    assert script is not None
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "ODRADEK_BOOTSTRAP_SERVER": lab.bootstrap, "COLUMNS": "200"}
+    command = ["bash", "-euo", "pipefail", "-c", script[1]]
+    result = subprocess.run(
+        command, cwd=lab.directory, env=environ, capture_output=True, text=True, timeout=580
+    )
+    assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
+    assert "1 passed" in result.stdout
+    assert '"revenue":6.5,"orders":2' in result.stdout
+    assert "an amount is positive" in result.stdout and "the value is not JSON" in result.stdout
+    assert "shop: stopped" in result.stdout
+    noise = [line for line in result.stderr.splitlines() if not line.startswith(("produced", "consumed"))]
+    assert noise == [], "no noise of Spark's or Java's"
+
+
+def test_the_example_file_is_good(tmp_path):
+    (block,) = [
+        one
+        for one in re.findall(r"^```toml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+        if "[pipeline]" in one
+    ]
+    path = tmp_path / "shop.toml"
+    path.write_text(block)
+    assert load(path, {}).name == "shop"

@@ -1,0 +1,401 @@
+"""The parts that need neither Spark nor a broker: reasons, Avro, limits, failures, checkpoints, plans, examples."""
+
+import base64
+import json
+import os
+import struct
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
+from odradek.pipeline.checkpoint import Checkpoint, read_progress
+from odradek.pipeline.document import parse
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.examples import example, infer
+from odradek.pipeline.failures import Backoff, Kind, classify
+from odradek.pipeline.isolation import Range, halves, isolate
+from odradek.pipeline.metrics import Metrics
+from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare
+from odradek.pipeline.progress import RejectionLimit, batch_progress
+from odradek.pipeline.reading import load
+from odradek.pipeline.reasons import reason_for
+
+# Reasons
+
+SCHEMA = {
+    "fields": [
+        {"name": "id", "type": "long", "nullable": False},
+        {"name": "at", "type": "timestamp", "nullable": True},
+        {"name": "tags", "type": {"type": "array", "elementType": "string"}, "nullable": True},
+        {
+            "name": "who",
+            "type": {"type": "struct", "fields": [{"name": "age", "type": "integer", "nullable": False}]},
+            "nullable": True,
+        },
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('{"id": 1,}', "the value is not JSON"),
+        ('{"id": "1', "the value is not JSON: unterminated string starting at character 8"),
+        ('{"id": 1.5}', "field 'id' is not a whole number but 1.5"),
+        ('{"id": 99999999999999999999}', "field 'id' is not within the range of long"),
+        ('{"id": null}', "field 'id' is null"),
+        ('{"id": 1, "at": "soon"}', "field 'at' is not a timestamp but \"soon\""),
+        ('{"id": 1, "tags": 5}', "field 'tags' is not an array but 5"),
+        ('{"id": 1, "who": {}}', "field 'who.age' is missing"),
+        (
+            '{"id": 1, "at": "2026-01-01T00:00:00Z", "who": {"age": true}}',
+            "field 'who.age' is not a whole number",
+        ),
+    ],
+)
+def test_why_json_is_rejected(value, reason):
+    assert reason_for("json", SCHEMA, value.encode()).startswith(reason)
+
+
+def test_why_csv_is_rejected():
+    assert reason_for("csv", SCHEMA, b"1,2") == "the value has 2 columns, the schema 4"
+    assert reason_for("csv", SCHEMA, b"1\n2") == "there is more than one line in the value"
+
+
+# Avro
+
+
+def zigzag(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def text(value: str) -> bytes:
+    return zigzag(len(value)) + value.encode()
+
+
+RECORD = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "item", "type": ["null", "string"], "default": None},
+            {"name": "amount", "type": "double"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+            {"name": "extra", "type": {"type": "map", "values": "int"}},
+        ],
+    }
+)
+ENCODED = (
+    zigzag(-7) + zigzag(1) + text("spool") + struct.pack("<d", 2.5) + zigzag(1000) + zigzag(1)
+    + zigzag(2) + text("x") + text("y") + zigzag(0) + zigzag(-1) + zigzag(3) + text("k") + zigzag(9) + zigzag(0)
+)  # fmt: skip
+
+
+def test_avro_values():
+    assert AvroSchema(RECORD).decode(ENCODED) == {
+        "id": -7,
+        "item": "spool",
+        "amount": 2.5,
+        "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        "kind": "B",
+        "tags": ["x", "y"],
+        "extra": [("k", 9)],
+    }
+    assert AvroSchema(RECORD).ddl.startswith("`id` BIGINT NOT NULL, `item` STRING, `amount` DOUBLE NOT NULL")
+
+
+def test_avro_that_is_cut_anywhere_or_has_more_is_an_error():
+    schema = AvroSchema(RECORD)
+    for size in range(len(ENCODED)):
+        with pytest.raises(AvroError):
+            schema.decode(ENCODED[:size])
+    with pytest.raises(AvroError, match="1 bytes follow"):
+        schema.decode(ENCODED + b"\0")
+
+
+def test_avro_with_a_registrys_frame():
+    decoder = Decoder(RECORD, "registry", "")
+    assert decoder.decode(b"\0\0\0\0\5" + ENCODED)["id"] == -7
+    with pytest.raises(AvroError, match="frame"):
+        decoder.decode(ENCODED)
+
+
+def test_a_writers_record_in_the_readers_schema():
+    reader = AvroSchema(
+        json.dumps(
+            {
+                "type": "record",
+                "name": "Order",
+                "fields": [
+                    {"name": "amount", "type": "double"},
+                    {"name": "new", "type": "string", "default": "none"},
+                ],
+            }
+        )
+    )
+    assert reader.adapt({"id": 1, "amount": 5}) == {"amount": 5.0, "new": "none"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    ["x", '"string"', '{"type":"record","name":"a","fields":[{"name":"u","type":["int","string"]}]}'],
+)
+def test_avro_schemas_that_are_refused(schema):
+    with pytest.raises(AvroError):
+        AvroSchema(schema)
+
+
+# Limits, failures, pauses
+
+
+def test_the_limit_looks_at_the_newest_rows_only():
+    limit = RejectionLimit(0.1, 100)
+    limit.add(50, 50)
+    assert not limit.exceeded, "too few rows to judge"
+    limit.add(50, 0)
+    assert limit.exceeded.startswith("50 of the last 100 rows were rejected")
+    for _ in range(3):
+        limit.add(50, 1)
+    assert not limit.exceeded, "the bad ones are long ago"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"),
+    [
+        (
+            "x TimedOut: could not list offsets within 60 s: refused\n at y",
+            Kind.OUTAGE,
+            "could not list offsets within 60 s: refused",
+        ),
+        ("odradek.spark.planning.DataLoss: t-0 is gone. To go on", Kind.PERMANENT, "t-0 is gone. To go on"),
+        (
+            "[STREAM_FAILED] Query failed: [DIVIDE_BY_ZERO] Division by zero. Use x SQLSTATE: 22012",
+            Kind.DATA,
+            "Division by zero. Use x",
+        ),
+        (
+            "[USER_RAISED_EXCEPTION] odradek sink 'a': too large SQLSTATE: P0001",
+            Kind.DATA,
+            "odradek sink 'a': too large",
+        ),
+        (
+            "PythonException: \nTraceback\n File user.py\nValueError: bad row\n",
+            Kind.DATA,
+            "ValueError: bad row",
+        ),
+        ("Job aborted java.sql.SQLException: table is locked", Kind.OTHER, "SQLException: table is locked"),
+        ("[STREAMING_QUERY_EVOLUTION_ERROR.X] names", Kind.PERMANENT, "names"),
+    ],
+)
+def test_what_failures_mean(text, kind, reason):
+    assert (classify(text).kind, classify(text).reason) == (kind, reason)
+
+
+def test_pauses_grow_and_begin_again():
+    backoff = Backoff()
+    assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    backoff.reset()
+    assert backoff.next_s() == 1
+
+
+# Isolation
+
+
+def test_halves_lose_nothing():
+    ranges = [Range("t", 0, 3, 10), Range("t", 1, 0, 1), Range("u", 0, 5, 6)]
+
+    def offsets(some):
+        return [(one.topic, one.partition, at) for one in some for at in range(one.start, one.end)]
+
+    first, rest = halves(ranges)
+    assert offsets(first) + offsets(rest) == offsets(ranges) and len(offsets(first)) == 4
+
+
+def test_bad_records_are_found_by_halving():
+    bad = {("t", 0, 17), ("t", 1, 4), ("t", 1, 5)}
+    tries = 0
+
+    def fails(frame):
+        nonlocal tries
+        tries += 1
+        starting, ending = frame
+        found = {
+            (topic, int(one), at)
+            for topic, partitions in starting["orders"].items()
+            for one, start in partitions.items()
+            for at in range(start, ending["orders"][topic][one])
+        }
+        return "bad" if found & bad else None
+
+    batch = {"orders": [Range("t", 0, 0, 1000), Range("t", 1, 0, 24)]}
+    found = isolate(batch, lambda starting, ending: (starting, ending), fails)
+    assert {(one.topic, one.partition, one.offset) for one in found} == bad
+    assert tries < 60
+
+
+# Progress
+
+
+def test_progress_in_the_words_of_operators():
+    progress = batch_progress(
+        "shop",
+        "out",
+        "sink",
+        {
+            "batchId": 3,
+            "timestamp": "2026-01-01T00:00:00Z",
+            "numInputRows": 10,
+            "durationMs": {"triggerExecution": 500, "addBatch": 400},
+            "observedMetrics": {"odradek": {"rows": 8}},
+            "sources": [
+                {
+                    "endOffset": {"(start)": {}, "t": {"0": 5, "1": 7}},
+                    "latestOffset": {"t": {"0": 9, "1": 7}},
+                },
+                {"endOffset": {"logOffset": 1}, "latestOffset": None},
+            ],
+        },
+    )
+    assert (progress.rows_in, progress.rows_out, progress.lag) == (10, 8, {"t": 4})
+    metrics = Metrics()
+    metrics.take(progress)
+    shown = metrics.text()
+    assert 'odradek_pipeline_lag_records{pipeline="shop",query="out",topic="t"} 4' in shown
+    assert 'odradek_pipeline_rows_out_total{pipeline="shop",query="out"} 8' in shown
+
+
+# Checkpoints
+
+SMALL = '[sources.orders]\ntopic = "orders"\nformat = "text"\n[sinks.out]\nfrom = "orders"\n'
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused(write):
+    first = load(write(SMALL + "console = true", "first.toml"), {})
+    Checkpoint(first).write_manifest({"sinks": {}})
+    os.rename(first.state_directory, first.state_directory.with_name("second"))
+    second = load(write(SMALL + "console = true", "second.toml"), {})
+    with pytest.raises(PipelineError, match=r"second.toml.*it belongs to the pipeline 'first'"):
+        Checkpoint(second).manifest()
+
+
+def test_a_directory_of_sparks_without_a_manifest_is_refused(write):
+    pipeline = load(write(SMALL + "console = true"), {})
+    (pipeline.state_directory / "offsets").mkdir(parents=True)
+    with pytest.raises(PipelineError, match="it has no manifest of ours"):
+        Checkpoint(pipeline).manifest()
+
+
+def test_files_without_their_checkpoint_are_refused(write, tmp_path):
+    pipeline = load(write(SMALL + 'path = "lake"'), {})
+    (tmp_path / "lake" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "lake" / "_spark_metadata" / "0").touch()
+    with pytest.raises(
+        PipelineError, match=r"pipe.toml:6: sinks.out.path: .*Spark would take new batches for written"
+    ):
+        Checkpoint(pipeline).check_output(pipeline.sinks["out"])
+
+
+def test_one_process_at_a_time(write):
+    checkpoint = Checkpoint(load(write(SMALL + "console = true"), {}))
+    assert checkpoint.runner() is None
+    with checkpoint.locked():
+        assert checkpoint.runner() == os.getpid()
+        other = Checkpoint(checkpoint.pipeline)
+        with pytest.raises(PipelineError, match=f"running already, in process {os.getpid()}"), other.locked():
+            pass
+    assert checkpoint.runner() is None
+
+
+def test_offsets_by_name(tmp_path):
+    for name, lines in (("offsets/4", ['b:{"t":{"0":3}}', "a:-"]), ("offsets/5", ['a:{"t":{"0":9}}'])):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("\n".join(["v2", "{}", *lines]))
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "4").write_text("v1\n{}")
+    progress = read_progress(tmp_path)
+    assert progress is not None and (progress.batch, progress.finished) == (5, 4)
+    assert progress.committed == {"b": {"t": {"0": 3}}, "a": None} and progress.offsets == {
+        "a": {"t": {"0": 9}}
+    }
+
+
+# Plans
+
+SINK = {
+    "to": "topic x",
+    "mode": "append",
+    "from": "t",
+    "sources": {"orders": {"kind": "TopicSource", "reads": ["a"], "rows": "1", "watermark": None}},
+    "transforms": {"t": "1"},
+    "state": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "reason"),
+    [
+        ({}, UNCHANGED, ""),
+        ({"transforms": {"t": "2"}}, KEEPS, "transforms changed: t"),
+        ({"state": ["Aggregate(x)"]}, RESET, "Aggregate(x) is new"),
+        ({"mode": "update"}, KEEPS, "the mode changed"),
+        ({"to": "topic y"}, KEEPS, "rows go to topic y from now on"),
+        ({"sources": {}}, KEEPS, "source orders is no longer read"),
+        (
+            {"sources": {"orders": SINK["sources"]["orders"] | {"reads": ["b"]}}},
+            RESET,
+            "reads b instead of a",
+        ),
+        (
+            {"sources": {"orders": SINK["sources"]["orders"] | {"reads": ["a", "b"]}}},
+            KEEPS,
+            "reads a, b instead of a",
+        ),
+    ],
+)
+def test_what_an_edit_does(change, verdict, reason):
+    found = compare("out", SINK, SINK | change)
+    assert found.verdict == verdict and any(reason in one for one in (*found.reasons, ""))
+
+
+# Examples
+
+
+def test_schemas_are_inferred():
+    rows = [
+        {"id": 1, "amount": 2, "at": "2026-01-01T10:00:00Z", "day": "2026-01-01", "ok": True, "tags": ["a"]},
+        {"id": 2, "amount": 2.5, "at": "2026-01-01T10:00:00+01:00", "day": "2026-01-02", "who": {"age": 3}},
+    ]
+    form, schema = infer([json.dumps(row).encode() for row in rows])
+    assert form == "json"
+    assert schema.replace("\n", " ") == (
+        "id BIGINT, amount DOUBLE, at TIMESTAMP, day DATE, ok BOOLEAN, tags ARRAY<STRING>, who STRUCT<`age`: BIGINT>"
+    )
+    assert infer([b"just text"]) == ("text", "")
+    assert infer([base64.b64decode("//8=")]) == ("raw", "")
+
+
+def test_the_example_is_a_good_file(write):
+    pipeline = load(write(example("shop", "shop.toml", "localhost:9092"), "shop.toml"), {})
+    assert pipeline.name == "shop" and len(pipeline.tests) == 1
+
+
+def test_the_command_line_does_not_import_spark():
+    program = "import sys; import odradek.cli.app; print([name for name in sys.modules if name.startswith('pyspark')])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]", "pyspark is imported only where it is used"
+
+
+def test_a_document_is_found_beside(tmp_path: Path):
+    assert parse(tmp_path / "x.toml", "a = 1").path == tmp_path / "x.toml"
