@@ -24,14 +24,14 @@ LAYERS = {
     "spark": 4,
     "pipeline": 5,
     "metadata": 5,
+    "net": 5,
     "controller": 6,
     "replication": 6,
     "coordinators": 6,
     "api": 7,
-    "net": 8,
-    "broker": 9,
-    "cli": 10,
-    "testing": 10,
+    "broker": 8,
+    "cli": 9,
+    "testing": 9,
 }
 PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}

@@ -6,9 +6,10 @@ from typing import Any
 
 from odradek.api.dispatch import Dispatcher
 from odradek.api.registry import response_type
-from odradek.api.request import Part, Request
+from odradek.api.request import Request
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
+from odradek.net.transport import Part
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.files import Files
 from odradek.storage.log import Slice

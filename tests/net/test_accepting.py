@@ -5,28 +5,33 @@ import errno
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from odradek.api.request import Request
-from odradek.api.turns import Turns
-from odradek.net.server import ACCEPT_PAUSE_SECONDS, Bounds, Server
+from odradek.net.bounds import Bounds
+from odradek.net.server import ACCEPT_PAUSE_SECONDS, Server
+from odradek.net.transport import Transport
 
 BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
 
 
-class Nobody:
-    """A dispatcher that is never asked."""
+class Silent:
+    """Who is connected and says nothing."""
 
-    turns = Turns(time.monotonic)
+    is_busy = False
 
-    def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
-        raise AssertionError
+    def __init__(self, transport: Transport) -> None:
+        pass
 
     def finish(self) -> None:
+        pass
+
+    def lost(self, reason: str) -> None:
+        pass
+
+    def reading_ended(self) -> None:
         pass
 
 
@@ -78,7 +83,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_a_listener_that_cannot_accept_pauses_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     loop, listener = StubLoop(), StubListener()
-    server = Server(loop, Nobody(), BOUNDS)  # type: ignore[arg-type]
+    server = Server(loop, Silent, BOUNDS)  # type: ignore[arg-type]
     server._listeners.append(listener)  # type: ignore[arg-type]
     loop.add_reader(7, server._accept, listener, "PLAINTEXT")
     with caplog.at_level(logging.INFO):
@@ -110,7 +115,7 @@ def test_a_connection_that_cannot_be_set_up_is_closed(
 ) -> None:
     """A socket that is no TCP socket refuses the options: as one that was reset does on some systems."""
     ours, theirs = pair
-    server = Server(StubLoop(), Nobody(), BOUNDS)  # type: ignore[arg-type]
+    server = Server(StubLoop(), Silent, BOUNDS)  # type: ignore[arg-type]
     server._welcome(ours, ("127.0.0.1", 1), "PLAINTEXT")
     assert theirs.recv(1) == b""
     assert (server.connection_count, dict(server._per_address)) == (0, {})
@@ -120,7 +125,7 @@ def test_a_connection_that_cannot_be_set_up_is_closed(
 def test_no_more_connections_than_there_are_descriptors_for(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         bounds = BOUNDS._replace(max_descriptors=3)
-        server = Server(asyncio.get_running_loop(), Nobody(), bounds)
+        server = Server(asyncio.get_running_loop(), Silent, bounds)
         port = server.listen("PLAINTEXT", "127.0.0.1", 0)
         clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         for client in clients[3:]:

@@ -221,8 +221,9 @@ def test_connection_limits(tmp_path: Path) -> None:
 
 def test_idle_connections_are_closed_busy_ones_are_not(tmp_path: Path) -> None:
     with running_broker(tmp_path, connections_max_idle_ms="1000") as broker:
-        with Raw(broker.bootstrap) as raw, Raw(broker.bootstrap) as idle, Raw(broker.bootstrap) as waiting:
+        with Raw(broker.bootstrap) as raw:
             raw.create("quiet")
+        with Raw(broker.bootstrap) as idle, Raw(broker.bootstrap) as waiting:
             idle.ask(ApiVersionsRequest("raw", "1"))
             waiting.send(fetch_request("quiet", min_bytes=1, max_wait_ms=3000), 12)
             assert idle.is_closed()

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import Turns
-from odradek.net import connection
+from odradek.net import plaintext
+from odradek.net.bounds import Bounds
 from odradek.net.memory import RequestMemory
-from odradek.net.server import Bounds, Server
+from odradek.net.server import Server
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
@@ -30,7 +32,9 @@ class Counting:
 
     def __init__(self) -> None:
         self.turns = Turns(time.monotonic)
-        self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
+        loop = asyncio.get_running_loop()
+        self.conversations = Conversations(self, loop.create_task)
+        self.server = Server(loop, self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.handled: list[int] = []
         self.effect: Awaitable[None] | None = None
@@ -56,7 +60,7 @@ class Counting:
     def close(self) -> None:
         self.server.stop_listening()
         self.server.close_connections()
-        assert self.server.memory.in_use == 0
+        assert self.server.pool.memory.in_use == 0
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -73,8 +77,8 @@ def test_a_claim_holds_what_has_arrived() -> None:
     async def scenario() -> None:
         broker = Counting()
         clients = [await broker.send(struct.pack(">i", 90 << 20) + bytes(696)) for _ in range(6)]
-        await until(lambda: broker.server.memory.in_use >= 6 * 696)
-        assert broker.server.memory.in_use == 6 * 696
+        await until(lambda: broker.server.pool.memory.in_use >= 6 * 696)
+        assert broker.server.pool.memory.in_use == 6 * 696
         clients.append(await broker.send(frame_of(800_000)))
         await until(lambda: len(broker.handled) == 1)
         assert broker.server.connection_count == 7, "nobody had to give way"
@@ -91,13 +95,13 @@ def test_more_than_there_is_room_for_arrives_one_after_the_other() -> None:
         broker = Counting()
         frame = frame_of(900_000)
         clients = [await broker.send(frame[: len(frame) // 2]) for _ in range(4)]
-        await until(lambda: broker.server.memory.is_waited_for)
-        assert LIMIT <= broker.server.memory.in_use < 2 * LIMIT + len(frame)
+        await until(lambda: broker.server.pool.memory.is_waited_for)
+        assert LIMIT <= broker.server.pool.memory.in_use < 2 * LIMIT + len(frame)
         rest = [asyncio.create_task(finish(client, frame[len(frame) // 2 :])) for client in clients]
         await asyncio.gather(*rest)
         while len(broker.handled) < 4:
             await asyncio.sleep(0.001)
-        assert broker.server.memory.in_use == 0
+        assert broker.server.pool.memory.in_use == 0
         for client in clients:
             client.close()
         broker.close()
@@ -112,16 +116,16 @@ async def finish(client: socket.socket, data: bytes) -> None:
 def test_the_oldest_idle_claim_gives_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "IDLE_FRAME_SECONDS", 0.0)
+    monkeypatch.setattr(plaintext, "IDLE_FRAME_SECONDS", 0.0)
 
     async def scenario() -> None:
         broker = Counting()
         idle = [await broker.send(struct.pack(">i", 700_000) + bytes(600_000)) for _ in range(2)]
-        await until(lambda: broker.server.memory.is_exhausted)
+        await until(lambda: broker.server.pool.memory.is_exhausted)
         active = await broker.send(frame_of(700_000))
-        await until(lambda: broker.server.memory.is_waited_for)
+        await until(lambda: broker.server.pool.memory.is_waited_for)
         assert broker.handled == []
-        broker.server.close_late()
+        broker.server.pool.close_late()
         while not broker.handled:
             await asyncio.sleep(0.001)
         assert broker.server.connection_count == 2, "one that was idle, and the one that was served"
@@ -139,11 +143,11 @@ def test_memory_counts_until_the_request_has_been_handled() -> None:
         broker = Counting()
         broker.effect = done = asyncio.get_running_loop().create_future()
         client = await broker.send(frame_of(500_000) * 2)
-        await until(lambda: broker.server.memory.in_use >= 1_000_000)  # one being handled, one behind it
+        await until(lambda: broker.server.pool.memory.in_use >= 1_000_000)  # one being handled, one behind it
         assert len(broker.handled) == 1
         done.set_result(None)
         await until(lambda: len(broker.handled) == 2)
-        await until(lambda: broker.server.memory.in_use == 0)
+        await until(lambda: broker.server.pool.memory.in_use == 0)
         client.close()
         broker.close()
 

@@ -3,9 +3,11 @@
 import asyncio
 import socket
 
+from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import TURN_SECONDS, Turns
-from odradek.net.server import Bounds, Server
+from odradek.net.bounds import Bounds
+from odradek.net.server import Server
 from odradek.wire.codec import Steps
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
@@ -29,7 +31,9 @@ class Working:
     def __init__(self) -> None:
         self.clock = Clock()
         self.turns = Turns(self.clock)
-        self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
+        loop = asyncio.get_running_loop()
+        self.conversations = Conversations(self, loop.create_task)
+        self.server = Server(loop, self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.handled: list[str] = []
         self.by_turn: list[list[str]] = []

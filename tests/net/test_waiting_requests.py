@@ -6,10 +6,12 @@ import time
 
 import pytest
 
+from odradek.api import conversation
+from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import Turns
-from odradek.net import connection
-from odradek.net.server import Bounds, Server
+from odradek.net.bounds import Bounds
+from odradek.net.server import Server
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 
@@ -22,7 +24,9 @@ class Parking:
 
     def __init__(self) -> None:
         self.turns = Turns(time.monotonic)
-        self.server = Server(asyncio.get_running_loop(), self, BOUNDS)
+        loop = asyncio.get_running_loop()
+        self.conversations = Conversations(self, loop.create_task)
+        self.server = Server(loop, self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.parked: list[Request] = []
 
@@ -57,7 +61,7 @@ async def settle() -> None:
 
 
 def test_of_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_WAITING", 10)
+    monkeypatch.setattr(conversation, "MAX_WAITING", 10)
 
     async def scenario() -> None:
         broker = Parking()
@@ -74,7 +78,7 @@ def test_of_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_all_connections_but_one_of_each_is_always_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_WAITING_IN_ALL", 10)
+    monkeypatch.setattr(conversation, "MAX_WAITING_IN_ALL", 10)
 
     async def scenario() -> None:
         broker = Parking()
@@ -90,7 +94,7 @@ def test_of_all_connections_but_one_of_each_is_always_let_in(monkeypatch: pytest
             broker.answer_all()
             await settle()
         assert handled == 24
-        assert broker.server.waiting_in_all == 0
+        assert broker.conversations.waiting_in_all == 0
         for client in clients:
             client.close()
         broker.close()
@@ -103,10 +107,10 @@ def test_a_closed_connection_waits_for_nothing() -> None:
         broker = Parking()
         client = broker.connect(5)
         await settle()
-        assert broker.server.waiting_in_all == 5
+        assert broker.conversations.waiting_in_all == 5
         client.close()
         await settle()
-        assert broker.server.waiting_in_all == 0
+        assert broker.conversations.waiting_in_all == 0
         broker.answer_all()
         broker.close()
 

@@ -9,7 +9,7 @@ steps, and its answer is written in steps. One that names more than `MAX_ELEMENT
 it, and what it becomes in memory is fifty times as large as its frame.
 
 Produce requests are gathered: those that arrive in one read are handled as one (see `api.produce`) when a request
-of another kind comes, or when the connection says by `finish` that there are no more.
+of another kind comes, or when the conversation says by `finish` that there are no more.
 """
 
 import logging

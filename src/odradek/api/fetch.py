@@ -14,10 +14,11 @@ import logging
 
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
-from odradek.api.request import Part, Request
+from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
+from odradek.net.transport import Part
 from odradek.replication.partition import Partition
 from odradek.storage.shortage import CannotOpen
 from odradek.wire.codec import Steps

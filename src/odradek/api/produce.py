@@ -21,10 +21,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from odradek.api.request import Part, Request
+from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Timer
+from odradek.net.transport import Part
 from odradek.records.batch import TRANSACTIONAL, BatchHeader
 from odradek.records.record import TimestampType, uncompressed_records
 from odradek.records.validation import (

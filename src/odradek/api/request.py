@@ -1,14 +1,14 @@
-"""One request in flight: who asked, in which version, and where its answer goes."""
+"""One request in flight: who asked, in which version, and where its response goes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
+from odradek.api.session import Session
 from odradek.api.turns import Turns
-from odradek.storage.log import Slice
+from odradek.net.transport import Part
 from odradek.wire.codec import Message, Steps
 from odradek.wire.frame import RequestHeader, encode_response_in_steps
 
-Part = bytes | bytearray | memoryview | Slice
 Answered = Callable[["Request"], None]
 
 
@@ -24,13 +24,21 @@ class Request:
         "on_abandoned",
         "on_answered",
         "parts",
+        "principal",
+        "session",
         "turns",
         "unfinished",
         "version",
     )
 
     def __init__(
-        self, header: RequestHeader, client_address: str, listener: str, on_answered: Answered, turns: Turns
+        self,
+        header: RequestHeader,
+        client_address: str,
+        listener: str,
+        on_answered: Answered,
+        turns: Turns,
+        session: Session | None = None,
     ) -> None:
         self.api_key = header.api_key
         self.version = header.version
@@ -40,6 +48,8 @@ class Request:
         self.listener = listener
         self.on_answered = on_answered
         self.turns = turns
+        self.session = session = session or Session()
+        self.principal = session.principal  # of the client when it asked; the session may go on
         # What to do when nobody waits for the answer any more.
         self.on_abandoned: Callable[[], None] | None = None
         self.parts: Sequence[Part] | None = None  # None until it is answered

@@ -15,6 +15,7 @@ from contextlib import suppress
 from random import Random
 from typing import Protocol
 
+from odradek.api.conversation import Conversations
 from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Groups, Services
@@ -35,8 +36,10 @@ from odradek.host import log_lines
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
+from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
-from odradek.net.server import Bounds, ListenerBounds
+from odradek.net.network import Server
+from odradek.net.transport import Converse
 from odradek.replication.partition import Partition
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
@@ -49,16 +52,6 @@ DATA_DIRECTORY_MODE = 0o700
 
 class BrokerFailed(Exception):
     """Why a broker stopped by itself."""
-
-
-class Server(Protocol):
-    """Where clients connect."""
-
-    def listen(self, name: str, host: str, port: int) -> int: ...
-    def reconfigure(self, bounds: Bounds) -> None: ...
-    def stop_listening(self) -> None: ...
-    def flush_connections(self) -> None: ...
-    def close_connections(self) -> None: ...
 
 
 class GroupsOfNode(Groups, Protocol):
@@ -77,7 +70,7 @@ class Node:
         files: Files,
         rng: Random,
         *,
-        new_server: Callable[[Dispatcher, Bounds], Server],
+        new_server: Callable[[Converse, Bounds], Server],
         new_groups: Callable[[Services], GroupsOfNode],
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
@@ -112,7 +105,7 @@ class Node:
             raise
 
     def _build(
-        self, new_server: Callable[[Dispatcher, Bounds], Server], on_long_work: Callable[[], None]
+        self, new_server: Callable[[Converse, Bounds], Server], on_long_work: Callable[[], None]
     ) -> None:
         config, host = self.config, self._host
         turns = Turns(host.monotonic, on_long_work)
@@ -158,7 +151,8 @@ class Node:
         self._groups: GroupsOfNode | None = None
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        self._server = new_server(Dispatcher(self.services), _bounds(config))
+        conversations = Conversations(Dispatcher(self.services), host.create_task)
+        self._server = new_server(conversations.begin, _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 

@@ -17,6 +17,12 @@ class Claimant(Protocol):
     def memory_is_free(self) -> None:
         """Whoever waited may try again."""
 
+    def is_late(self, now: float) -> bool:
+        """Whether its frame does not arrive, though there is memory for it."""
+
+    def close(self, reason: str) -> None:
+        """Give up, so that others have the memory."""
+
 
 class RequestMemory:
     def __init__(self, limit: int) -> None:

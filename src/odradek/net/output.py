@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from odradek.api.request import Part
+from odradek.net.transport import Part
 from odradek.storage.log import Slice
 from odradek.storage.shortage import CannotOpen
 

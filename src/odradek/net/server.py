@@ -6,64 +6,23 @@
 import asyncio
 import errno
 import logging
-import math
 import socket
-import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from odradek.api.request import Request
-from odradek.api.turns import Turns
-from odradek.net.connection import Connection
-from odradek.net.memory import RequestMemory
+from odradek.net.bounds import Bounds
+from odradek.net.plaintext import PlaintextTransport
+from odradek.net.pool import Pool
+from odradek.net.transport import Converse
 
 log = logging.getLogger(__name__)
 
-RECEIVE_BUFFER_SIZE = 256 * 1024
 BACKLOG = 1024
 ACCEPTED_IN_A_TURN = 64  # a crowd that connects leaves the event loop to those that are connected
 ACCEPT_PAUSE_SECONDS = 0.2
-LATE_CHECK_SECONDS = 0.5
 BIND_ATTEMPTS = 20
 REFUSALS_PER_LINE_SECONDS = 10.0
-
-
-class Dispatcher(Protocol):
-    """Handles the requests of all connections."""
-
-    turns: Turns
-
-    def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
-        """An awaitable is what is left to be done before the connection's next request may be handled."""
-
-    def finish(self) -> Awaitable[None] | None:
-        """Let go of all frames: their memory is about to be used again. Answers the same as `dispatch`."""
-
-    def keeps(self, api_key: int, size: int) -> bool:
-        """Whether a frame of this size has to stay as it is until what `dispatch` answered has been awaited."""
-
-
-class ListenerBounds(NamedTuple):
-    """What one listener may have of what all have together."""
-
-    max_connections: int
-    max_new_connections_per_second: float
-
-
-class Bounds(NamedTuple):
-    max_frame_size: int  # socket.request.max.bytes
-    max_request_memory: int  # queued.max.request.bytes
-    max_connections: int
-    max_connections_per_address: int
-    max_idle_seconds: float  # connections.max.idle.ms
-    socket_send_buffer: int  # -1: the system's own
-    socket_receive_buffer: int
-    max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
-    max_new_connections_per_second: float = math.inf
-    of_listener: Mapping[str, ListenerBounds] = {}
-    max_descriptors: int = sys.maxsize  # what the limit of descriptors leaves for connections
 
 
 class Rate:
@@ -86,19 +45,15 @@ class Rate:
 
 
 class Server:
-    """Accepts connections, and hands their requests to the dispatcher."""
+    """Accepts connections, and lets `converse` begin a conversation on each."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dispatcher: Dispatcher, bounds: Bounds) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, converse: Converse, bounds: Bounds) -> None:
         self.loop = loop
-        self.dispatcher = dispatcher
-        self.memory = RequestMemory(bounds.max_request_memory)
-        self.waiting_in_all = 0  # requests of all connections that are not answered yet
-        self.max_frame_size = bounds.max_frame_size
-        self.spare_frame = memoryview(b"")  # of a frame that was handled, for the next one
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
+        self._converse = converse
+        self.pool = Pool(loop, bounds.max_frame_size, bounds.max_request_memory)
         self._bounds = bounds
         self._listeners: list[socket.socket] = []
-        self._connections: set[Connection] = set()
+        self._connections: set[PlaintextTransport] = set()
         self._per_address: Counter[str] = Counter()
         self._idle_check: asyncio.TimerHandle | None = None
         self._late_check: asyncio.TimerHandle | None = None
@@ -212,7 +167,9 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._set_buffers(sock)
-            connection = Connection(self, sock, f"{host}:{port}", listener)
+            connection = PlaintextTransport(
+                self.pool, sock, f"{host}:{port}", listener, self._converse, self._closed
+            )
         except OSError as error:
             log.warning("connection from %s:%d lost before it was set up: %s", host, port, error)
             sock.close()
@@ -251,7 +208,7 @@ class Server:
         if self._bounds.socket_receive_buffer > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._bounds.socket_receive_buffer)
 
-    def closed(self, connection: Connection) -> None:
+    def _closed(self, connection: PlaintextTransport) -> None:
         self._connections.discard(connection)
         self._per_listener[connection.listener] -= 1
         host = connection.address.rpartition(":")[0]
@@ -270,24 +227,6 @@ class Server:
         for connection in [c for c in self._connections if c.last_active < limit and not c.is_busy]:
             connection.close("idle for longer than connections.max.idle.ms", logging.INFO)
         self._schedule_idle_check()
-
-    # --- frames that do not arrive ---
-
-    def starved(self) -> None:
-        """A connection waits for memory: those that hold some had better use it."""
-        if self._late_check is None:
-            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self.close_late)
-
-    def close_late(self) -> None:
-        """Those whose request began to arrive first, and does not go on, give way to those that wait."""
-        self._late_check = None
-        now = time.monotonic()
-        for connection in list(self.memory.arriving):
-            assert isinstance(connection, Connection)
-            if self.memory.is_exhausted and connection.is_late(now):
-                connection.close("its request does not arrive, and others wait for the memory")
-        if self.memory.is_waited_for:
-            self.starved()
 
     # --- the end ---
 

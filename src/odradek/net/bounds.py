@@ -1,0 +1,27 @@
+"""How much a server takes on: of connections, of memory, of patience."""
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class ListenerBounds(NamedTuple):
+    """What one listener may have of what all have together."""
+
+    max_connections: int
+    max_new_connections_per_second: float
+
+
+class Bounds(NamedTuple):
+    max_frame_size: int  # socket.request.max.bytes
+    max_request_memory: int  # queued.max.request.bytes
+    max_connections: int
+    max_connections_per_address: int
+    max_idle_seconds: float  # connections.max.idle.ms
+    socket_send_buffer: int  # -1: the system's own
+    socket_receive_buffer: int
+    max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
+    max_new_connections_per_second: float = math.inf
+    of_listener: Mapping[str, ListenerBounds] = {}
+    max_descriptors: int = sys.maxsize  # what the limit of descriptors leaves for connections

@@ -1,0 +1,42 @@
+"""A node's way to all others: let them connect, and connect to them. Frames only; what they mean is not known here.
+
+`net.sockets` is the real one. In `net.simulated` many nodes live in one thread, on virtual time, and connections are
+slow, cut and lost as a seed wants it.
+"""
+
+from typing import Protocol
+
+from odradek.net.bounds import Bounds
+from odradek.net.channel import Channel
+from odradek.net.transport import Converse
+
+
+class Server(Protocol):
+    """The listeners of a node, and the connections they accepted."""
+
+    @property
+    def connection_count(self) -> int: ...
+
+    def listen(self, name: str, host: str, port: int) -> int:
+        """Bind and accept; returns the port, which the system chooses for 0. Raises OSError."""
+
+    def reconfigure(self, bounds: Bounds) -> None: ...
+
+    def stop_listening(self) -> None:
+        """Neither to new clients nor to those that are connected."""
+
+    def flush_connections(self) -> None:
+        """Send what has been answered, as far as the peers take it at once."""
+
+    def close_connections(self) -> None: ...
+
+
+class Network(Protocol):
+    def serve(self, converse: Converse, bounds: Bounds) -> Server:
+        """What others connect to; a conversation begins on each connection."""
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
+        """Raises OSError: refused, unreachable, or TimeoutError."""
+
+    def close(self) -> None:
+        """Close what was connected by `connect`."""

@@ -1,0 +1,53 @@
+"""What the transports of one side of a node share: memory for the frames that arrive.
+
+Frames that clients send us and frames that other nodes answer with come out of different pools, so that neither waits
+for the other.
+"""
+
+import asyncio
+import time
+
+from odradek.net.memory import RequestMemory, new_frame
+from odradek.net.transport import SMALL_FRAME
+
+RECEIVE_BUFFER_SIZE = 256 * 1024
+MAX_SPARE_FRAME = 2 << 20
+LATE_CHECK_SECONDS = 0.5
+
+
+class Pool:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_frame_size: int, max_memory: int) -> None:
+        self.loop = loop
+        self.max_frame_size = max_frame_size
+        self.memory = RequestMemory(max_memory)
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
+        self._spare = memoryview(b"")  # of a frame that was handled, for the next one
+        self._late_check: asyncio.TimerHandle | None = None
+
+    def frame(self, size: int) -> memoryview:
+        """Fresh memory would have to be cleared first, and is in no cache: a spare frame is used again."""
+        if size <= SMALL_FRAME:
+            return memoryview(bytearray(size))
+        spare, self._spare = self._spare, memoryview(b"")
+        return spare[:size] if len(spare) >= size else new_frame(size)
+
+    def recycle(self, frame: memoryview) -> None:
+        if len(frame) <= MAX_SPARE_FRAME:
+            self._spare = frame
+
+    # --- frames that do not arrive ---
+
+    def starved(self) -> None:
+        """A transport waits for memory: those that hold some had better use it."""
+        if self._late_check is None:
+            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self.close_late)
+
+    def close_late(self) -> None:
+        """Those whose frame began to arrive first, and does not go on, give way to those that wait."""
+        self._late_check = None
+        now = time.monotonic()
+        for claimant in list(self.memory.arriving):
+            if self.memory.is_exhausted and claimant.is_late(now):
+                claimant.close("its request does not arrive, and others wait for the memory")
+        if self.memory.is_waited_for:
+            self.starved()

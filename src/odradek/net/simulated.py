@@ -1,0 +1,290 @@
+"""A network in one thread, on virtual time: every delay, cut and loss comes from a seed.
+
+It is TCP as its users see it. What one end of a connection sends arrives at the other in the same order, or a beginning
+of it does and the connection is lost; nothing is missing in the middle. Different connections delay each other's frames
+in no way, so what was sent on one may arrive before what was sent earlier on another.
+
+A cut stops one direction between two places. What is under way waits, and arrives after the cut has healed; whoever
+waits too long for that gives up, and only its own end is closed. The other end does not hear of it until it sends
+something to an end that is no more. A place that crashed answers nothing while it is down, and a reset once it is back.
+
+Frames above `SMALL_FRAME` arrive in memory of their own, as they do from a socket. Small ones that arrive together are
+handed on together, and their memory is overwritten afterwards: a receiver that keeps a view on one is found out.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+
+from odradek.net.bounds import Bounds
+from odradek.net.channel import Channel
+from odradek.net.simulated_wire import Pipe, SimulatedTransport
+from odradek.net.transport import Converse
+
+MAX_DELAY_SECONDS = 0.005
+FIRST_PORT = 10_000
+MIN_FORGET_AT = 100  # connections; those that are over are forgotten now and then
+EVERY_ADDRESS = ("", "0.0.0.0", "::", "localhost")
+
+
+class SimulatedNetwork:
+    """All places, and what is between them."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, rng: Random, max_delay_seconds: float = MAX_DELAY_SECONDS
+    ) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.max_delay_seconds = max_delay_seconds
+        self.listeners: dict[tuple[str, int], tuple[SimulatedServer, str]] = {}
+        self._places: dict[str, Place] = {}
+        self._cuts: dict[tuple[str, str], None] = {}
+        self._stalled: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._links: dict[Link, None] = {}
+        self._forget_at = MIN_FORGET_AT
+        self._next_port = FIRST_PORT
+
+    def place(self, name: str) -> "Place":
+        """The network as the node of this name sees it; others connect to it by this name."""
+        if name not in self._places:
+            self._places[name] = Place(self, name)
+        return self._places[name]
+
+    @property
+    def connection_count(self) -> int:
+        """Counts those of which one end or both are still open."""
+        return sum(not link.is_over for link in self._links)
+
+    # --- faults ---
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing gets from the one to the other any more; the way back is as it was."""
+        self._cuts[source, target] = None
+
+    def cut_both_ways(self, one: str, other: str) -> None:
+        self.cut(one, other)
+        self.cut(other, one)
+
+    def heal(self, source: str, target: str) -> None:
+        self._cuts.pop((source, target), None)
+        self._go_on(source, target)
+
+    def heal_both_ways(self, one: str, other: str) -> None:
+        self.heal(one, other)
+        self.heal(other, one)
+
+    def heal_all(self) -> None:
+        for source, target in list(self._cuts):
+            self.heal(source, target)
+
+    def drop_connections(self, one: str, other: str) -> int:
+        """Lose every connection between the two; each end hears of it after a part of what was under way. Returns
+        how many there were."""
+        dropped = [link for link in self._links if link.is_between(one, other) and not link.is_over]
+        for link in dropped:
+            link.drop()
+        return len(dropped)
+
+    def crash(self, name: str) -> None:
+        """The place is gone at once, and says nothing to anybody. `restart` brings it back, with nothing of before."""
+        self.place(name).is_up = False
+        self._places[name] = Place(self, name, is_up=False)
+        for address in [address for address in self.listeners if address[0] == name]:
+            del self.listeners[address]
+        for link in list(self._links):
+            link.forget(name)
+
+    def restart(self, name: str) -> None:
+        self.place(name).is_up = True
+        for source, target in list(self._stalled):
+            if target == name:
+                self._go_on(source, target)
+
+    # --- what places and links need ---
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts or not self.place(target).is_up
+
+    def delay(self) -> float:
+        return self.rng.random() * self.max_delay_seconds
+
+    def _later(self, work: Callable[[], None]) -> None:
+        self.loop.call_later(self.delay(), work)
+
+    def carry(self, source: str, target: str, work: Callable[[], None]) -> None:
+        """Do this at the target after a delay, or after the cut between them has healed."""
+
+        def arrive() -> None:
+            if self.is_cut(source, target):
+                self.stall(source, target, arrive)
+            else:
+                work()
+
+        self._later(arrive)
+
+    def stall(self, source: str, target: str, go_on: Callable[[], None]) -> None:
+        self._stalled.setdefault((source, target), []).append(go_on)
+
+    def _go_on(self, source: str, target: str) -> None:
+        for go_on in self._stalled.pop((source, target), []):
+            self._later(go_on)
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def opened(self, link: "Link") -> None:
+        if len(self._links) >= self._forget_at:
+            self._links = {link: None for link in self._links if not link.is_over}
+            self._forget_at = max(2 * len(self._links), MIN_FORGET_AT)
+        self._links[link] = None
+
+
+class Place:
+    """One node's network."""
+
+    def __init__(self, network: SimulatedNetwork, name: str, is_up: bool = True) -> None:
+        self._network = network
+        self.name = name
+        self.is_up = is_up
+        self._connected: dict[SimulatedTransport, None] = {}
+
+    def serve(self, converse: Converse, bounds: Bounds) -> "SimulatedServer":
+        return SimulatedServer(self._network, self, converse)
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
+        self.check_up()
+        target = self.name if host in EVERY_ADDRESS else host
+        link = Link(self._network, self.name, target, port)
+        async with asyncio.timeout(timeout_seconds):
+            await link.connected
+        transport = SimulatedTransport(
+            link.to_server, link.to_client, f"{host}:{port}", "", Channel, self._closed
+        )
+        self._connected[transport] = None
+        assert isinstance(transport.receiver, Channel)
+        return transport.receiver
+
+    def check_up(self) -> None:
+        if not self.is_up:
+            raise OSError(f"{self.name} has crashed")
+
+    def _closed(self, transport: SimulatedTransport) -> None:
+        self._connected.pop(transport, None)
+
+    def close(self) -> None:
+        for transport in list(self._connected):
+            transport.close("this node stops", logging.DEBUG)
+
+
+class SimulatedServer:
+    """Accepts everybody: how many connections there may be is a matter of sockets and descriptors."""
+
+    def __init__(self, network: SimulatedNetwork, place: Place, converse: Converse) -> None:
+        self._network = network
+        self._place = place
+        self._converse = converse
+        self._addresses: list[tuple[str, int]] = []
+        self._connections: dict[SimulatedTransport, None] = {}
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def listen(self, name: str, host: str, port: int) -> int:
+        self._place.check_up()
+        address = (self._place.name, port or self._network.free_port())
+        if address in self._network.listeners:
+            raise OSError(f"{address[0]}:{address[1]} is in use")
+        self._network.listeners[address] = (self, name)
+        self._addresses.append(address)
+        return address[1]
+
+    def accept(self, link: "Link", listener: str) -> None:
+        address = f"{link.client_name}:{self._network.free_port()}"
+        transport = SimulatedTransport(
+            link.to_client, link.to_server, address, listener, self._converse, self._closed
+        )
+        self._connections[transport] = None
+
+    def _closed(self, transport: SimulatedTransport) -> None:
+        self._connections.pop(transport, None)
+
+    def reconfigure(self, bounds: Bounds) -> None:
+        pass
+
+    def stop_listening(self) -> None:
+        for address in self._addresses:
+            self._network.listeners.pop(address, None)
+        self._addresses.clear()
+        for transport in list(self._connections):
+            transport.stop_reading()
+
+    def flush_connections(self) -> None:
+        for transport in list(self._connections):
+            transport.flush()
+
+    def close_connections(self) -> None:
+        for transport in list(self._connections):
+            transport.close("the broker stops", logging.DEBUG)
+
+
+class Link:
+    """A connection: two pipes, and how it came about."""
+
+    def __init__(self, network: SimulatedNetwork, client_name: str, server_name: str, port: int) -> None:
+        self._network = network
+        self.client_name, self.server_name = client_name, server_name
+        self.to_server = Pipe(network, client_name, server_name)
+        self.to_client = Pipe(network, server_name, client_name)
+        self.connected: asyncio.Future[None] = network.loop.create_future()
+        network.opened(self)
+        network.carry(client_name, server_name, lambda: self._knock(port))
+
+    def _knock(self, port: int) -> None:
+        """At the server."""
+        listener = self._network.listeners.get((self.server_name, port))
+        if listener is not None:
+            server, name = listener
+            server.accept(self, name)
+        self._network.carry(
+            self.server_name, self.client_name, lambda: self._hear(is_accepted=listener is not None)
+        )
+
+    def _hear(self, is_accepted: bool) -> None:
+        """At the client."""
+        if self.connected.done():  # it has given up meanwhile
+            self.to_server.end("reset by the peer")
+        elif is_accepted:
+            self.connected.set_result(None)
+        else:
+            self.connected.set_exception(ConnectionRefusedError(f"{self.server_name} refuses the connection"))
+
+    @property
+    def is_over(self) -> bool:
+        ends = (self.to_server.sender, self.to_server.taker, self.to_client.sender, self.to_client.taker)
+        return self.connected.done() and not any(ends)
+
+    def is_between(self, one: str, other: str) -> bool:
+        return (self.client_name, self.server_name) in ((one, other), (other, one))
+
+    def drop(self) -> None:
+        if not self.connected.done():
+            self.connected.set_exception(ConnectionResetError(f"connection to {self.server_name} lost"))
+        self.to_server.break_off()
+        self.to_client.break_off()
+
+    def forget(self, name: str) -> None:
+        """What is at this place is gone without a word."""
+        if name == self.client_name:
+            self.connected.cancel()
+            self._vanish(self.to_server)
+        if name == self.server_name:
+            self._vanish(self.to_client)
+
+    @staticmethod
+    def _vanish(outgoing: Pipe) -> None:
+        if outgoing.sender is not None:
+            outgoing.sender.vanish()
+        outgoing.fall_silent()

@@ -1,0 +1,326 @@
+"""The two ends of a simulated connection, and the pipes between them (see `net.simulated`)."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple, Protocol
+
+from odradek.net.states import (
+    BLOCKED,
+    GATHERING,
+    IDLE,
+    PAUSED,
+    READING,
+    RECEIVING_MOVES,
+    SENDING_MOVES,
+    Receiving,
+    ReceivingMove,
+    SendingMove,
+    next_state,
+)
+from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part
+from odradek.storage.log import Slice
+from odradek.wire.frame import SIZE
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_SECONDS = 30.0  # how long an end waits for a cut to heal
+WINDOW = 64 * 1024  # bytes that the network takes before the other end has read them
+
+
+class Ways(Protocol):
+    """What lies between two places."""
+
+    loop: asyncio.AbstractEventLoop
+    rng: Random
+
+    def is_cut(self, source: str, target: str) -> bool: ...
+
+    def delay(self) -> float:
+        """In seconds."""
+
+    def stall(self, source: str, target: str, go_on: Callable[[], None]) -> None:
+        """Go on when the cut has healed."""
+
+
+class Ending(NamedTuple):
+    """The last thing that comes out of a pipe."""
+
+    reason: str
+
+
+class Pipe:
+    """One direction of a connection: frames come out in the order they went in, each in its time."""
+
+    def __init__(self, ways: Ways, source: str, target: str) -> None:
+        self._ways = ways
+        self._source, self._target = source, target
+        self.sender: SimulatedTransport | None = None
+        self.taker: SimulatedTransport | None = None
+        self._content: deque[tuple[float, bytearray | Ending]] = deque()  # when it arrives, if nothing is cut
+        self._is_moving = False
+        self._stalls = 0
+        self._is_ended = False
+        self.unread = 0  # bytes that were put in and not taken
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._ways.loop
+
+    def put(self, frame: bytearray) -> None:
+        self.unread += len(frame)
+        self._add(frame)
+
+    def end(self, reason: str) -> None:
+        """After everything that is in it already."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._add(Ending(reason))
+
+    def reset(self) -> None:
+        """Whatever was said before, or not said."""
+        self._is_ended = False
+        self.end("reset by the peer")
+
+    def _add(self, content: bytearray | Ending) -> None:
+        earliest = self._content[-1][0] if self._content else 0.0
+        self._content.append((max(earliest, self.loop.time() + self._ways.delay()), content))
+        self._move_on()
+
+    def _move_on(self) -> None:
+        if self._content and not self._is_moving:
+            self._is_moving = True
+            self.loop.call_at(self._content[0][0], self._arrive)
+
+    def _arrive(self) -> None:
+        """Everything that is due comes out."""
+        self._is_moving = False
+        if not self._content:
+            return
+        if self._ways.is_cut(self._source, self._target):
+            self._stall()
+            return
+        now = self.loop.time()
+        arrived: list[bytearray] = []
+        ending: Ending | None = None
+        while self._content and self._content[0][0] <= now and ending is None:
+            _, content = self._content.popleft()
+            if isinstance(content, Ending):
+                ending = content
+            else:
+                arrived.append(content)
+        self._move_on()
+        self._deliver(arrived, ending)
+
+    def _deliver(self, arrived: list[bytearray], ending: Ending | None) -> None:
+        if self.taker is not None:
+            self.taker.arrive(arrived, ending.reason if ending else None)
+        elif arrived and self.sender is not None:
+            self.sender.hear_reset()
+
+    def _stall(self) -> None:
+        """Whoever sends learns of a cut only by waiting too long."""
+        self._is_moving = True
+        self._stalls += 1
+        self._ways.stall(self._source, self._target, self._healed)
+        self.loop.call_later(GIVE_UP_SECONDS, self._maybe_give_up, self._stalls)
+
+    def _healed(self) -> None:
+        self._stalls += 1
+        self._is_moving = False
+        self._move_on()
+
+    def _maybe_give_up(self, stalls: int) -> None:
+        if stalls == self._stalls and self.sender is not None:
+            self._content.clear()
+            self._is_ended = True  # without a word to the other end
+            self.sender.close("timed out: the peer does not acknowledge what was sent", logging.DEBUG)
+
+    def taken(self, size: int) -> None:
+        self.unread -= size
+        if self.sender is not None and self.sender.sending is BLOCKED:
+            self.loop.call_soon(self.sender.flush)
+
+    # --- faults ---
+
+    def break_off(self) -> None:
+        """A beginning of what is under way arrives, then the connection is lost."""
+        self._lose_some()
+        self.reset()
+
+    def _lose_some(self) -> None:
+        for _ in range(self._ways.rng.randrange(len(self._content) + 1)):
+            self._content.pop()
+
+    def fall_silent(self) -> None:
+        """The place that this comes from is gone: a beginning of what is under way arrives, and nothing else ever."""
+        self._lose_some()
+        self._is_ended = True
+
+
+class SimulatedTransport:
+    """One end of a connection."""
+
+    def __init__(
+        self,
+        outgoing: Pipe,
+        incoming: Pipe,
+        address: str,
+        listener: str,
+        converse: Converse,
+        on_closed: "Callable[[SimulatedTransport], None]",
+    ) -> None:
+        self._outgoing, self._incoming = outgoing, incoming
+        self._on_closed = on_closed
+        self.address = address
+        self.listener = listener
+        self.output = SimulatedOutput(outgoing)
+        self.receiving = PAUSED
+        self.sending = IDLE
+        self.claimed = 0  # bytes of frames that were not given back yet
+        self._unread: deque[bytearray] = deque()
+        self._ending: str | None = None
+        self.receiver = converse(self)
+        outgoing.sender = incoming.taker = self
+        self.resume_reading()
+
+    # --- reading ---
+
+    def _move_receiving(self, move: ReceivingMove) -> None:
+        self.receiving = next_state(RECEIVING_MOVES, self.receiving, move)
+
+    def arrive(self, frames: list[bytearray], ending: str | None) -> None:
+        self._unread += frames
+        self._ending = ending
+        self._read()
+
+    def _read(self) -> None:
+        """What has arrived, as a socket would hand it over: small frames together, a large one by itself."""
+        while self._unread and self.receiving is READING:
+            self.sending = SENDING_MOVES[self.sending][SendingMove.GATHER]
+            if len(self._unread[0]) > SMALL_FRAME:
+                self._read_large(self._unread.popleft())
+            else:
+                self._read_small()
+            self.flush()
+        if self._ending is not None and not self._unread and self.receiving is READING:
+            self.close(self._ending, logging.DEBUG)
+
+    def _read_large(self, frame: bytearray) -> None:
+        self._incoming.taken(len(frame))
+        self.claimed += len(frame)
+        self.receiver.receive_own(OwnFrame(memoryview(frame), len(frame)))
+        self.receiver.finish()
+
+    def _read_small(self) -> None:
+        read: list[bytearray] = []
+        while self._unread and len(self._unread[0]) <= SMALL_FRAME and self.receiving is not Receiving.CLOSED:
+            read.append(frame := self._unread.popleft())
+            self._incoming.taken(len(frame))
+            self.receiver.receive(memoryview(frame))
+        self.receiver.finish()
+        for frame in read:
+            frame[:] = bytes(len(frame))
+
+    def give_back(self, own: OwnFrame, is_reusable: bool) -> None:
+        self.claimed -= own.claimed
+        if is_reusable and own.claimed:
+            own.frame[:] = bytes(len(own.frame))
+
+    def pause_reading(self) -> None:
+        self._move_receiving(ReceivingMove.PAUSE)
+
+    def resume_reading(self) -> None:
+        self._move_receiving(ReceivingMove.RESUME)
+        if self._unread or self._ending is not None:
+            self._incoming.loop.call_soon(self._read)
+
+    def stop_reading(self) -> None:
+        self._move_receiving(ReceivingMove.END)
+        self.receiver.reading_ended()
+
+    # --- writing ---
+
+    def _move_sending(self, move: SendingMove) -> None:
+        self.sending = next_state(SENDING_MOVES, self.sending, move)
+
+    def gather(self) -> None:
+        self._move_sending(SendingMove.GATHER)
+
+    def flush_soon(self) -> None:
+        self._move_sending(SendingMove.GATHER)
+        self._outgoing.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        was = self.sending
+        if was is not GATHERING and was is not BLOCKED:
+            return
+        self.output.send()
+        self._move_sending(SendingMove.BLOCK if self.output.size else SendingMove.EMPTY)
+        if was is BLOCKED or self.output.size or self.receiving is not READING:
+            self.receiver.flushed()
+
+    # --- life ---
+
+    @property
+    def is_busy(self) -> bool:
+        return self.receiver.is_busy
+
+    def hear_reset(self) -> None:
+        """The other end is no more: its place says so to whoever sends to it."""
+        self._incoming.reset()
+
+    def close(self, reason: str, level: int = logging.WARNING) -> None:
+        if self.receiving is Receiving.CLOSED:
+            return
+        log.log(level, "connection %s closed: %s", self.address, reason)
+        self._outgoing.end("closed by the peer")
+        self._end()
+        self.receiver.lost(reason)
+        self._on_closed(self)
+
+    def vanish(self) -> None:
+        """With the place that it is at: nobody is told."""
+        if self.receiving is not Receiving.CLOSED:
+            self._end()
+
+    def _end(self) -> None:
+        self._move_receiving(ReceivingMove.CLOSE)
+        self._move_sending(SendingMove.CLOSE)
+        self._outgoing.sender = self._incoming.taker = None
+        self._unread.clear()
+        self.output.clear()
+
+
+class SimulatedOutput:
+    """Frames that the network does not take yet."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._frames: deque[bytearray] = deque()
+        self.size = 0
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """The parts of one frame, its size in front, or nothing."""
+        frame = bytearray().join(map(content, parts))
+        if frame:
+            (size,) = SIZE.unpack_from(frame)
+            assert size == len(frame) - SIZE.size, "not one whole frame"
+            self._frames.append(frame[SIZE.size :])
+            self.size += size
+
+    def send(self) -> None:
+        while self._frames and self._pipe.unread < WINDOW:
+            frame = self._frames.popleft()
+            self.size -= len(frame)
+            self._pipe.put(frame)
+
+    def clear(self) -> None:
+        self._frames.clear()
+        self.size = 0
+
+
+def content(part: Part) -> bytes | bytearray | memoryview:
+    return part.file.read_at(part.position, part.length) if isinstance(part, Slice) else part

@@ -1,0 +1,66 @@
+"""The real network: TCP."""
+
+import asyncio
+import logging
+import socket
+
+from odradek.net.bounds import Bounds
+from odradek.net.channel import Channel
+from odradek.net.plaintext import PlaintextTransport
+from odradek.net.pool import Pool
+from odradek.net.server import Server
+from odradek.net.transport import Converse
+
+MAX_RESPONSE_SIZE = (1 << 31) - 1
+MAX_RESPONSE_MEMORY = 256 << 20  # of responses that are arriving
+
+
+class SocketNetwork:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pool = Pool(loop, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
+        self._connected: dict[PlaintextTransport, None] = {}
+
+    def serve(self, converse: Converse, bounds: Bounds) -> Server:
+        return Server(self._loop, converse, bounds)
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
+        """Each address that the name has is tried, in the order in which the system has them."""
+        async with asyncio.timeout(timeout_seconds):
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            failure: OSError = ConnectionError(f"{host} has no address")
+            for family, kind, protocol, _, address in found:
+                try:
+                    sock = await self._open(family, kind, protocol, address)
+                except OSError as error:
+                    failure = error
+                else:
+                    return self._begin(sock, f"{host}:{port}")
+        raise failure
+
+    async def _open(
+        self, family: int, kind: int, protocol: int, address: tuple[object, ...]
+    ) -> socket.socket:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            await self._loop.sock_connect(sock, address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _begin(self, sock: socket.socket, address: str) -> Channel:
+        transport = PlaintextTransport(self._pool, sock, address, "", Channel, self._closed)
+        self._connected[transport] = None
+        assert isinstance(transport.receiver, Channel)
+        return transport.receiver
+
+    def _closed(self, transport: PlaintextTransport) -> None:
+        self._connected.pop(transport, None)
+
+    def close(self) -> None:
+        for transport in list(self._connected):
+            transport.close("this node stops", logging.DEBUG)
