@@ -266,7 +266,9 @@ class Conversation:
 
     def finish(self) -> None:
         try:
-            self._finish_run()
+            effect = self._handler.finish()
+            if effect is not None:
+                self._wait_at_gate(effect)
         except Exception as error:
             self._fail(error)
         if self.state is HANDLING:

@@ -214,15 +214,15 @@ class PlaintextTransport:
         self._move_sending(GATHER)
 
     def flush_soon(self) -> None:
-        self._move_sending(GATHER)
+        self.sending = SENDING_MOVES[self.sending][GATHER]  # which changes nothing in what is watched
         self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         was = self.sending
         if was is not GATHERING and was is not BLOCKED:
             return
-        if not self.output.size:
-            self._move_sending(EMPTY)
+        if not self.output.size and was is GATHERING:
+            self.sending = SENDING_MOVES[was][EMPTY]
             return
         try:
             sent = self.output.send()
