@@ -32,8 +32,10 @@ $(SPARK_INSTALLED): $(INSTALLED)
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
 
-demo: $(SPARK_INSTALLED) java ## A short tour: a broker, a topic, messages in and out, Spark
-	$(BIN)/python tools/demo.py
+demo: $(INSTALLED) java ## Play a bookstore through a broker and a Spark pipeline, in a minute or two
+	@test -e $(SPARK_INSTALLED) || echo "Installing PySpark into $(VENV), once; this takes a minute or two"
+	@$(MAKE) -s $(SPARK_INSTALLED) || echo "PySpark could not be installed; the demo goes on without it"
+	@$(BIN)/python tools/demo.py $(ARGS)
 
 test: $(SPARK_INSTALLED) $(BENCH_INSTALLED) test-clients bench-packages java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
 	$(PYTEST) -n 2 -m 'not peer and not spark' $(ARGS)
@@ -117,4 +119,4 @@ bench-spark: $(SPARK_INSTALLED) java ## Compare our Spark source and sink with S
 	$(BIN)/python -m bench.spark $(ARGS)
 
 clean: ## Remove what the targets above have made here
-	rm -rf $(VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build/demo $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .hypothesis

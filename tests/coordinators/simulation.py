@@ -347,9 +347,15 @@ class World:
         if not consumer.alive:
             return
         if consumer.paused_until_ms > self.now_ms:
-            self.host.after(consumer.paused_until_ms - self.now_ms, self.when_awake, consumer, event)
+            delay_ms = consumer.paused_until_ms - self.now_ms
+            self.host.after(delay_ms, self.go_on, consumer, consumer.request_number, event)
         else:
             event()
+
+    def go_on(self, consumer: Consumer, request_number: int, event: Callable[[], None]) -> None:
+        """Unless it was told meanwhile to do something else: it does one thing at a time."""
+        if request_number == consumer.request_number:
+            self.when_awake(consumer, event)
 
     def spawn(self, instance: str | None) -> None:
         self.names += 1

@@ -26,6 +26,8 @@ from odradek.coordinators.runtime import (
 )
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
+from odradek.records.batch import read_header
+from odradek.records.control import ControlType, build_control_batch
 from odradek.replication.partition import Partition
 from odradek.storage.markers import Marker
 from odradek.storage.reading import read_batches
@@ -230,6 +232,13 @@ def test_batches_are_kafka_s_on_a_real_log() -> None:
     runner.handle(("set", "anna", 7, ANNA), CONTEXT, 5)
     assert responses[5] is ErrorCode.UNKNOWN_SERVER_ERROR, "the log refuses the fenced epoch"
     assert runner.coordinator.undone == 1
+
+
+def test_control_batches_that_end_no_transaction_are_skipped() -> None:
+    log = filled(1)
+    batch = build_control_batch(ControlType.LEADER_CHANGE, b"", timestamp=0)
+    log.append_as_leader(batch, read_header(batch), 0, 0, False)
+    assert Bank(log).runner.coordinator.amounts == {"name 0": 0}
 
 
 # --- loading ---

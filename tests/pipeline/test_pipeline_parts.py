@@ -46,6 +46,7 @@ SCHEMA = {
     ("value", "reason"),
     [
         ('{"id": 1,}', "the value is not JSON"),
+        ('{"id": "1', "the value is not JSON: unterminated string starting at character 8"),
         ('{"id": 1.5}', "field 'id' is not a whole number but 1.5"),
         ('{"id": 99999999999999999999}', "field 'id' is not within the range of long"),
         ('{"id": null}', "field 'id' is null"),

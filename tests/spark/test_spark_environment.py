@@ -73,12 +73,6 @@ def test_the_benchmark_without_java(tmp_path):
     assert (result.returncode, result.stdout, result.stderr) == (1, "", f"{NO_JAVA}\n")
 
 
-def test_the_demo_without_java(tmp_path):
-    result = without_java(tmp_path, "tools/spark_demo.py", "localhost:1", "orders", "1")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.strip().splitlines() == [f"The tour would go on with Spark. {NO_JAVA}"]
-
-
 def test_a_java_home_is_enough(tmp_path, monkeypatch):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

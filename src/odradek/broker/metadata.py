@@ -100,6 +100,7 @@ class BrokerMetadata:
         except KafkaError as error:
             if response is not None:
                 return refuse_undone(response, error)
+            log.warning("the controller refused a %s: %s", type(part.request).__name__, error)
             refused = response_type(part.request.API_KEY)  # type: ignore[attr-defined]
             return drain(refuse(refused, part.request, context.api_version, error))
         return response

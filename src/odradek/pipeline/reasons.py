@@ -50,7 +50,8 @@ def _json_reason(text: str, schema: dict[str, Any]) -> str:
     try:
         value, end = json.JSONDecoder().raw_decode(text.lstrip())
     except json.JSONDecodeError as error:
-        return f"the value is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+        problem = error.msg.removesuffix(" at")  # Python's messages end with it where a position is to follow
+        return f"the value is not JSON: {problem[:1].lower()}{problem[1:]} at character {error.pos + 1}"
     except RecursionError:
         return "the value is not JSON that can be read: it is nested too deeply"
     rest = text.lstrip()[end:].strip()

@@ -1,0 +1,44 @@
+"""Sends events to a broker, keyed, in their order."""
+
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from .backends import Event
+
+FLUSH_TIMEOUT_S = 60.0
+
+
+class NotDelivered(Exception):
+    """The broker did not acknowledge every event."""
+
+
+def send(bootstrap: str, events: Sequence[Event], show: Callable[[int], None]) -> None:
+    """Send all of them; `show` is told how many the broker has acknowledged so far."""
+    acknowledged, failures = 0, list[KafkaError]()
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        nonlocal acknowledged
+        if error is not None:
+            failures.append(error)
+            return
+        acknowledged += 1
+        if acknowledged % 100 == 0:
+            show(acknowledged)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    for event in events:
+        while True:
+            try:
+                producer.produce(event.topic, key=event.key, value=event.value, on_delivery=delivered)
+                break
+            except BufferError:  # the queue is full: let deliveries make room
+                producer.poll(1)
+        producer.poll(0)
+    waiting = producer.flush(FLUSH_TIMEOUT_S)
+    show(acknowledged)
+    if failures or waiting:
+        reason = failures[0].str() if failures else f"no answer within {FLUSH_TIMEOUT_S:.0f} seconds"
+        raise NotDelivered(
+            f"{len(failures) + waiting} of {len(events)} events were not acknowledged: {reason}"
+        )
