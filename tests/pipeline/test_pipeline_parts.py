@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from odradek.model import TopicPartition
 from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
 from odradek.pipeline.checkpoint import Checkpoint, read_progress
 from odradek.pipeline.document import parse
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.examples import example, infer
 from odradek.pipeline.failures import Backoff, Kind, classify
-from odradek.pipeline.isolation import Range, halves, isolate
+from odradek.pipeline.isolation import Range, batch_in_flight, halves, isolate
 from odradek.pipeline.metrics import Metrics
 from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare
 from odradek.pipeline.progress import RejectionLimit, batch_progress
 from odradek.pipeline.reading import load
 from odradek.pipeline.reasons import reason_for
+from odradek.spark.offsets import to_checkpoint
 
 # Reasons
 
@@ -261,7 +263,7 @@ def test_progress_in_the_words_of_operators():
             "observedMetrics": {"odradek": {"rows": 8}},
             "sources": [
                 {
-                    "endOffset": {"(start)": {}, "t": {"0": 5, "1": 7}},
+                    "endOffset": {"(from t:0=0,1=0)": {}, "t": {"0": 5, "1": 7}},
                     "latestOffset": {"t": {"0": 9, "1": 7}},
                 },
                 {"endOffset": {"logOffset": 1}, "latestOffset": None},
@@ -329,6 +331,24 @@ def test_offsets_by_name(tmp_path):
     assert progress.committed == {"b": {"t": {"0": 3}}, "a": None} and progress.offsets == {
         "a": {"t": {"0": 9}}
     }
+
+
+def test_a_batch_in_flight_begins_where_the_last_one_ended_or_where_its_own_entry_says(write):
+    pipeline = load(write(SMALL + "console = true"), {})
+    (source,) = pipeline.sources
+    checkpoint = Checkpoint(pipeline)
+    directory = checkpoint.query("sink", "out")
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir(parents=True)
+    first = to_checkpoint({TopicPartition("t", 0): 7}, {TopicPartition("t", 0): 2})
+    (directory / "offsets" / "0").write_text(f"v2\n{{}}\n{source}:{json.dumps(first)}")
+    assert batch_in_flight(pipeline, checkpoint, "sink", "out") == {source: [Range("t", 0, 2, 7)]}
+    (directory / "commits" / "0").write_text("v1\n{}")
+    assert batch_in_flight(pipeline, checkpoint, "sink", "out") == {}
+    grown = to_checkpoint({TopicPartition("t", 0): 9, TopicPartition("t", 1): 4}, {TopicPartition("t", 1): 1})
+    (directory / "offsets" / "1").write_text(f"v2\n{{}}\n{source}:{json.dumps(grown)}")
+    found = batch_in_flight(pipeline, checkpoint, "sink", "out")
+    assert found == {source: [Range("t", 0, 7, 9), Range("t", 1, 1, 4)]}
 
 
 # Plans

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.definition import Pipeline, TopicSource
+from odradek.spark.offsets import begun_in, from_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,14 +61,20 @@ def batch_in_flight(pipeline: Pipeline, checkpoint: Checkpoint, kind: str, name:
         if source not in pipeline.sources or not isinstance(pipeline.sources[source].origin, TopicSource):
             continue
         starts: Limits = progress.committed.get(source) or next(iter(progress.committed.values()), {}) or {}
-        ranges = [
-            Range(topic, int(partition), starts[topic][partition], end)
-            for topic, partitions in (ends or {}).items()
-            for partition, end in partitions.items()
-            if starts.get(topic, {}).get(partition, end) < end
-        ]
+        ranges = _ranges(starts, ends or {})
         if ranges:
             found[source] = ranges
+    return found
+
+
+def _ranges(starts: Limits, ends: Limits) -> Ranges:
+    """From the end of the batch before; a partition that it did not have begins where the entry itself says."""
+    begun = begun_in(ends) or {}
+    found = []
+    for place, end in from_checkpoint(ends).items():
+        start = starts.get(place.topic, {}).get(str(place.partition), begun.get(place, end))
+        if start < end:
+            found.append(Range(place.topic, place.partition, start, end))
     return found
 
 
