@@ -42,7 +42,7 @@ test: $(SPARK_INSTALLED) test-clients java ## Run the tests (some of them: make 
 	$(PYTEST) -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none of these
 
 test-spark: $(SPARK_INSTALLED) java ## Run only the tests that need Spark, the long ones too (15 minutes)
-	$(PYTEST) -m 'spark and not peer' tests/spark $(ARGS)
+	$(PYTEST) -m 'spark and not peer' tests/spark tests/pipeline $(ARGS)
 
 test-jvm: $(SPARK_INSTALLED) java ## Compare with Spark's own Kafka connector (needs Maven)
 	$(PYTEST) -m peer tests/spark/jvm $(ARGS)

@@ -10,4 +10,5 @@ exec "${SPARK_PIPELINES:-spark-pipelines}" run --spec "$state/spark-pipeline.yml
     --conf spark.sql.catalogImplementation=hive \
     --conf "spark.sql.warehouse.dir=$state/warehouse" \
     --conf "spark.hadoop.javax.jdo.option.ConnectionURL=jdbc:derby:;databaseName=$state/catalog;create=true" \
+    --conf "spark.driver.extraJavaOptions=-Dderby.stream.error.file=$state/derby.log" \
     --conf spark.ui.enabled=false

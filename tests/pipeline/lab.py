@@ -13,12 +13,13 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.pipeline.definition import Pipeline, load
+from odradek.pipeline.definition import Pipeline
 from odradek.pipeline.progress import BatchProgress
+from odradek.pipeline.reading import load
 from odradek.pipeline.running import Events, PipelineRun, Supervisor
 
-WAIT_S = 120
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+WAIT_S = 300  # of a busy machine
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dderby.stream.error.file=/dev/null"
 # Short lives and few rows: compiling thoroughly, by the JVM or by Spark, does not pay.
 SETTINGS = {
     "spark.log.level": "ERROR",

@@ -10,7 +10,7 @@ from lab import Lab
 from tests.support import RunningBroker, run_command, running_broker
 
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.definition import load
+from odradek.pipeline.reading import load
 
 SMALL = """\
 [kafka]

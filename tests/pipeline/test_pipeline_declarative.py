@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 from lab import QUICK_JVM, Lab
+from tests.support import running_broker
 
 PROJECT = Path(__file__).parents[2] / "examples" / "declarative-pipeline"
 
 
-@pytest.mark.timeout(600)
-def test_the_example_project_runs_twice_in_a_row(java, lab: Lab):
+@pytest.mark.long
+@pytest.mark.timeout(1700)
+def test_the_example_project_runs_twice_in_a_row(java, tmp_path: Path):
     pytest.importorskip("grpc")
+    with running_broker(tmp_path) as broker:  # of its own: the project names its topics
+        run_twice(Lab(broker.bootstrap, tmp_path))
+
+
+def run_twice(lab: Lab) -> None:
     lab.topic(1, "orders")
     lab.topic(1, "large-orders")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
@@ -30,7 +37,7 @@ def test_the_example_project_runs_twice_in_a_row(java, lab: Lab):
             [str(PROJECT / "run.sh")],
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=800,
             env=environ,
             cwd=lab.directory,
         )

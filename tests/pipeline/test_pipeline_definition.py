@@ -11,9 +11,9 @@ from odradek.pipeline.definition import (
     TableSink,
     TopicSink,
     TopicSource,
-    load,
 )
 from odradek.pipeline.errors import PipelineError, PipelineErrors
+from odradek.pipeline.reading import load
 
 WHOLE = """
 [pipeline]

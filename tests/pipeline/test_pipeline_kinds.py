@@ -307,3 +307,20 @@ def test_topics_that_are_not_there(spark, lab: Lab):
     check(spark, lab.pipeline(text.format(there, absent, "partitions = 3")))
     with pytest.raises(PipelineError, match=r"has 2 partitions, not 3"):
         check(spark, lab.pipeline(text.format(there, there, "partitions = 3")))
+
+
+def test_a_source_read_twice_by_one_query(spark, lab: Lab):
+    one, two, out = lab.topic(1), lab.topic(1), lab.topic(1)
+    lab.fill(one, [{"id": 1}], 1)
+    source = '[sources.{0}]\ntopic = "{1}"\nschema = "id BIGINT"\n'
+    text = source.format("first", one) + source.format("second", two)
+    text += "[transforms.both]\nsql = 'SELECT id FROM first UNION ALL SELECT id + 10 FROM {0}'\n"
+    text += f'[sinks.out]\nfrom = "both"\ntopic = "{out}"\n'
+    pipeline = lab.pipeline(text.format("first"))
+    lab.run_well(spark, pipeline)
+    lab.fill(one, [{"id": 2}], 1)
+    lab.run_well(spark, pipeline)
+    assert sorted(row["id"] for row in lab.values(out)) == [1, 2, 11, 12], "each once, over both runs"
+    beside = text.format("first UNION ALL SELECT id FROM second")
+    with pytest.raises(PipelineError, match=r"sinks.out.from: 'first' is read more than once on the way"):
+        check(spark, lab.pipeline(beside, "beside.toml"), offline=True)

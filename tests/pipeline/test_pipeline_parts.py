@@ -13,7 +13,6 @@ import pytest
 
 from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
 from odradek.pipeline.checkpoint import Checkpoint, read_progress
-from odradek.pipeline.definition import load
 from odradek.pipeline.document import parse
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.examples import example, infer
@@ -22,6 +21,7 @@ from odradek.pipeline.isolation import Range, halves, isolate
 from odradek.pipeline.metrics import Metrics
 from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare
 from odradek.pipeline.progress import RejectionLimit, batch_progress
+from odradek.pipeline.reading import load
 from odradek.pipeline.reasons import reason_for
 
 # Reasons

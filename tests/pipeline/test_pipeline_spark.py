@@ -6,9 +6,9 @@ import pytest
 from lab import Lab
 
 from odradek.pipeline.checking import check
-from odradek.pipeline.definition import load
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.examples import example
+from odradek.pipeline.reading import load
 from odradek.pipeline.testing import all_tests, run_test
 
 ORDERS = """
@@ -55,6 +55,7 @@ key = "id"
     lab.run_well(spark, pipeline)
     assert sorted(row["id"] for row in lab.values(target)) == list(range(4, 13)), "each once"
     assert any("at least once" in message for message in lab.events.messages), "the guarantee is told"
+    assert lab.events.batches[-1].lag == {source: 0} and lab.events.batches[-1].rows_out == 3
 
 
 def test_bad_records_are_set_aside_with_their_reasons(spark, lab: Lab):

@@ -5,7 +5,7 @@ What a file says (no Spark needed):
     errors        one message with file, line and what to do
     document      TOML with the line of every key
     variables     `${VAR}`, from the environment or a file; secrets are never literal
-    definition    the file as dataclasses
+    definition    the file as dataclasses; `reading` makes them, with `tables` for one table
     examples      what `init` writes, and schemas inferred from a topic's records
     checkpoint    where a pipeline keeps what it must not forget, and to whom that belongs
 
@@ -16,10 +16,11 @@ What becomes of it (Spark):
     sources, transforms, sinks
     weaving       all of it put together, for one query; streaming or batch
     state         what Spark's plan says about state, and whether it is bounded
-    checking, planning, testing, previewing
-    dead_letters, isolation, replay
-    running       the supervisor; `progress`, `display` and `metrics` tell how it goes
+    checking, planning, testing, previewing, status
+    dead_letters, isolation, rejecting, replay
+    queries       one of Spark's queries, from weaving to a clean stop
+    running       the supervisor; `failures` judges, `progress`, `display` and `metrics` tell how it goes
 
 Nothing here knows a broker from inside: topics are read and written through `odradek.spark`, and looked at
-through confluent-kafka (`topics`).
+through `odradek.client` (`topics`).
 """

@@ -21,6 +21,7 @@ from odradek.pipeline.definition import (
 )
 from odradek.pipeline.document import Key
 from odradek.pipeline.errors import PipelineError, PipelineErrors
+from odradek.pipeline.session import new_session
 from odradek.pipeline.sinks import check_jdbc, destination, guarantee, project
 from odradek.pipeline.state import StatefulOperator, stateful_operators, streams_read
 from odradek.pipeline.weaving import StreamReader, Weaver, Woven
@@ -92,7 +93,7 @@ def _collect(problems: list[PipelineError], work: Callable[[], object]) -> None:
 
 
 def _weave(spark: "SparkSession", pipeline: Pipeline, problems: list[PipelineError], offline: bool) -> Woven:
-    session = spark.newSession()
+    session = new_session(spark)
     weaver = Weaver(session, pipeline, StreamReader(session, pipeline, "check"))
     woven = weaver.woven
     for source in pipeline.sources.values():

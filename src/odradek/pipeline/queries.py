@@ -32,6 +32,7 @@ from odradek.pipeline.decoding import REJECTED
 from odradek.pipeline.definition import JdbcSink, Pipeline
 from odradek.pipeline.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.rejecting import write_jdbc_rows
+from odradek.pipeline.session import new_session
 from odradek.pipeline.sinks import batch_writer, file_writer, is_written_by_us, project
 from odradek.pipeline.weaving import REASON, BatchReader, StreamReader, Weaver, graph
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 COMMIT_WAIT_S = 60.0
 SOURCES_WAIT_S = 20.0
-EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 @dataclass(frozen=True)
@@ -151,18 +151,18 @@ class Query:
 
     def frame(self) -> DataFrame:
         """Woven over streams, in a session of its own."""
-        session = self.spark.newSession()
+        named = self._names_sources()
+        session = new_session(self.spark, named_sources=named)
         headers = self.identity.kind != "sink"
-        reader = StreamReader(session, self.pipeline, self._group, headers=headers)
-        if not self._names_sources(Weaver(session, self.pipeline, reader)):
-            session.conf.set(EVOLUTION, "false")
-            reader.named = False
+        reader = StreamReader(session, self.pipeline, self._group, headers=headers, named=named)
         return self._frame(Weaver(session, self.pipeline, reader))
 
-    def _names_sources(self, weaver: Weaver) -> bool:
+    def _names_sources(self) -> bool:
         if self.identity.kind != "sink":
             return True
         sink = self.pipeline.sinks[self.identity.name]
+        session = new_session(self.spark)
+        weaver = Weaver(session, self.pipeline, StreamReader(session, self.pipeline, self._group))
         return check_reads(self.pipeline, sink, weaver.weave(sink.input).rows[sink.input])
 
     def batch_frame(self, starting: Any, ending: Any) -> DataFrame:
@@ -250,7 +250,7 @@ class Query:
             return []
         found = []
         for one in self._query.recentProgress:
-            facts = json.loads(one.json) if not isinstance(one, dict) else one
+            facts = json.loads(one.json)  # as an object, offsets are texts in it
             if facts["batchId"] <= self._last_batch_seen or not facts.get("durationMs", {}).get("addBatch"):
                 continue
             self._last_batch_seen = facts["batchId"]

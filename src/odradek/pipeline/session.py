@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_SHUFFLE_PARTITIONS = 4
+SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
-    # Offsets in checkpoints are kept by the names of sources, not by their position in the query.
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.stopTimeout": "60000",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
 # For lives of seconds: compiling thoroughly, by the JVM or by Spark, does not pay.
@@ -79,8 +77,11 @@ def start(
             ) from None
 
 
-def new_session(spark: "SparkSession") -> "SparkSession":
-    return spark.newSession()
+def new_session(spark: "SparkSession", *, named_sources: bool = True) -> "SparkSession":
+    """For one query. With named sources, checkpoints keep offsets by the names, not by the place in the query."""
+    session = spark.newSession()
+    session.conf.set(SOURCE_EVOLUTION, str(named_sources).lower())
+    return session
 
 
 def first_line(error: BaseException) -> str:

@@ -36,9 +36,9 @@ from odradek.pipeline.definition import (
     TestCase,
     TopicSink,
     TopicSource,
-    read_tests,
 )
 from odradek.pipeline.errors import PipelineError, PipelineErrors
+from odradek.pipeline.reading import read_tests
 from odradek.pipeline.sinks import project
 from odradek.pipeline.transforms import plain
 from odradek.pipeline.weaving import Weaver

@@ -1,0 +1,178 @@
+"""`odradek pipeline` for operators: status, pause, resume, reset, and dead letters."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from odradek.cli.clients import CommandError, JsonOutput, print_columns, warn
+from odradek.cli.pipeline_shared import Conf, FileArgument, Master, Verbose, Yes, find_file, spark_for, told
+from odradek.pipeline.checkpoint import SPARK_METADATA, Checkpoint
+from odradek.pipeline.definition import FileSink, Pipeline
+from odradek.pipeline.reading import load
+
+
+def status(file: FileArgument, as_json: JsonOutput = False) -> None:
+    """Say where a pipeline stands: running or not, batches, lag, records set aside. Needs no Spark."""
+    from odradek.pipeline.status import status as read_status
+
+    with told(as_json):
+        found = read_status(load(find_file(file)))
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
+        return
+    process = f" in process {found.process}" if found.process else ""
+    typer.echo(f"{found.pipeline}: {found.state}{process}, checkpoint in {found.checkpoint}")
+    if found.queries:
+        rows = [
+            (
+                one.name,
+                one.kind,
+                one.batch if one.batch is not None and one.batch >= 0 else None,
+                one.finished_at,
+                ", ".join(f"{topic} {waiting}" for topic, waiting in one.lag.items()),
+                one.skipped,
+                one.group,
+            )
+            for one in found.queries
+        ]
+        print_columns(("QUERY", "KIND", "BATCH", "FINISHED", "LAG", "SKIPPED", "GROUP"), rows)
+    if found.warning:
+        warn(found.warning)
+
+
+def pause(file: FileArgument) -> None:
+    """Stop a pipeline between two batches, without ending the process that runs it."""
+    with told():
+        pipeline = load(find_file(file))
+        Checkpoint(pipeline).pause()
+    typer.echo(f"{pipeline.name} is paused; 'odradek pipeline resume' lets it go on.")
+
+
+def resume(file: FileArgument) -> None:
+    """Let a paused pipeline go on."""
+    with told():
+        pipeline = load(find_file(file))
+        Checkpoint(pipeline).resume()
+    typer.echo(f"{pipeline.name} goes on.")
+
+
+def reset(
+    file: FileArgument,
+    sink: Annotated[
+        list[str], typer.Option("--sink", metavar="NAME", help="Only this sink; may be repeated.")
+    ] = [],  # noqa: B006 - as above
+    delete_output: Annotated[
+        bool, typer.Option("--delete-output", help="Delete the files that file sinks have written, too.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Forget how far a pipeline came, and its state: the next run begins where its sources say.
+
+    What was written stays: rows that are read again are written again. Files that Spark's file sink wrote must be
+    deleted (--delete-output) or moved, or the pipeline would take new batches for written.
+    """
+    with told():
+        pipeline = load(find_file(file))
+        checkpoint = Checkpoint(pipeline)
+        manifest = checkpoint.manifest()
+        if manifest is None:
+            raise CommandError(f"{pipeline.name} has never run: there is nothing to reset")
+        known = {*pipeline.sinks, *manifest.get("sinks", {})}
+        for name in sink:
+            if name not in known:
+                raise CommandError(f"{pipeline.name} has no sink {name}; it has {', '.join(sorted(known))}")
+        outputs = _outputs(pipeline, sink)
+        if outputs and not delete_output:
+            raise CommandError(
+                f"{', '.join(map(str, outputs))} would be in the way of a new beginning: add --delete-output, or "
+                "move what is there elsewhere first"
+            )
+        if sys.stdin.isatty() and not yes:
+            deleted = f" and delete {', '.join(map(str, outputs))}" if outputs else ""
+            typer.confirm(f"Forget the state of {', '.join(sink) or pipeline.name}{deleted}?", abort=True)
+        with checkpoint.locked():
+            _forget(checkpoint, sink, manifest, outputs)
+    typer.echo(f"{', '.join(sink) or pipeline.name} begins anew with the next run.")
+
+
+def _outputs(pipeline: Pipeline, chosen: list[str]) -> list[Path]:
+    found = []
+    for name, sink in pipeline.sinks.items():
+        if isinstance(sink.target, FileSink) and (not chosen or name in chosen):
+            output = Path(pipeline.path(sink.target.path))
+            if (output / SPARK_METADATA).is_dir():
+                found.append(output)
+    return found
+
+
+def _forget(checkpoint: Checkpoint, sinks: list[str], manifest: dict[str, Any], outputs: list[Path]) -> None:
+    for output in outputs:
+        shutil.rmtree(output)
+    if sinks:
+        for name in sinks:
+            checkpoint.remove_query("sink", name)
+        kept = {name: facts for name, facts in manifest.get("sinks", {}).items() if name not in sinks}
+        checkpoint.write_manifest({**manifest, "sinks": kept})
+        return
+    for part in ("sinks", "rejects", "skipped"):
+        shutil.rmtree(checkpoint.directory / part, ignore_errors=True)
+    (checkpoint.directory / "manifest.json").unlink(missing_ok=True)
+
+
+def dead_letters(
+    file: FileArgument,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="How many to show.")] = 20,
+    as_json: JsonOutput = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show the newest dead letters of a pipeline: stage, reason, origin, value."""
+    from odradek.pipeline.replay import newest_letters
+
+    with told(as_json):
+        pipeline = load(find_file(file))
+        with spark_for([pipeline], "local[2]", [], verbose) as spark:
+            found = newest_letters(spark, pipeline, rows)
+    if as_json:
+        for letter in found:
+            typer.echo(json.dumps(letter))
+    elif not found:
+        typer.echo("There are no dead letters.")
+    else:
+        header = ("stage", "name", "reason", "topic", "partition", "offset", "value")
+        print_columns([name.upper() for name in header], [[one[name] for name in header] for one in found])
+
+
+def replay_dead_letters(
+    file: FileArgument,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TOPIC", help="Send them here instead of where they came from."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those that were replayed before, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    as_json: JsonOutput = False,
+    master: Master = None,
+    conf: Conf = [],  # noqa: B006 - as above
+    verbose: Verbose = False,
+) -> None:
+    """Send records that were set aside once more, after a fix: back to their topics, or to another one."""
+    from odradek.pipeline.replay import Replay
+
+    with told(as_json):
+        pipeline = load(find_file(file))
+        with spark_for([pipeline], master, conf, verbose) as spark:
+            found = Replay(spark, pipeline, to=to, everything=everything).run(dry=dry_run)
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
+        return
+    verb = "Would send" if dry_run else "Sent"
+    for target, count in found.sent.items():
+        typer.echo(f"{verb} {count} to {target}.")
+    if not found.sent:
+        typer.echo("There is nothing to replay.")
+    if found.kept:
+        typer.echo(f"{found.kept} hold rows whose records are not known; they stay where they are.")

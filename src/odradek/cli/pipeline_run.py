@@ -1,0 +1,141 @@
+"""`odradek pipeline run`: until Ctrl-C, or until all that is there has been read."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from odradek.cli.clients import CommandError
+from odradek.cli.pipeline_shared import Conf, FilesArgument, Master, Verbose, find_file, spark_for, told
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.definition import Pipeline
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.reading import load
+
+
+def run(
+    files: FilesArgument,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, and end.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the first rows of each stage; write nothing.")
+    ] = False,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="With --dry-run: how many rows.")] = 10,
+    master: Master = None,
+    conf: Conf = [],  # noqa: B006 - as above
+    retries: Annotated[
+        int | None,
+        typer.Option("--retries", min=0, help="Give up after so many; 5 with --once, else never."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", help="Serve Prometheus metrics here; 0 lets the system choose."),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option("--metrics-host", help="… at this address.")] = "127.0.0.1",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines at a terminal too.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run pipelines until Ctrl-C, or with --once until all that is there has been read.
+
+    Progress is a live table at a terminal and JSON lines elsewhere. A restart goes on where the last run stopped.
+    """
+    with told():
+        pipelines = [load(find_file(file)) for file in files]
+        if len({pipeline.state_directory.absolute() for pipeline in pipelines}) < len(pipelines):
+            raise CommandError("two of the files are of the same pipeline; names must differ")
+        if dry_run:
+            return _preview(pipelines, rows, master, conf, verbose)
+        return _run(pipelines, once, master, conf, retries, metrics_host, metrics_port, as_json, verbose)
+
+
+def _preview(
+    pipelines: list[Pipeline], rows: int, master: str | None, conf: list[str], verbose: bool
+) -> None:
+    from odradek.pipeline.previewing import preview
+
+    with spark_for(pipelines, master, conf, verbose) as spark:
+        for pipeline in pipelines:
+            for text in preview(spark, pipeline, rows):
+                typer.echo(f"{text}\n")
+
+
+def _run(
+    pipelines: list[Pipeline],
+    once: bool,
+    master: str | None,
+    conf: list[str],
+    retries: int | None,
+    metrics_host: str,
+    metrics_port: int | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    from odradek.pipeline.display import JsonLines, LiveView
+    from odradek.pipeline.metrics import Metrics, serve
+    from odradek.pipeline.running import PipelineRun, Supervisor
+
+    metrics = Metrics()
+    with contextlib.ExitStack() as stack:
+        for pipeline in pipelines:
+            checkpoint = Checkpoint(pipeline)
+            checkpoint.manifest()
+            stack.enter_context(checkpoint.locked())
+            if once and checkpoint.is_paused:
+                raise CommandError(
+                    f"pipeline {pipeline.name} is paused: 'odradek pipeline resume' lets it run"
+                )
+        log_file = Checkpoint(pipelines[0]).log_file
+        spark = stack.enter_context(
+            spark_for(pipelines, master, conf, verbose, log_file=log_file, short_lived=False)
+        )
+        live = sys.stdout.isatty() and not as_json
+        events = stack.enter_context(LiveView(metrics)) if live else JsonLines(metrics)
+        runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]
+        failed = prepare_all(runs)
+        supervisor = Supervisor([one for one in runs if one not in failed])
+        if metrics_port is not None:
+            server = serve(metrics, metrics_host, metrics_port)
+            stack.callback(server.shutdown)
+            host, port = server.server_address[:2]
+            for one in pipelines:
+                events.message(one.name, f"metrics at http://{host!s}:{port}/metrics", metrics_port=port)
+        with _stopping(supervisor.request_stop):
+            went_well = supervisor.run()
+    if failed or not went_well:
+        raise typer.Exit(1)
+
+
+def prepare_all(runs: Sequence[Any]) -> list[Any]:
+    """Check all; those that cannot run are told, and do not keep the others from running."""
+    failed = []
+    for one in runs:
+        try:
+            one.prepare()
+        except PipelineError as error:
+            if len(runs) == 1:
+                raise
+            failed.append(one)
+            typer.echo(f"error: {error}", err=True)
+    return failed
+
+
+@contextlib.contextmanager
+def _stopping(stop: Any) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop cleanly; a second one does not wait."""
+
+    def handle(number: int, _: object) -> None:
+        if asked:
+            os._exit(128 + number)
+        asked.append(number)
+        stop()
+
+    asked: list[int] = []
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
