@@ -105,8 +105,8 @@ class OrderProcessing:
         self._desk.tell(RETURNS, order.customer, "return", **facts)
 
     def _tell_order(self, order: Order, cents: int) -> None:
-        facts = {"order_id": order.id, "customer": order.customer, "book": order.book.id}
-        facts |= {"copies": order.copies, "amount": cents / 100}
+        facts = {"order_id": order.id, "book": order.book.id, "copies": order.copies}
+        facts |= {"amount": cents / 100, "customer": order.customer}
         self._desk.tell(ORDERS, order.customer, "buy", **facts)
 
     # What an old till does now and then. None of it is a sale or a return, and none of it may get through.
