@@ -132,6 +132,15 @@ def test_a_directory_of_something_else_is_left_alone(
     assert (tmp_path / "demo" / "thesis.txt").read_text() == "ten years of work"
 
 
+def test_two_of_them_do_not_share_a_directory(demo: Callable[..., DemoProcess]) -> None:
+    first = demo(java=False)
+    first.read_until("listening on")
+    status, output, _ = demo(java=False).finish()
+    assert status == 1
+    assert "another demo is running" in output
+    assert first.finish()[0] == 0
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.timeout(1200)
