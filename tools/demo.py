@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ROOT / "examples" / "bookstore.toml"
 DIRECTORY = ROOT / "build" / "demo"
 SEED = 17
-CHART_WIDTH, REASON_WIDTH = 92, 60
+CHART_WIDTH, REASON_WIDTH = 92, 63
 PARTITIONS = 2
 # On a busy machine Spark's Python processes may be too late for Spark. The next attempt goes on where it was.
 RUN = "odradek pipeline run bookstore.toml --once --retries 20"
@@ -210,17 +210,16 @@ class Demo:
             self.screen.line(f"  {line}  {self.screen.verdict(check.agrees)}")
 
     def say_where_to_look(self, with_spark: bool) -> None:
-        where = shown(self.directory)
+        where, odradek = shown(self.directory), shown(Path(sys.executable).with_name("odradek"))
         self.screen.heading("Look further")
         self.screen.lines([f"Everything is in {where} until the next demo. Start the broker over it again:"])
-        self.screen.command(f"source {shown(ROOT / '.venv')}/bin/activate")
-        self.screen.command(f"odradek up --data-dir {where}/data")
+        self.screen.command(f"{odradek} up --data-dir {where}/data")
         self.screen.lines(["and in another terminal:"])
-        self.screen.command(f"odradek consume {ORDERS} --from-beginning")
+        self.screen.command(f"{odradek} consume {ORDERS} --from-beginning --exit-at-end")
         if with_spark:
             self.screen.command("export ODRADEK_BOOTSTRAP_SERVER=localhost:9092")
-            self.screen.command(f"odradek pipeline status {where}/bookstore.toml")
-            self.screen.command(f"odradek pipeline dead-letters {where}/bookstore.toml")
+            self.screen.command(f"{odradek} pipeline status {where}/bookstore.toml")
+            self.screen.command(f"{odradek} pipeline dead-letters {where}/bookstore.toml")
         self.screen.lines(
             [
                 "docs/PIPELINES.md describes pipelines, docs/SPARK.md the source and sink, docs/CLI.md commands."

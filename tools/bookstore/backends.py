@@ -51,7 +51,7 @@ class Desk:
     def tell(self, topic: str, key: str, action: str, **facts: Any) -> None:
         at = datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         content = {"event": action, **facts, "at": f"{at}.{self.now_ms % 1000:03}Z"}
-        self.tell_bytes(topic, key, action, json.dumps(content).encode())
+        self.tell_bytes(topic, key, action, json.dumps(content, separators=(",", ":")).encode())
 
     def tell_bytes(self, topic: str, key: str, action: str, value: bytes) -> None:
         self.ledger.enter_record(topic, action)
@@ -105,15 +105,15 @@ class OrderProcessing:
         self._desk.tell(RETURNS, order.customer, "return", **facts)
 
     def _tell_order(self, order: Order, cents: int) -> None:
-        facts = {"order_id": order.id, "customer": order.customer, "book": order.book.id}
-        facts |= {"copies": order.copies, "amount": cents / 100}
+        facts = {"order_id": order.id, "book": order.book.id, "copies": order.copies}
+        facts |= {"amount": cents / 100, "customer": order.customer}
         self._desk.tell(ORDERS, order.customer, "buy", **facts)
 
     # What an old till does now and then. None of it is a sale or a return, and none of it may get through.
 
     def lose_half_an_order(self, till: str) -> None:
         self._desk.ledger.enter_rejected(ORDERS, till, "decode")
-        self._desk.tell_bytes(ORDERS, till, "buy", b'{"event": "buy", "order_id": 10')
+        self._desk.tell_bytes(ORDERS, till, "buy", b'{"event":"buy","order_id":10')
 
     def sell_for_less_than_nothing(self, till: str, book: Book) -> None:
         self._last_id += 1
