@@ -209,3 +209,20 @@ async def alter(broker: InProcess, resource_type: ResourceType, name: str, setti
     resource = AlterConfigsResource(resource_type, name, [AlterableConfig(setting, 0, value)])
     answer = await broker.ask(IncrementalAlterConfigsRequest([resource]), 1)
     assert answer.responses[0].error_code == 0, answer
+
+
+def test_a_broker_stops_that_was_just_reconfigured(tmp_path: Path) -> None:
+    """The compactor rested, was told of new settings, and in the same turn to end: it heard only the first."""
+
+    async def scenario() -> None:
+        async with InProcess(str(tmp_path)) as broker:
+            compactor = broker.broker._compactor
+            task = asyncio.create_task(compactor.run())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            compactor.reconfigure(broker.broker.config)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=10)
+            assert done
+
+    asyncio.run(scenario())

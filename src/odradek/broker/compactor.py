@@ -80,9 +80,11 @@ class Compactor:
             await self._cleaner.stop()
 
     async def _rest(self) -> None:
+        """Not by `wait_for`, which loses a cancellation that comes together with what it waits for."""
         self._reconfigured.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._reconfigured.wait(), self._config["log.cleaner.backoff.ms"] / 1000)
+            async with asyncio.timeout(self._config["log.cleaner.backoff.ms"] / 1000):
+                await self._reconfigured.wait()
 
     async def _try_to_clean_one(self) -> bool:
         """Whatever goes wrong, the next round is tried: nothing else would ever compact again."""
