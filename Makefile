@@ -11,7 +11,7 @@ NODE_CLIENT := tests/clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-growth bench-peers bench-cluster bench-packages clean
+.PHONY: help up demo soak test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-growth bench-peers bench-cluster bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ check: $(SPARK_INSTALLED) ## Style and types
 format: $(INSTALLED) ## Put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+soak: $(INSTALLED) ## Kill a broker under random work, compare it with a ledger, again and again (ARGS='--seconds 3600')
+	$(BIN)/python -m tests.lives $(ARGS)
 
 bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five minutes (options: make bench ARGS='…')
 	$(BIN)/python -m bench own $(ARGS)
