@@ -22,7 +22,7 @@ ADDRESS = "localhost:9092"
 
 def blocks(language: str) -> list[str]:
     found = [text for kind, text in BLOCK.findall(README.read_text()) if kind == language]
-    return [text for text in found if "pyspark" not in text]
+    return [text for text in found if "spark" not in text]
 
 
 @pytest.fixture(scope="module")
