@@ -282,12 +282,12 @@ class SimulatedFiles:
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
         self.take_descriptor(directory)
-        return [
+        return sorted(
             DirectoryEntry(
                 name, isinstance(node, _Directory), 0 if isinstance(node, _Directory) else len(node.seen)
             )
             for name, node in self._directory(directory).seen.items()
-        ]
+        )
 
     def exists(self, path: str) -> bool:
         try:
