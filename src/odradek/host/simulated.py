@@ -6,7 +6,8 @@ is under way can come before its end and after it. So it is with the process tha
 the same simulated disk.
 
 Several hosts may share a loop, one for each node. Log lines of a node carry its id, whoever calls it: what a host
-schedules runs in the host's own context.
+schedules runs in the host's own context. A host whose power is cut runs nothing any more: whatever its node had
+scheduled, and every task that stands somewhere in an `await`, is left where it is.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
 
@@ -51,6 +52,25 @@ def repeatable() -> Iterator[None]:
 # --- time ---
 
 
+_host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)  # whose doing it is, if a host's
+
+
+def _is_off(context: Context) -> bool:
+    host = context.get(_host)
+    return host is not None and host.is_off
+
+
+class PoweredHandle(asyncio.Handle):
+    """Does nothing once the power of its host is cut."""
+
+    __slots__ = ()
+    _context: Context
+
+    def _run(self) -> None:
+        if not _is_off(self._context):
+            super()._run()
+
+
 class OrderedTimer(asyncio.TimerHandle):
     """Of two that fall due at the same time, the one that was set first runs first."""
 
@@ -68,6 +88,12 @@ class OrderedTimer(asyncio.TimerHandle):
         super().__init__(when, callback, arguments, loop, context)
         self.number = number
 
+    _context: Context
+
+    def _run(self) -> None:
+        if not _is_off(self._context):
+            super()._run()
+
     def __lt__(self, other: object) -> bool:
         assert isinstance(other, OrderedTimer)
         return (self.when(), self.number) < (other.when(), other.number)
@@ -75,6 +101,7 @@ class OrderedTimer(asyncio.TimerHandle):
 
 class VirtualLoop(asyncio.BaseEventLoop):
     _scheduled: list[OrderedTimer]  # the base class's heap
+    _ready: deque[asyncio.Handle]  # and its queue
 
     def __init__(self, now: float = 0.0) -> None:
         super().__init__()
@@ -89,6 +116,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def spend(self, seconds: float) -> None:
         """What runs now takes this long."""
         self._now += seconds
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = PoweredHandle(callback, arguments, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
@@ -122,7 +156,9 @@ class SimulatedHost:
         self, loop: VirtualLoop, rng: Random, files: SimulatedFiles, name: str = "localhost"
     ) -> None:
         self.loop = loop
+        self.is_off = False
         self.context = copy_context()  # build the node in here
+        self.context.run(_host.set, self)
         self._rng = rng
         self._files = files
         self._name = name
@@ -133,6 +169,10 @@ class SimulatedHost:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """As the node's own doing, until it is done."""
         return self.loop.run_until_complete(self.create_task(work))
+
+    def cut_power(self) -> None:
+        """Nothing that its node began is ever gone on with."""
+        self.is_off = True
 
     # --- clocks ---
 
