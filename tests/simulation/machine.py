@@ -91,13 +91,12 @@ class Machine:
         self._world.note(self.name, "serves")
 
     def _new_node(self, host: SimulatedHost) -> Node:
-        place = self._world.network.place(self.name, host.context)
         return Node(
             _config(tuple(self._settings.items())),
             host,
+            self._world.network.place(self.name, host.context),
             self.files,
             self._world.new_rng(),
-            new_server=place.serve,
             new_groups=Groups,
             on_failure=lambda: self._world.spawn(self._stop_failed(host)),
         )
