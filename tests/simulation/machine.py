@@ -5,7 +5,7 @@ its disk: then it comes no further, its connections fall silent, and the disk lo
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -50,9 +50,12 @@ class Machine:
         self.node: Node | None = None  # while it is on
         self.host: SimulatedHost | None = None
         self.sync_seconds = sync_seconds  # how long a sync takes at most
+        self.has_been_short = False  # in this life: some work may not have been caught up with
+        self._former: list[object] = []  # hosts and nodes without power, which must not be collected in a run
         self.starts = 0
         self.crashes = 0
         self.lossy_crashes = 0  # those that threw away written bytes
+        self.on_power_cut: Callable[[], None] = lambda: None
         self._jumped_ms = 0
         self._changes_left = 0  # until the power is cut
         self._syncs_left = 0
@@ -70,6 +73,7 @@ class Machine:
         """Returns when clients are served. Raises CannotStart."""
         assert not self.is_on
         self.starts += 1
+        self.has_been_short = self.is_short
         self._ended = self._world.loop.create_future()
         self._world.note(self.name, "starts")
         self._world.network.crash(self.name)
@@ -141,6 +145,7 @@ class Machine:
     def _switch_off(self) -> None:
         assert self.host is not None
         self.host.cut_power()
+        self._former += [self.host, self.node, self.files]
         self.host = self.node = None
         self._changes_left = self._syncs_left = 0
         self._world.network.crash(self.name)
@@ -157,6 +162,7 @@ class Machine:
         self.files = self.files.cut_power()
         lost = self.files.crash(loss, is_scattered)
         self.crashes += 1
+        self.on_power_cut()
         self.lossy_crashes += lost > 0
         self._world.note(self.name, f"loses power, and {lost} bytes that were not synced")
         return lost
@@ -196,6 +202,7 @@ class Machine:
 
     def fill_disk(self, free_bytes: int = 0) -> None:
         self.files.free_bytes = free_bytes
+        self.has_been_short = True
         self._world.note(self.name, f"has {free_bytes} bytes of its disk left")
 
     def clear_disk(self) -> None:
@@ -204,6 +211,7 @@ class Machine:
 
     def take_descriptors(self, after: int = 0) -> None:
         self.files.run_out_of_descriptors(after)
+        self.has_been_short = True
         self._world.note(self.name, f"has {after} descriptors left")
 
     def free_descriptors(self) -> None:
