@@ -29,6 +29,7 @@ from odradek.wire.messages.metadata import MetadataRequest
 
 MAX_PARTITIONS = 3
 TOPIC_RESOURCE, SET = 2, 0
+REMADE = "topics remade under a waiting fetch"
 LATE_SECONDS = 0.1  # after this, what was sent on a connection that was lost has arrived, or never will
 
 CHANGES = [
@@ -64,6 +65,9 @@ class Admin(Client):
 
     async def act(self) -> None:
         await self.pause(0.12)
+        if REMADE not in self.play.counts and self.rng.random() < 0.3:
+            await self.remake_one()
+            return
         (action,) = self.rng.choices([do for _, do in self._actions], [weight for weight, _ in self._actions])
         await action()
 
@@ -131,7 +135,7 @@ class Admin(Client):
             topic.may_be_compacted = policy == "compact"
 
     def _check_code(self, result: Any) -> None:
-        if result.error_code and not (result.error_code in TROUBLE and self.play.machine.has_been_short):
+        if result.error_code and not (result.error_code in TROUBLE and self.play.machine.was_short_lately):
             raise Violation(f"the admin was answered with {ErrorCode(result.error_code).name}: {result}")
 
     async def delete_one(self) -> None:
@@ -174,7 +178,7 @@ class Admin(Client):
         if topic.name not in self.play.logs.current:
             await self._create(topic.name)
             if was_waiting and topic.name in self.play.logs.current:
-                self.play.count("remade under a waiting fetch")
+                self.play.count(REMADE)
         try:
             take_fetched(self.play, asked, True, await connection.until(waiting))
         finally:

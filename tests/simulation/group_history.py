@@ -63,7 +63,8 @@ class Session:
     member_id: str = ""
     generation: int = -1
     last_heard: float = -inf  # when the last request that succeeded was sent
-    has_left: bool = False
+    may_have_left: bool = False  # it asked for that
+    has_left: bool = False  # and got a response
 
 
 class GroupHistory:
@@ -138,7 +139,7 @@ class GroupHistory:
 
     def check_unknown(self, session: Session) -> None:
         """A member was told that it is none, in response to a request that has just been answered."""
-        if not session.has_left and self._now() < session.last_heard + self._session_seconds:
+        if not session.may_have_left and self._now() < session.last_heard + self._session_seconds:
             silent = self._now() - session.last_heard
             raise Violation(f"{session.member_id} was put out of group {self.name} after {silent:.3f} s")
 

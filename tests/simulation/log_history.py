@@ -348,9 +348,9 @@ class LogHistory:
             for partition in topic.partitions:
                 partition.crashed()
 
-    def check_unknown(self, topic: TopicHistory, code: int) -> None:
-        """A topic that nobody deletes was answered with this error."""
-        if topic.is_stable and code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+    def check_unknown(self, topic: TopicHistory, code: int, may_be_late: bool) -> None:
+        """A partition was answered with this error. `may_be_late`: its log could perhaps not be created yet."""
+        if topic.is_stable and not may_be_late and code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             raise Violation(f"topic {topic.name} ({topic.id}) is gone, though nobody deleted it")
 
     def check_topics(self, before: dict[str, TopicHistory], found: dict[str, tuple[UUID, int]]) -> None:

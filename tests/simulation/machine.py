@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DATA_DIR = "/data"
 PORT = 9092
+CATCH_UP_SECONDS = 0.5
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -50,7 +51,7 @@ class Machine:
         self.node: Node | None = None  # while it is on
         self.host: SimulatedHost | None = None
         self.sync_seconds = sync_seconds  # how long a sync takes at most
-        self.has_been_short = False  # in this life: some work may not have been caught up with
+        self._was_short = -CATCH_UP_SECONDS  # when it last was
         self._former: list[object] = []  # hosts and nodes without power, which must not be collected in a run
         self.starts = 0
         self.crashes = 0
@@ -73,7 +74,6 @@ class Machine:
         """Returns when clients are served. Raises CannotStart."""
         assert not self.is_on
         self.starts += 1
-        self.has_been_short = self.is_short
         self._ended = self._world.loop.create_future()
         self._world.note(self.name, "starts")
         self._world.network.crash(self.name)
@@ -202,7 +202,6 @@ class Machine:
 
     def fill_disk(self, free_bytes: int = 0) -> None:
         self.files.free_bytes = free_bytes
-        self.has_been_short = True
         self._world.note(self.name, f"has {free_bytes} bytes of its disk left")
 
     def clear_disk(self) -> None:
@@ -211,7 +210,6 @@ class Machine:
 
     def take_descriptors(self, after: int = 0) -> None:
         self.files.run_out_of_descriptors(after)
-        self.has_been_short = True
         self._world.note(self.name, f"has {after} descriptors left")
 
     def free_descriptors(self) -> None:
@@ -219,6 +217,8 @@ class Machine:
         self._world.note(self.name, "has descriptors again")
 
     def heal(self) -> None:
+        if self.is_short:
+            self._was_short = self._world.now()
         if self.files.free_bytes is not None:
             self.clear_disk()
         if self.files.opens_left is not None:
@@ -228,6 +228,11 @@ class Machine:
     def is_short(self) -> bool:
         """Of space or descriptors: requests may fail, and a start may."""
         return self.files.free_bytes is not None or self.files.opens_left is not None
+
+    @property
+    def was_short_lately(self) -> bool:
+        """Or still is: what could not be done then may not have been caught up with."""
+        return self.is_short or self._world.now() < self._was_short + CATCH_UP_SECONDS
 
     def jump(self, milliseconds: int) -> None:
         """Somebody sets the clock."""

@@ -42,6 +42,7 @@ class Member(Client):
     """What both kinds have in common. `session` is None while it is no member."""
 
     GROUP: str
+    COMMIT_IS_HEARTBEAT: bool
 
     def __init__(self, play: Play, name: str) -> None:
         super().__init__(play, name)
@@ -93,10 +94,14 @@ class Member(Client):
         code = code_of(await connection.ask(request, 9))
         if code == ErrorCode.NONE:
             self.group.committed(commit, session, newest)
-            self.group.heard(session, sent)
+            if self.COMMIT_IS_HEARTBEAT:
+                self.group.heard(session, sent)
         elif code in REFUSED:
             commit.is_refused = True
             self.refused(session, code)
+        elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            commit.is_refused = True
+            self.play.check_unknown(partition.topic, code)
         elif code not in AGAIN:
             raise Violation(f"a commit was answered with {ErrorCode(code).name}")
 
@@ -118,6 +123,7 @@ class Member(Client):
 
 class ClassicMember(Member):
     GROUP = "classic"
+    COMMIT_IS_HEARTBEAT = True
 
     def newest_generation(self, session: Session) -> int:
         return self.group.generation
@@ -200,6 +206,7 @@ class ClassicMember(Member):
     async def leave(self) -> None:
         assert self.session is not None
         session = self.session
+        session.may_have_left = True
         request = LeaveGroupRequest(self.group.name, [MemberIdentity(session.member_id)])
         response = await self.ask_last(request, 5)
         if response is not None and response.error_code == ErrorCode.NONE:
@@ -218,6 +225,7 @@ class ConsumerMember(ClassicMember):
     """Of KIP-848: the coordinator assigns, a heartbeat says everything."""
 
     GROUP = "consumer"
+    COMMIT_IS_HEARTBEAT = False
 
     def __init__(self, play: Play, name: str) -> None:
         super().__init__(play, name)
@@ -282,6 +290,7 @@ class ConsumerMember(ClassicMember):
     async def leave(self) -> None:
         assert self.session is not None
         session = self.session
+        session.may_have_left = True
         request = ConsumerGroupHeartbeatRequest(self.group.name, session.member_id, LEAVE_EPOCH)
         response = await self.ask_last(request, 1)
         if response is not None and response.error_code == ErrorCode.NONE:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.simulation.admin import Admin
+from tests.simulation.admin import REMADE, Admin
 from tests.simulation.audit import Auditor
 from tests.simulation.connection import Violation
 from tests.simulation.machine import CannotStart, Machine
@@ -87,7 +87,7 @@ class Plan:
         return Worth(
             self.play.acknowledged,
             self.machine.lossy_crashes,
-            self.play.counts.get("remade under a waiting fetch", 0),
+            self.play.counts.get(REMADE, 0),
             sum(max(0, group.rebalances - 1) for group in self.play.groups.groups.values()),
             self._read_back,
         )
@@ -176,7 +176,7 @@ class Plan:
     async def _end(self) -> None:
         if not self.machine.is_on:
             return
-        kind = self._rng.choices(["sync", "change", "now", "stop"], [4, 4, 2, 1])[0]
+        kind = self._rng.choices(["sync", "change", "now", "stop"], [5, 4, 1, 1])[0]
         if kind == "stop":
             await self.machine.stop()
             return

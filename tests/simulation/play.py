@@ -38,6 +38,10 @@ class Play:
         topics = self.topics()
         return rng.choice(rng.choice(topics).partitions) if topics else None
 
+    def check_unknown(self, topic: TopicHistory, code: int) -> None:
+        """A partition was answered with this error, perhaps that it is unknown."""
+        self.logs.check_unknown(topic, code, self.machine.was_short_lately)
+
     def crashed(self) -> None:
         self.logs.crashed()
         self.groups.crashed()

@@ -33,6 +33,7 @@ class Sequences:
 
     producer_id: int
     next_sequence: int = 0
+    is_known: bool = False  # a batch was acknowledged
     pending: list[tuple[Batch, View]] = field(default_factory=list)
 
 
@@ -96,7 +97,7 @@ class Producer(Client):
         """The error code."""
         (result,) = response.responses[0].partition_responses
         if result.error_code != ErrorCode.NONE:
-            self.play.logs.check_unknown(partition.topic, result.error_code)
+            self.play.check_unknown(partition.topic, result.error_code)
         elif batch.topic_id is not None or partition.topic.is_stable:
             partition.acknowledged(batch, result.base_offset, view)
             self.play.acknowledged += 1
@@ -147,7 +148,9 @@ class Producer(Client):
             return
         connection = await self.connection()
         pending = sequences.pending
-        for _ in range(min(count, MAX_IN_FLIGHT - len(pending))):
+        # A broker that knows nothing of a producer takes any sequence from it, so nobody may overtake the first batch.
+        room = MAX_IN_FLIGHT if sequences.is_known else 1
+        for _ in range(min(count, room - len(pending))):
             batch = self._new_batch(partition, -1)
             batch.producer_id, batch.sequence = sequences.producer_id, sequences.next_sequence
             sequences.next_sequence += batch.size
@@ -161,6 +164,7 @@ class Producer(Client):
             code = self._take(partition, batch, view, await connection.until(response))
             if code == ErrorCode.NONE:
                 pending.remove((batch, view))
+                sequences.is_known = True
             elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and was_refused:
                 pass  # after one that is missing
             else:

@@ -76,7 +76,7 @@ def take_fetched(
                 partition.check_out_of_range(offset)
                 after[partition] = None
             elif part.error_code in AGAIN:
-                play.logs.check_unknown(topic, part.error_code)
+                play.check_unknown(topic, part.error_code)
             elif part.error_code != ErrorCode.NONE:
                 raise Violation(f"{partition.name}: {ErrorCode(part.error_code).name} at {offset}")
             else:
@@ -91,7 +91,7 @@ async def list_offset(client: Client, partition: PartitionHistory, timestamp: in
     response = await client.ask(ListOffsetsRequest(-1, topics=wanted), 7)
     (result,) = response.topics[0].partitions
     if result.error_code != ErrorCode.NONE:
-        client.play.logs.check_unknown(partition.topic, result.error_code)
+        client.play.check_unknown(partition.topic, result.error_code)
         if result.error_code not in AGAIN:
             raise Violation(f"{partition.name}: ListOffsets: {ErrorCode(result.error_code).name}")
         raise Refused
