@@ -231,6 +231,9 @@ class Admin(Client):
         (result,) = (await connection.ask(request)).topics[0].partitions
         if result.error_code == ErrorCode.POLICY_VIOLATION and topic.policy in ("compact", ""):
             return
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self.play.check_unknown(topic, result.error_code)
+            return
         self._check_code(result)
         if not result.error_code:
             self.play.count("deleted records")
