@@ -51,6 +51,7 @@ class Connection:
         self._client, self._node = client, node
         self._transport = transport
         self._expected: deque[Expected] = deque()
+        self._faults: dict[asyncio.Future[Any], int] = {}  # how many there had been when a request was sent
         self._correlation_id = 0
         self._lost: str | None = None
 
@@ -69,6 +70,7 @@ class Connection:
         response: asyncio.Future[Any] = self._world.loop.create_future()
         api_key, version = self._send(request, version)
         self._expected.append(Expected(api_key, version, self._correlation_id, response))
+        self._faults[response] = self._world.fault_count(self._client, self._node)
         return response
 
     def send_only(self, request: Any, version: int | None = None) -> None:
@@ -95,7 +97,9 @@ class Connection:
     async def until(self, response: "asyncio.Future[Any]", seconds: float = PATIENCE_SECONDS) -> Any:
         """Wait for a response. Raises Disconnected; so it does after this many seconds if the client and the node could
         not reach each other in the meantime."""
-        faults = self._world.fault_count(self._client, self._node)
+        faults = self._faults.pop(response)
+        if response.done():
+            return response.result()
         timer = self._world.loop.call_later(seconds, self._give_up, response, faults, seconds)
         try:
             return await response

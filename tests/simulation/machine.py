@@ -5,7 +5,7 @@ its disk: then it comes no further, its connections fall silent, and the disk lo
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DATA_DIR = "/data"
 PORT = 9092
+CATCH_UP_SECONDS = 0.5
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -50,9 +51,12 @@ class Machine:
         self.node: Node | None = None  # while it is on
         self.host: SimulatedHost | None = None
         self.sync_seconds = sync_seconds  # how long a sync takes at most
+        self._was_short = -CATCH_UP_SECONDS  # when it last was
+        self._former: list[object] = []  # hosts and nodes without power, which must not be collected in a run
         self.starts = 0
         self.crashes = 0
         self.lossy_crashes = 0  # those that threw away written bytes
+        self.on_power_cut: Callable[[], None] = lambda: None
         self._jumped_ms = 0
         self._changes_left = 0  # until the power is cut
         self._syncs_left = 0
@@ -140,6 +144,7 @@ class Machine:
     def _switch_off(self) -> None:
         assert self.host is not None
         self.host.cut_power()
+        self._former += [self.host, self.node, self.files]
         self.host = self.node = None
         self._changes_left = self._syncs_left = 0
         self._world.network.crash(self.name)
@@ -156,6 +161,7 @@ class Machine:
         self.files = self.files.cut_power()
         lost = self.files.crash(loss, is_scattered)
         self.crashes += 1
+        self.on_power_cut()
         self.lossy_crashes += lost > 0
         self._world.note(self.name, f"loses power, and {lost} bytes that were not synced")
         return lost
@@ -210,6 +216,8 @@ class Machine:
         self._world.note(self.name, "has descriptors again")
 
     def heal(self) -> None:
+        if self.is_short:
+            self._was_short = self._world.now()
         if self.files.free_bytes is not None:
             self.clear_disk()
         if self.files.opens_left is not None:
@@ -219,6 +227,11 @@ class Machine:
     def is_short(self) -> bool:
         """Of space or descriptors: requests may fail, and a start may."""
         return self.files.free_bytes is not None or self.files.opens_left is not None
+
+    @property
+    def was_short_lately(self) -> bool:
+        """Or still is: what could not be done then may not have been caught up with."""
+        return self.is_short or self._world.now() < self._was_short + CATCH_UP_SECONDS
 
     def jump(self, milliseconds: int) -> None:
         """Somebody sets the clock."""

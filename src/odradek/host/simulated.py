@@ -55,9 +55,12 @@ def repeatable() -> Iterator[None]:
 _host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)  # whose doing it is, if a host's
 
 
-def _is_off(context: Context) -> bool:
-    host = context.get(_host)
-    return host is not None and host.is_off
+def _is_abandoned(handle: "PoweredHandle | OrderedTimer") -> bool:
+    host = handle._context.get(_host)
+    if host is None or not host.is_off:
+        return False
+    host.abandoned.append(handle)
+    return True
 
 
 class PoweredHandle(asyncio.Handle):
@@ -67,7 +70,7 @@ class PoweredHandle(asyncio.Handle):
     _context: Context
 
     def _run(self) -> None:
-        if not _is_off(self._context):
+        if not _is_abandoned(self):
             super()._run()
 
 
@@ -91,7 +94,7 @@ class OrderedTimer(asyncio.TimerHandle):
     _context: Context
 
     def _run(self) -> None:
-        if not _is_off(self._context):
+        if not _is_abandoned(self):
             super()._run()
 
     def __lt__(self, other: object) -> bool:
@@ -157,6 +160,7 @@ class SimulatedHost:
     ) -> None:
         self.loop = loop
         self.is_off = False
+        self.abandoned: list[asyncio.Handle] = []  # what was due after that; tasks that hang on it stay alive
         self.context = copy_context()  # build the node in here
         self.context.run(_host.set, self)
         self._rng = rng
