@@ -120,7 +120,9 @@ class Admin(Client):
             "index.interval.bytes": str(self.rng.choice([0, 100, 4096])),
         }
         configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
-        request = CreateTopicsRequest(topics=[CreatableTopic(name, count, 1, configs=configs)], timeout_ms=1_000)
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name, count, 1, configs=configs)], timeout_ms=1_000
+        )
         connection = await self.connection()
         sent = self.play.world.now()
         try:
@@ -148,7 +150,11 @@ class Admin(Client):
         request = DeleteTopicsRequest(topics=[DeleteTopicState(None, topic.id)], timeout_ms=1_000)
         connection = await self.connection()
         self.play.logs.deleting(topic)
-        forgotten = [commit for group in self.play.groups.groups.values() for commit in group.deleting_topic(topic.name)]
+        forgotten = [
+            commit
+            for group in self.play.groups.groups.values()
+            for commit in group.deleting_topic(topic.name)
+        ]
         try:
             (result,) = (await connection.ask(request)).responses
             self._check_code(result)
@@ -238,5 +244,7 @@ class Admin(Client):
         if not result.error_code:
             self.play.count("deleted records")
             if result.low_watermark < offset:
-                raise Violation(f"{partition.name} starts at {result.low_watermark} after deleting up to {offset}")
+                raise Violation(
+                    f"{partition.name} starts at {result.low_watermark} after deleting up to {offset}"
+                )
             partition.deleted(offset)

@@ -104,7 +104,9 @@ class GroupHistory:
     def deleting_topic(self, topic: str) -> list[Commit]:
         """Offsets of a deleted topic are forgotten."""
         return [
-            self.committing(topic, index, NOTHING, -1) for name, index in list(self.registers) if name == topic
+            self.committing(topic, index, NOTHING, -1)
+            for name, index in list(self.registers)
+            if name == topic
         ]
 
     def crashed(self) -> None:

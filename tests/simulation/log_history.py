@@ -52,7 +52,9 @@ class Batch:
     sends: int = 0
     acknowledged_at: float | None = None
     base_offset: int = -1
-    places: dict[tuple[UUID, int], None] = field(default_factory=dict)  # topic and base offset, wherever it was seen
+    places: dict[tuple[UUID, int], None] = field(
+        default_factory=dict
+    )  # topic and base offset, wherever it was seen
 
     @property
     def size(self) -> int:
@@ -108,7 +110,9 @@ class PartitionHistory:
         self.promised: dict[int, Identity] = {}  # what a crash may not lose
         self._unsynced: dict[int, Identity] = {}  # acknowledged with acks=1, in this life
         self._gone: dict[int, float] = {}  # when an offset was seen to be compacted away
-        self._newest: dict[bytes, tuple[int, bool]] = {}  # of a key: the highest promised offset; is it a tombstone?
+        self._newest: dict[
+            bytes, tuple[int, bool]
+        ] = {}  # of a key: the highest promised offset; is it a tombstone?
         self.unsettled: dict[Batch, None] = {}  # sent, and perhaps there, perhaps not
 
     def view(self) -> View:
@@ -135,10 +139,14 @@ class PartitionHistory:
         """`view` is of the time when the batch was first sent."""
         is_repeated = batch.acknowledged_at is not None
         if is_repeated and batch.is_idempotent and batch.base_offset != base_offset:
-            self._fail(f"T1: batch {batch.number}, at {batch.base_offset}, is acknowledged at {base_offset} again")
+            self._fail(
+                f"T1: batch {batch.number}, at {batch.base_offset}, is acknowledged at {base_offset} again"
+            )
         is_this_life = view.life == self._history.life
         if base_offset < view.end and is_this_life:
-            self._fail(f"P11: batch {batch.number} got {base_offset}, others had been acknowledged to {view.end}")
+            self._fail(
+                f"P11: batch {batch.number} got {base_offset}, others had been acknowledged to {view.end}"
+            )
         batch.acknowledged_at, batch.base_offset = self._history.now(), base_offset
         self._place(batch, base_offset)
         end = base_offset + batch.size
@@ -246,7 +254,9 @@ class PartitionHistory:
         number, at = who = identity(record)
         batch = self._history.batches.get(number)
         if batch is None or (batch.topic, batch.index) != (self.topic.name, self.index) or at >= batch.size:
-            raise Violation(f"P12: {self.name} has record {who} at {record.offset}, which was never sent there")
+            raise Violation(
+                f"P12: {self.name} has record {who} at {record.offset}, which was never sent there"
+            )
         if record.key != batch.keys[at] or (record.value is None) != (at in batch.tombstones):
             self._fail(f"P12: record {who} at {record.offset} is not as it was sent: {record}")
         if self._gone.get(record.offset, view.seconds) < view.seconds:
@@ -254,8 +264,14 @@ class PartitionHistory:
         if self.promised.get(record.offset) != who:
             self._check_sent_to_this_topic(batch)
             self._place(batch, record.offset - at)
-            if batch.acknowledged_at is not None and batch.sends == 1 and record.offset - at != batch.base_offset:
-                self._fail(f"P1: batch {number}, acknowledged at {batch.base_offset}, is at {record.offset - at}")
+            if (
+                batch.acknowledged_at is not None
+                and batch.sends == 1
+                and record.offset - at != batch.base_offset
+            ):
+                self._fail(
+                    f"P1: batch {number}, acknowledged at {batch.base_offset}, is at {record.offset - at}"
+                )
             self._promise(record.offset, who, batch)
             self.unsettled.pop(batch, None)
         return who
@@ -280,9 +296,7 @@ class PartitionHistory:
         compacted. `newest` are the highest offsets found."""
         for key, (offset, is_tombstone) in self._newest.items():
             if start <= offset < end and not is_tombstone and newest.get(key, -1) < offset:
-                if any(
-                    batch.keys[at] == key for batch in self.unsettled for at in batch.tombstones
-                ):
+                if any(batch.keys[at] == key for batch in self.unsettled for at in batch.tombstones):
                     continue
                 self._fail(f"P1: {offset} is missing, the newest record of {key!r}")
 
@@ -325,7 +339,9 @@ class LogHistory:
         topic.grow(count)
         for old in earlier[-1:]:  # what was sent to the name may have come to this one
             for before, partition in zip(old.partitions, topic.partitions, strict=False):
-                partition.unsettled.update((batch, None) for batch in before.unsettled if batch.topic_id is None)
+                partition.unsettled.update(
+                    (batch, None) for batch in before.unsettled if batch.topic_id is None
+                )
         return topic
 
     def deleting(self, topic: TopicHistory) -> None:
@@ -337,7 +353,9 @@ class LogHistory:
         if self.current.get(topic.name) is topic:
             del self.current[topic.name]
 
-    def new_batch(self, topic: str, index: int, keys: list[bytes], tombstones: frozenset[int], acks: int) -> Batch:
+    def new_batch(
+        self, topic: str, index: int, keys: list[bytes], tombstones: frozenset[int], acks: int
+    ) -> Batch:
         batch = Batch(len(self.batches), topic, index, keys, tombstones, acks)
         self.batches[batch.number] = batch
         return batch
@@ -350,7 +368,11 @@ class LogHistory:
 
     def check_unknown(self, topic: TopicHistory, code: int, may_be_late: bool) -> None:
         """A partition was answered with this error. `may_be_late`: its log could perhaps not be created yet."""
-        if topic.is_stable and not may_be_late and code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        if (
+            topic.is_stable
+            and not may_be_late
+            and code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        ):
             raise Violation(f"topic {topic.name} ({topic.id}) is gone, though nobody deleted it")
 
     def check_topics(self, before: dict[str, TopicHistory], found: dict[str, tuple[UUID, int]]) -> None:
@@ -359,7 +381,9 @@ class LogHistory:
             if topic.is_stable and self.current.get(name) is topic:
                 id, count = found.get(name, (None, 0))
                 if id != topic.id or count < len(topic.partitions):
-                    raise Violation(f"topic {name} {topic.id} with {len(topic.partitions)} partitions became {id}, {count}")
+                    raise Violation(
+                        f"topic {name} {topic.id} with {len(topic.partitions)} partitions became {id}, {count}"
+                    )
         for name, (id, _) in found.items():
             if id in self.topics and self.topics[id].deleted is not None and name not in before:
                 raise Violation(f"topic {name} ({id}) is back")

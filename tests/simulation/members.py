@@ -176,7 +176,9 @@ class ClassicMember(Member):
                 self.session = Session(joined.member_id)
             self.session.generation = joined.generation_id
             self.group.assigned(
-                self.session, joined.generation_id, [tuple(place) for place in json.loads(synced.assignment or b"[]")]
+                self.session,
+                joined.generation_id,
+                [tuple(place) for place in json.loads(synced.assignment or b"[]")],
             )
             self.group.heard(self.session, sent)
         elif synced.error_code not in REFUSED | AGAIN:
@@ -184,7 +186,9 @@ class ClassicMember(Member):
 
     def _shares(self, count: int) -> list[bytes]:
         """Of a leader, who alone knows of the others."""
-        places = [(topic.name, partition.index) for topic in self.play.topics() for partition in topic.partitions]
+        places = [
+            (topic.name, partition.index) for topic in self.play.topics() for partition in topic.partitions
+        ]
         return [json.dumps(places[at::count]).encode() for at in range(count)]
 
     async def heartbeat(self, session: Session) -> None:

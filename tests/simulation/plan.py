@@ -126,7 +126,7 @@ class Plan:
     # --- a life ---
 
     async def _live(self) -> None:
-        goal = self.play.acknowledged + self._rng.randint(30, 80)
+        goal = self.play.acknowledged + self._rng.randint(40, 90)
         end = self._world.now() + MAX_LIFE_SECONDS
         faults = self._world.spawn(self._have_faults())
         while self.play.acknowledged < goal and self._world.now() < end and self.machine.is_on:
@@ -180,7 +180,7 @@ class Plan:
         if kind == "stop":
             await self.machine.stop()
             return
-        loss = self._world.new_rng() if self._rng.random() < 0.7 else None
+        loss = self._world.new_rng() if self._rng.random() < 0.6 else None
         is_scattered = self._rng.random() < 0.3
         if kind == "sync":
             self.machine.cut_power_at(syncs=self._rng.randint(1, 4), loss=loss, is_scattered=is_scattered)

@@ -28,7 +28,9 @@ class Refused(Exception):
     """A partition cannot be read now."""
 
 
-def fetch_request(topics: dict[TopicHistory, Wanted], by_id: bool, max_wait_ms: int, max_bytes: int) -> FetchRequest:
+def fetch_request(
+    topics: dict[TopicHistory, Wanted], by_id: bool, max_wait_ms: int, max_bytes: int
+) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
@@ -110,7 +112,7 @@ class Reader(Client):
         self._positions: dict[PartitionHistory, int | None] = {}
 
     async def act(self) -> None:
-        await self.pause(0.004)
+        await self.pause(0.02)
         topics = self.play.topics()
         partitions = [partition for topic in topics for partition in topic.partitions]
         chosen = self.rng.sample(partitions, self.rng.randint(0, len(partitions)))

@@ -55,63 +55,16 @@ def repeatable() -> Iterator[None]:
 _host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)  # whose doing it is, if a host's
 
 
-def _is_abandoned(handle: "PoweredHandle | OrderedTimer") -> bool:
-    host = handle._context.get(_host)
-    if host is None or not host.is_off:
-        return False
-    host.abandoned.append(handle)
-    return True
-
-
-class PoweredHandle(asyncio.Handle):
-    """Does nothing once the power of its host is cut."""
-
-    __slots__ = ()
-    _context: Context
-
-    def _run(self) -> None:
-        if not _is_abandoned(self):
-            super()._run()
-
-
-class OrderedTimer(asyncio.TimerHandle):
-    """Of two that fall due at the same time, the one that was set first runs first."""
-
-    __slots__ = ("number",)
-
-    def __init__(
-        self,
-        number: int,
-        when: float,
-        callback: Callable[..., object],
-        arguments: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        super().__init__(when, callback, arguments, loop, context)
-        self.number = number
-
-    _context: Context
-
-    def _run(self) -> None:
-        if not _is_abandoned(self):
-            super()._run()
-
-    def __lt__(self, other: object) -> bool:
-        assert isinstance(other, OrderedTimer)
-        return (self.when(), self.number) < (other.when(), other.number)
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
-    _scheduled: list[OrderedTimer]  # the base class's heap
-    _ready: deque[asyncio.Handle]  # and its queue
+    """Of two timers that fall due at the same time, the one that was set first runs first."""
+
+    _ready: deque[asyncio.Handle]  # the base class's
 
     def __init__(self, now: float = 0.0) -> None:
         super().__init__()
         self._now = now
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_set = 0
-        self._selector = self  # of what `_run_once` of the base class wants, all is here
-        self.slow_callback_duration = float("inf")
 
     def time(self) -> float:
         return self._now
@@ -123,29 +76,41 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = PoweredHandle(callback, arguments, self, context)
+        handle = asyncio.Handle(callback, arguments, self, context)
         self._ready.append(handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
-    ) -> OrderedTimer:
+    ) -> asyncio.TimerHandle:
         self._timers_set += 1
-        timer = OrderedTimer(self._timers_set, when, callback, arguments, self, context)
-        timer._scheduled = True  # type: ignore[attr-defined]
-        heapq.heappush(self._scheduled, timer)
+        timer = asyncio.TimerHandle(when, callback, arguments, self, context)
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """In place of waiting for sockets: there are none."""
-        if timeout is None:
-            raise NothingWillHappen("everybody waits, and nothing will ever happen")
-        if timeout > 0:
-            self._now = self._scheduled[0].when()  # exactly: the sum of floats might not quite reach it
-        return []
+    def _run_once(self) -> None:
+        """In place of the base class's, which waits for sockets when nothing is ready: here time jumps."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not ready:
+            if not timers:
+                raise NothingWillHappen("everybody waits, and nothing will ever happen")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                self._run(handle)
 
-    def _process_events(self, events: list[Any]) -> None:
-        pass
+    @staticmethod
+    def _run(handle: asyncio.Handle) -> None:
+        host = handle._context.get(_host)  # type: ignore[attr-defined]
+        if host is not None and host.is_off:
+            host.abandoned.append(handle)
+        else:
+            handle._run()
 
     def _write_to_self(self) -> None:
         raise RuntimeError("a thread called into a simulation")
