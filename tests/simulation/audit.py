@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tests.lives.members import committed_offsets_request
 from tests.simulation.connection import Disconnected, Violation
 from tests.simulation.group_history import GroupHistory
 from tests.simulation.members import AGAIN
@@ -10,7 +11,6 @@ from tests.simulation.reader import Refused, read_all
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.metadata import MetadataRequest
-from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 TRIES = 100
 
@@ -51,8 +51,7 @@ class Auditor(Client):
         for _ in range(TRIES):
             connection = await self.connection()
             sent, acknowledged = self.play.world.now(), group.acknowledged
-            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group.name, topics=None)])
-            (found,) = (await connection.ask(request, 9)).groups
+            (found,) = (await connection.ask(committed_offsets_request(group.name), 9)).groups
             if found.error_code == ErrorCode.NONE:
                 offsets = {
                     (topic.name, part.partition_index): (part.committed_offset, part.metadata or "")

@@ -48,7 +48,7 @@ class Connection:
 
     def __init__(self, world: "World", client: str, node: str, transport: Transport) -> None:
         self._world = world
-        self._client, self._node = client, node
+        self._client, self.node = client, node
         self._transport = transport
         self._expected: deque[Expected] = deque()
         self._faults: dict[asyncio.Future[Any], int] = {}  # how many there had been when a request was sent
@@ -70,7 +70,7 @@ class Connection:
         response: asyncio.Future[Any] = self._world.loop.create_future()
         api_key, version = self._send(request, version)
         self._expected.append(Expected(api_key, version, self._correlation_id, response))
-        self._faults[response] = self._world.fault_count(self._client, self._node)
+        self._faults[response] = self._world.fault_count(self._client, self.node)
         return response
 
     def send_only(self, request: Any, version: int | None = None) -> None:
@@ -87,7 +87,7 @@ class Connection:
         if self._world.trace is not None:
             self._world.trace.add_bytes(frame)
             self._world.note(
-                self._client, f"→ {self._node} #{self._correlation_id} v{version} {brief(request)}"
+                self._client, f"→ {self.node} #{self._correlation_id} v{version} {brief(request)}"
             )
         self._transport.output.add([frame])
         if self._transport.sending is IDLE:
@@ -109,10 +109,10 @@ class Connection:
     def _give_up(self, response: "asyncio.Future[Any]", faults: int, seconds: float) -> None:
         if response.done():
             return
-        if self._world.fault_count(self._client, self._node) == faults and not self._world.is_cut(
-            self._client, self._node
+        if self._world.fault_count(self._client, self.node) == faults and not self._world.is_cut(
+            self._client, self.node
         ):
-            self._world.fail(Violation(f"{self._client} got no response from {self._node} in {seconds} s"))
+            self._world.fail(Violation(f"{self._client} got no response from {self.node} in {seconds} s"))
         self.close("no response in time")
 
     async def ask(self, request: Any, version: int | None = None, seconds: float = PATIENCE_SECONDS) -> Any:
@@ -134,13 +134,13 @@ class Connection:
         (correlation_id,) = CORRELATION_ID.unpack_from(frame)
         if not self._expected:
             self._world.fail(
-                Violation(f"{self._node} sent {self._client} response #{correlation_id}, unasked")
+                Violation(f"{self.node} sent {self._client} response #{correlation_id}, unasked")
             )
             return
         key, version, expected_id, response = self._expected.popleft()
         if correlation_id != expected_id:
             self._world.fail(
-                Violation(f"{self._node} sent {self._client} response #{correlation_id}, not #{expected_id}")
+                Violation(f"{self.node} sent {self._client} response #{correlation_id}, not #{expected_id}")
             )
             return
         start = SIZE.size + (1 if has_tagged_response_header(key, version) else 0)
@@ -149,7 +149,7 @@ class Connection:
             self._world.fail(Violation(f"{len(frame) - end} bytes after the end of {message}"))
         if self._world.trace is not None:
             self._world.trace.add_bytes(frame)
-            self._world.note(self._client, f"← {self._node} #{correlation_id} {brief(message)}")
+            self._world.note(self._client, f"← {self.node} #{correlation_id} {brief(message)}")
         if not response.done():
             response.set_result(message)
 
@@ -164,8 +164,9 @@ class Connection:
 
     def lost(self, reason: str) -> None:
         self._lost = reason
+        self._world.connections.pop(self, None)
         if self._world.trace is not None:
-            self._world.note(self._client, f"lost its connection to {self._node}: {reason}")
+            self._world.note(self._client, f"lost its connection to {self.node}: {reason}")
         expected, self._expected = self._expected, deque()
         for item in expected:
             if not item.response.done():
@@ -182,4 +183,5 @@ async def connect(world: "World", client: str, node: str, port: int) -> Connecti
     except OSError as error:
         raise Disconnected(str(error) or type(error).__name__) from None
     assert isinstance(receiver, Connection)
+    world.connections[receiver] = None
     return receiver

@@ -163,6 +163,11 @@ class PartitionHistory:
                 self._unsynced[base_offset + at] = (batch.number, at)
             self.end = max(self.end, end)
 
+    def may_forget(self, batch: Batch, view: View) -> bool:
+        """A broker that lost its memory knows a producer's batches from the log: if they were compacted away, a retry
+        of one that is not the last looks as if it came out of order."""
+        return batch.sends > 1 and view.life < self._history.life and self.topic.may_be_compacted
+
     def _place(self, batch: Batch, base_offset: int) -> None:
         place = (self.topic.id, base_offset)
         if place in batch.places:

@@ -93,6 +93,7 @@ class Machine:
                 self.files = self.files.cut_power()  # as a process that exits: what is written stays
             raise CannotStart(repr(error)) from error
         self._world.note(self.name, "serves")
+        self._world.started(self)
 
     def _new_node(self, host: SimulatedHost) -> Node:
         return Node(

@@ -1,4 +1,4 @@
-"""Members of groups, of both kinds: they join, share partitions, commit, leave or vanish, and try to commit afterwards."""
+"""Members of groups, of both kinds: they join, share partitions, commit, leave or vanish, and commit all the same."""
 
 import json
 from typing import Any

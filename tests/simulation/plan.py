@@ -126,7 +126,7 @@ class Plan:
     # --- a life ---
 
     async def _live(self) -> None:
-        goal = self.play.acknowledged + self._rng.randint(40, 90)
+        goal = self.play.acknowledged + self._rng.randint(35, 70)
         end = self._world.now() + MAX_LIFE_SECONDS
         faults = self._world.spawn(self._have_faults())
         while self.play.acknowledged < goal and self._world.now() < end and self.machine.is_on:
@@ -142,7 +142,7 @@ class Plan:
             (2, self._jump),
         ]
         while True:
-            await asyncio.sleep(self._rng.random() * 0.3)
+            await asyncio.sleep(self._rng.random() * 0.2)
             (fault,) = self._rng.choices([do for _, do in faults], [weight for weight, _ in faults])
             fault()
             await asyncio.sleep(self._rng.random() * 0.15)

@@ -1,4 +1,4 @@
-"""A client that produces: plain and idempotent, with every kind of acks, several batches in flight, again after a loss."""
+"""A client that produces: plain and idempotent, with every kind of acks, batches in flight, again after losses."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +43,7 @@ class Producer(Client):
         self._sequences: dict[PartitionHistory, Sequences] = {}
 
     async def act(self) -> None:
-        await self.pause(0.004)
+        await self.pause(0.012)
         partition = self.play.any_partition(self.rng)
         if partition is None:
             return
@@ -167,6 +167,9 @@ class Producer(Client):
                 sequences.is_known = True
             elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and was_refused:
                 pass  # after one that is missing
+            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.may_forget(batch, view):
+                del self._sequences[partition]
+                return
             else:
                 check_code(code, batch)
                 was_refused = True

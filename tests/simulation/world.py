@@ -24,14 +24,15 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from tests.simulation import connection
-from tests.simulation.connection import Connection, Violation
+from tests.simulation.connection import Connection, Violation, connect
 from tests.simulation.machine import PORT, Machine
 from tests.simulation.trace import LogLines, Trace
 
 from odradek.host.simulated import VirtualLoop, repeatable
 from odradek.net.simulated import SimulatedNetwork
 from odradek.storage.simulated import PowerCut
+
+MAX_KEEPALIVE_SECONDS = 0.2
 
 __all__ = ["Violation", "World"]
 
@@ -47,6 +48,7 @@ class World:
         self._machines: dict[str, Machine] = {}
         self._fault_counts: dict[tuple[str, str], int] = {}
         self._cuts: dict[tuple[str, str], None] = {}
+        self.connections: dict[Connection, None] = {}  # those that their clients believe to be open
         self.failure: BaseException | None = None
         self._main: asyncio.Task[Any] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -70,7 +72,13 @@ class World:
 
     async def connect(self, client: str, machine: Machine) -> Connection:
         """Raises Disconnected."""
-        return await connection.connect(self, client, machine.name, PORT)
+        return await connect(self, client, machine.name, PORT)
+
+    def started(self, machine: Machine) -> None:
+        """Whoever still waits for the broker that was there before notices soon, as by a keepalive."""
+        for connection in [connection for connection in self.connections if connection.node == machine.name]:
+            delay = self.network.rng.random() * MAX_KEEPALIVE_SECONDS
+            self.loop.call_later(delay, connection.close, "no keepalive")
 
     # --- faults of the network ---
 

@@ -251,7 +251,7 @@ class Node:
         self._partitions.stop_opening()
         try:
             self._store.close(self.replicas.high_watermarks())
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             log.error("the stop is not clean, logs are recovered at the next start: %s", error)
             self._store.release()
         self.metadata.close()

@@ -106,7 +106,7 @@ class Offsets:
         topics = self.of(group_id)
         if not self._forgotten:
             return topics
-        return {
+        visible = {
             topic: {
                 partition: value
                 for partition, value in topics[topic].items()
@@ -114,6 +114,7 @@ class Offsets:
             }
             for topic in topics
         }
+        return {topic: partitions for topic, partitions in visible.items() if partitions}
 
     def tombstones(self, group_id: str) -> list[Record]:
         topics = self.of(group_id)
