@@ -238,8 +238,15 @@ SIMULATED = [
     ),
     Simulated(
         "group-loaded-twice",
-        "a partition of groups is loaded twice, and two coordinators work on it",
+        "the groups of a partition are loaded twice, and two coordinators work on them",
         [
+            Mutation(
+                "broker.groups",
+                "            self._shard(index)\n",
+                "            found = self._services.replicas.find(OFFSETS_TOPIC, index)\n"
+                "            if found is not None:\n"
+                "                self.opened(found)\n",
+            ),
             Mutation(
                 "broker.groups",
                 """        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
@@ -250,7 +257,7 @@ SIMULATED = [
                 """        if topic != OFFSETS_TOPIC:
             return
 """,
-            )
+            ),
         ],
         seed=0,
     ),
