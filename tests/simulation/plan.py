@@ -126,7 +126,7 @@ class Plan:
     # --- a life ---
 
     async def _live(self) -> None:
-        goal = self.play.acknowledged + self._rng.randint(35, 70)
+        goal = self.play.acknowledged + self._rng.randint(25, 55)
         end = self._world.now() + MAX_LIFE_SECONDS
         faults = self._world.spawn(self._have_faults())
         while self.play.acknowledged < goal and self._world.now() < end and self.machine.is_on:
