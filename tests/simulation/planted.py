@@ -308,10 +308,9 @@ def run_seeds(planted: Simulated, seeds: range) -> tuple[int, str] | None:
     """The first seed that fails, and how. In a fresh process only."""
     plant(planted.mutations)
     simulation = importlib.import_module(SIMULATION)
-    for seed in seeds:
-        failure = simulation.run_seed(seed).failure
-        if failure is not None:
-            return seed, in_a_line(failure)
+    for outcome in simulation.run_seeds(seeds):
+        if outcome.failure is not None:
+            return outcome.seed, in_a_line(outcome.failure)
     return None
 
 
