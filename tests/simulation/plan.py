@@ -39,6 +39,7 @@ SETTINGS = {
 NODE = "node1"
 CUTTABLE = ["producer1", "producer2", "reader1", "classic1", "consumer1"]
 MAX_LIVES = 16
+PATIENT_STARTS = 5  # after so many, power cuts are made to lose something
 MAX_LIFE_SECONDS = 2.0
 MAX_START_TRIES = 20
 MAX_JUMP_MS = 3_600_000
@@ -184,6 +185,8 @@ class Plan:
             return
         loss = self._world.new_rng() if self._rng.random() < 0.6 else None
         is_scattered = self._rng.random() < 0.3
+        if self.machine.starts > PATIENT_STARTS and self.machine.lossy_crashes < WANTED.lossy_crashes:
+            kind, loss = "sync", None
         if kind == "sync":
             self.machine.cut_power_at(syncs=self._rng.randint(1, 4), loss=loss, is_scattered=is_scattered)
         elif kind == "change":

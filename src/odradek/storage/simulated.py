@@ -52,16 +52,19 @@ class _Data:
             _apply(self.durable, position, data)
         self.changes.clear()
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return sum(len(data) for _, data in self.changes if data is not None)
+
     def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many written bytes are lost."""
-        before = sum(len(data) for _, data in self.changes if data is not None)
+        """Returns how many bytes that were not synced are there all the same."""
         kept = _kept_writes(self.changes, rng, is_scattered) if rng and self.changes else []
         for position, data in kept:
             _apply(self.durable, position, data)
         self.changes.clear()
         if self.seen != self.durable:
             self.seen = bytearray(self.durable)
-        return before - sum(len(data) for _, data in kept if data is not None)
+        return sum(len(data) for _, data in kept if data is not None)
 
 
 def _kept_writes(
@@ -122,8 +125,12 @@ class _Directory:
             _apply_name(self.durable, name, to)
         self.changes.clear()
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return sum(node.unsynced_bytes for node in self.seen.values())
+
     def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many written bytes are lost in files that are still there."""
+        """Returns how many bytes that were not synced are there all the same."""
         if self.changes:
             for name, to in self._kept(rng, is_scattered) if rng else ():
                 _apply_name(self.durable, name, to)
@@ -275,7 +282,8 @@ class SimulatedFiles:
         """Lose what is not durable; every handle and lock from before is void. Returns how many bytes that were written
         are lost."""
         self._locks.clear()
-        return self._root.crash(rng, is_scattered)
+        written = self._root.unsynced_bytes
+        return max(0, written - self._root.crash(rng, is_scattered))
 
     def cut_power(self) -> "SimulatedFiles":
         """The disk, to be crashed and used again; this object is of no use to anybody any more."""
