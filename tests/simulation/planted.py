@@ -1,8 +1,8 @@
 """Bugs that are planted in the product, to show that the simulation and the scripts would find them.
 
     python -m tests.simulation.planted                 find the first seed that catches each, and print the table
-    python -m tests.simulation.planted NAME            plant one and run it at its seed, or its script
-    python -m tests.simulation.planted NAME 0 500      find the first seed that catches it
+    python -m tests.simulation.planted NAME            plant one; run its script, or the simulation from its seed on
+    python -m tests.simulation.planted NAME FIRST      find the first seed from this one on that catches it
 
 A bug of `SCRIPTED` is caught by the script of its number in `test_scenarios.py`; one of `SIMULATED` by the random
 simulation, with the checkers that it always has.
@@ -11,6 +11,7 @@ simulation, with the checkers that it always has.
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tests.simulation.mutation import Mutation, plant
@@ -304,7 +305,7 @@ def run_script(planted: Scripted) -> str:
     return ""
 
 
-def run_seeds(planted: Simulated, seeds: range) -> tuple[int, str] | None:
+def run_seeds(planted: Simulated, seeds: Iterable[int]) -> tuple[int, str] | None:
     """The first seed that fails, and how. In a fresh process only."""
     plant(planted.mutations)
     simulation = importlib.import_module(SIMULATION)
@@ -319,8 +320,8 @@ def in_a_line(error: BaseException) -> str:
 
 
 def find(name: str) -> str:
-    """Run this in a process of its own; what it printed."""
-    command = [sys.executable, "-m", "tests.simulation.planted", name, "0", str(SEEDS)]
+    """Search in a process of its own; what that printed."""
+    command = [sys.executable, "-m", "tests.simulation.planted", name, "0"]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
@@ -338,16 +339,16 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print_table()
         return 0
-    name, *seeds = arguments
+    name, *first = arguments
     for scripted in SCRIPTED:
         if scripted.script == name:
             caught = run_script(scripted)
             print(caught or "not caught")
             return 0 if caught else 1
     (planted,) = [item for item in SIMULATED if item.name == name]
-    first = int(seeds[0]) if seeds else planted.seed
-    last = int(seeds[1]) if len(seeds) > 1 else first + 1
-    found = run_seeds(planted, range(first, last))
+    # The seed moves when anything changes the course of a run, so there are others after it.
+    seeds = range(int(first[0]), SEEDS) if first else [planted.seed, *range(SEEDS)]
+    found = run_seeds(planted, seeds)
     print(*(found or ("not caught",)))
     return 0 if found else 1
 
