@@ -37,6 +37,7 @@ from odradek.storage.store import LogStore
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("compacted", 0)
+OTHER = TopicPartition("compacted", 1)
 CONFIG = LogConfig(compact=True, delete=False, segment_bytes=4096, delete_retention_ms=1000)
 
 
@@ -168,7 +169,9 @@ def test_clean_offsets_survive_and_follow_truncation(tmp_path: Path) -> None:
     offsets.truncate(PARTITION, 40)
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 40}
     offsets.forget(PARTITION)
-    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
+    assert offsets.offsets == {}
+    offsets.note(OTHER, 3)
+    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {OTHER: 3}
     (tmp_path / CLEANER_OFFSETS).write_text("nonsense")
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
 

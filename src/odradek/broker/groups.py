@@ -13,6 +13,7 @@ import logging
 from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from odradek.api.creation import create_internal_topic
 from odradek.api.request import Request
@@ -196,9 +197,13 @@ class Groups:
         return Runner(journal, self._new_coordinator, respond, self._host)
 
     def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
-        """A topic may be deleted and the broker stop before the offsets are."""
-        missing = coordinator.topics_with_offsets() - self._services.image.topics.keys()
-        coordinator.topics_deleted(missing, now_ms)
+        """A topic may be deleted, and made again, and the broker stop before the offsets are gone."""
+
+        def id_of(name: str) -> UUID | None:
+            topic = self._services.image.topics.get(name)
+            return topic.id if topic else None
+
+        coordinator.forget_missing_topics(id_of, now_ms)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)

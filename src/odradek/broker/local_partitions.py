@@ -71,7 +71,10 @@ class LocalPartitions:
         host: Host,
         store: LogStore,
         config: BrokerConfig,
+        on_opened: Told,
+        on_removed: Told,
     ) -> None:
+        """`on_opened` and `on_removed` are told of each partition once it is there to be found, or gone."""
         self._node_id = node_id
         self._host = host
         self._store = store
@@ -85,8 +88,8 @@ class LocalPartitions:
         self._unsettled: dict[UUID, Topic] = {}  # topics that we failed to act on, and will try again
         self._is_scheduled = False  # the next one is about to be opened
         self._next_attempt = 0.0  # a request does not try a failed one again before this time
-        self.on_opened: list[Told] = []
-        self.on_removed: list[Told] = []
+        self._on_opened = on_opened
+        self._on_removed = on_removed
 
     # --- at start ---
 
@@ -214,7 +217,7 @@ class LocalPartitions:
             if partition is not None:
                 self._replicas.remove(name)
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                _tell(self.on_removed, partition)
+                _tell(self._on_removed, partition)
 
     def _remove_doomed(self) -> None:
         failure: OSError | None = None
@@ -274,7 +277,7 @@ class LocalPartitions:
         if plan.has_failed:
             log.info("%s could not be opened before, and is open now", name)
         self._replicas.add(partition)
-        _tell(self.on_opened, partition)
+        _tell(self._on_opened, partition)
         return partition
 
     def _open_log(self, name: TopicPartition, topic_id: UUID, settings: LogConfig) -> Log:
@@ -293,15 +296,12 @@ class LocalPartitions:
         return found
 
 
-def _tell(everybody: list[Told], partition: Partition) -> None:
-    """One that raises keeps no other from being told."""
-    for told in everybody:
-        try:
-            told(partition)
-        except Exception:
-            log.exception(
-                "%s came or went, and a part of the broker cannot follow", partition.topic_partition
-            )
+def _tell(told: Told, partition: Partition) -> None:
+    """Whoever cannot follow does not keep the other partitions from coming or going."""
+    try:
+        told(partition)
+    except Exception:
+        log.exception("%s came or went, and a part of the broker cannot follow", partition.topic_partition)
 
 
 def _is_of(found: Log, topic_id: UUID) -> bool:

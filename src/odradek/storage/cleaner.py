@@ -178,8 +178,9 @@ class CleanOffsets:
             self.note(partition, offset)
 
     def forget(self, partition: TopicPartition) -> None:
-        if self.offsets.pop(partition, None) is not None:
-            write_offsets(self._files, self._path, self.offsets)
+        """Writes nothing, so that a topic can be deleted whatever the disk is like. The next note removes the entry
+        from the file, and so does the store before it creates a log of this name."""
+        self.offsets.pop(partition, None)
 
 
 # The work
