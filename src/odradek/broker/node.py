@@ -40,7 +40,7 @@ from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Server
 from odradek.net.transport import Converse
-from odradek.replication.partition import Partition
+from odradek.replication.replica import Replica
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
 
@@ -57,7 +57,7 @@ class BrokerFailed(Exception):
 class GroupsOfNode(Groups, Protocol):
     """The group coordinators, as the node that they belong to sees them."""
 
-    def opened(self, partition: Partition) -> None: ...
+    def new_role(self, replica: Replica) -> None: ...
     def metadata_changed(self, delta: MetadataDelta) -> None: ...
     def close(self) -> None: ...
 
@@ -112,7 +112,7 @@ class Node:
         self.metadata = BrokerMetadata(self._files, config, self._rng, host.now_ms, turns, self._failed)
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
-        self._partitions = LocalPartitions(self.node_id, host, self._store, config)
+        self._partitions = LocalPartitions(self.node_id, host, self._store, config, self._appended)
         self.replicas = self._partitions.replicas
         self._store.load(
             host.now_ms(),
@@ -130,7 +130,7 @@ class Node:
         self._compactor = Compactor(host, self._files, self.replicas, config, str(self.data_dir))
         self.metadata.listen(self._compactor.configured)
         self._partitions.on_removed.append(self._compactor.removed)
-        self._partitions.on_opened.append(self._opened)
+        self._partitions.on_new_role.append(self._new_role)
         self.services = Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
@@ -139,7 +139,6 @@ class Node:
             metadata=self.metadata,
             replicas=self.replicas,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
-            appended=self._appended,
             delete_records=self._store.delete_records,
             deadlines=Deadlines(host),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
@@ -161,16 +160,16 @@ class Node:
             self._groups = self._new_groups(self.services)
         return self._groups
 
-    def _appended(self, partition: Partition) -> None:
-        self._flusher.appended(partition)
-        if not partition.is_touched:
-            partition.is_touched = True
-            self._maintenance.appended(partition)
-            self._compactor.appended(partition)
+    def _appended(self, replica: Replica) -> None:
+        self._flusher.appended(replica)
+        if not replica.is_touched:
+            replica.is_touched = True
+            self._maintenance.appended(replica)
+            self._compactor.appended(replica)
 
-    def _opened(self, partition: Partition) -> None:
+    def _new_role(self, replica: Replica) -> None:
         if self._groups is not None:
-            self._groups.opened(partition)
+            self._groups.new_role(replica)
 
     def _failed(self, reason: str) -> None:
         if self.failure is None:
@@ -231,8 +230,8 @@ class Node:
         await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it
         if self._groups is not None:
             self._groups.close()
-        for partition in self.replicas:
-            partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for replica in self.replicas:
+            replica.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._server.flush_connections()
         self._server.close_connections()
         self._partitions.stop_opening()
