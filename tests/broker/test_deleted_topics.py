@@ -272,6 +272,9 @@ def test_a_log_that_cannot_be_removed_does_not_serve_the_next_topic_of_its_name(
         request = produce_request("a", batch(b"new"), partition=1)
         assert answer_of(await broker.ask(request, 9)).base_offset == 0
         assert end_offsets(broker) == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+        broker.broker._partitions.retry_failed()
+        for _ in range(10):
+            await asyncio.sleep(0)
         for partition in broker.broker.replicas:
             topic = broker.broker.metadata.image.topics[partition.topic_partition.topic]
             assert partition.topic_id == partition.log.topic_id == topic.id

@@ -115,6 +115,11 @@ class Follower:
         ended at `end_offset` there. If we do not know that epoch, we cut off all that is newer, and the next fetch
         asks again."""
         self._check_open()
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"The leader of {self.topic_partition} does not know where the logs have parted",
+            )
         log = self.log
         our_epoch, our_end_offset = log.leader_epochs.end_offset_for(epoch, log.end_offset)
         offset = min(end_offset, our_end_offset if our_epoch >= 0 else log.end_offset)
