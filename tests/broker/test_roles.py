@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from tests.broker.in_process import InProcess
+from tests.broker.test_crash_consistency import live
+from tests.broker.test_durability import disk_with
 from tests.broker.test_group_availability import commit, committed, find
 
 from odradek.api.fetch import Fetching
@@ -197,6 +199,35 @@ def test_a_parked_fetch_hears_of_the_end_of_an_epoch(tmp_path: Path, leader: int
         assert (await fetching).responses[0].partitions[0].error_code == code
 
     run(tmp_path, scenario)
+
+
+# --- where the high watermark starts ---
+
+
+@pytest.mark.parametrize(("replicas", "high_watermark"), [([1], 5), ([1, 2], 3)])
+def test_the_high_watermark_after_a_crash(tmp_path: Path, replicas: list[int], high_watermark: int) -> None:
+    """The checkpoint is old. The only replica has all that was ever acknowledged, and shows it at once; where there
+    is another one, nobody knows yet what that one has."""
+    files = disk_with(str(tmp_path))
+
+    async def before(broker: InProcess) -> None:
+        await broker.create_topic(TOPIC)
+        await broker.produce(TOPIC, [(None, b"x")] * 3)
+        broker.broker._maintenance.checkpoint()
+        assert (await broker.produce(TOPIC, [(None, b"y")] * 2)).error_code == 0
+        metadata = broker.broker.metadata
+        topic_id = metadata.image.topics[TOPIC].id
+        metadata._commit([PartitionChangeRecord(0, topic_id, replicas=replicas, isr=replicas)])
+
+    async def after(broker: InProcess) -> None:
+        leader = broker.broker.replicas.leader(TOPIC, 0)
+        assert (leader.log.end_offset, leader.high_watermark) == (5, high_watermark)
+        found = (await broker.ask(fetch_request(), 12)).responses[0].partitions[0]
+        assert (found.error_code, found.high_watermark) == (0, high_watermark)
+
+    live(str(tmp_path), files, before)
+    files.crash()
+    live(str(tmp_path), files, after)
 
 
 # --- what a wake-up costs ---

@@ -57,7 +57,11 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
     session.update(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
-    _answer_or_park(fetch, message, fetch.read())
+    reading = fetch.read()
+    if _is_enough(message, reading):
+        fetch.answer(reading.answers)
+    else:
+        fetch.park(reading).wait()
     return None
 
 
@@ -74,14 +78,21 @@ def _fetch_in_steps(
     yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
-    _answer_or_park(fetch, message, (yield from fetch.read_in_steps()))
-
-
-def _answer_or_park(fetch: "Fetching", message: FetchRequest, reading: "Reading") -> None:
-    if reading.size >= message.min_bytes or reading.has_error or message.max_wait_ms <= 0 or fetch.is_empty:
+    reading = yield from fetch.read_in_steps()
+    if _is_enough(message, reading):
         fetch.answer(reading.answers)
     else:
-        fetch.park(reading)
+        yield from fetch.park(reading).wait_in_steps()
+
+
+def _is_enough(message: FetchRequest, reading: "Reading") -> bool:
+    """To be answered now: nothing is worth waiting for, or nobody wants to wait."""
+    return (
+        reading.size >= message.min_bytes
+        or reading.has_error
+        or message.max_wait_ms <= 0
+        or not reading.answers
+    )
 
 
 class Reading:
@@ -121,10 +132,6 @@ class Fetching:
         self._limit = min(message.max_bytes, services.max_fetch_bytes)
         self._committed_only = message.isolation_level == READ_COMMITTED
         self._is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._wanted
 
     # --- reading ---
 
@@ -231,9 +238,12 @@ class Fetching:
 
     # --- waiting ---
 
-    def park(self, reading: Reading) -> None:
-        """Wait for data, an error or the deadline, whichever comes first; it alone is answered."""
-        ParkedFetch(self, reading, self._message).wait(self._services, self._request)
+    def park(self, reading: Reading) -> "ParkedFetch":
+        """For data, an error or the deadline, whichever comes first; it alone is answered."""
+        parked = ParkedFetch(self, reading, self._message.min_bytes)
+        parked.timer = self._services.deadlines.add(self._message.max_wait_ms, parked.finish)
+        self._request.on_abandoned = parked.end
+        return parked
 
     def finish(self, reading: Reading, positions: Sequence[int], is_fresh: bool) -> None:
         """Answer with these partitions, after a wait. `is_fresh` if all that has data was read just now."""
@@ -244,13 +254,9 @@ class Fetching:
         except Exception as error:
             answer_error(self._request, self._message, error)
 
-    def news_in(self, reading: Reading) -> set[int] | None:
-        """The positions of what the client has not been told, where that is all it wants to hear."""
-        if not self._session.is_incremental:
-            return None
-        return {
-            position for position, (wanted, answer) in enumerate(reading.answers) if wanted.has_news(answer)
-        }
+    @property
+    def wants_news_only(self) -> bool:
+        return self._session.is_incremental
 
     # --- answering ---
 
@@ -297,28 +303,35 @@ class ParkedFetch:
     gone before its leaders are closed, and those of other topics deleted with it are closed later still.
     """
 
-    __slots__ = ("_fetch", "_max_wait_ms", "_min_bytes", "_news", "_reading", "_timer", "_watches")
+    __slots__ = ("_fetch", "_min_bytes", "_news", "_reading", "_watches", "timer")
 
-    def __init__(self, fetch: Fetching, reading: Reading, message: FetchRequest) -> None:
+    def __init__(self, fetch: Fetching, reading: Reading, min_bytes: int) -> None:
         self._fetch = fetch
         self._reading = reading
-        self._news = fetch.news_in(reading)
-        self._min_bytes = message.min_bytes
-        self._max_wait_ms = message.max_wait_ms
-        self._timer: Timer | None = None
+        self._min_bytes = min_bytes
+        # The positions of what the client has not been told, where that is all it wants to hear.
+        self._news: set[int] | None = set() if fetch.wants_news_only else None
+        self.timer: Timer | None = None  # None once the wait is over
         self._watches: list[tuple[Leader, Waiter]] = []  # none once the wait is over
 
-    def wait(self, services: Services, request: Request) -> None:
-        self._timer = services.deadlines.add(self._max_wait_ms, self._finish)
-        request.on_abandoned = self._end
+    def wait(self) -> None:
         for position in range(len(self._reading.answers)):
             self._watch(position)
-            if self._timer is None:
+            if self.timer is None:
+                return
+
+    def wait_in_steps(self) -> Steps[None]:
+        for position in range(len(self._reading.answers)):
+            self._watch(position)
+            yield
+            if self.timer is None:
                 return
 
     def _watch(self, position: int) -> None:
         """A large Fetch is read in several turns: what has changed since its first ones is looked at now."""
         wanted, answer = self._reading.answers[position]
+        if self._news is not None and wanted.has_news(answer):
+            self._news.add(position)
         try:
             leader = self._fetch.leader_of(wanted)
         except KafkaError as error:
@@ -337,21 +350,22 @@ class ParkedFetch:
         if self._news is not None:
             self._news.add(position)
         if error or reading.has_error or reading.size >= self._min_bytes:
-            self._finish(is_fresh=reading.size == reading.answers[position][1].length)
+            self.finish(is_fresh=reading.size == reading.answers[position][1].length)
         else:
             leader, watch = self._watches[position]
             leader.when_high_watermark_moves(watch)
 
-    def _finish(self, is_fresh: bool = False) -> None:
-        self._end()
-        positions = range(len(self._reading.answers)) if self._news is None else sorted(self._news)
-        self._fetch.finish(self._reading, positions, is_fresh)
+    def finish(self, is_fresh: bool = False) -> None:
+        everything: Sequence[int] = range(len(self._reading.answers))
+        knows_news = self._news is not None and len(self._watches) == len(everything)
+        self.end()
+        self._fetch.finish(self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Of the wait: nothing wakes it any more."""
-        assert self._timer is not None
-        self._timer.cancel()
-        self._timer = None
+        assert self.timer is not None
+        self.timer.cancel()
+        self.timer = None
         watches, self._watches = self._watches, []
         for leader, watch in watches:
             leader.forget_waiter(watch)

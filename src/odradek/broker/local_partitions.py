@@ -316,6 +316,8 @@ class LocalPartitions:
         self._settings[name.topic].apply(replica)
         self._replicas.add(replica)
         self._give_role(replica, plan.registration)
+        if opened.failed:  # as when a sync fails later
+            replica.close(ErrorCode.KAFKA_STORAGE_ERROR)
         return replica
 
     def _open_log(self, name: TopicPartition, topic_id: UUID, settings: LogConfig) -> Log:
