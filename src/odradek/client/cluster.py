@@ -44,6 +44,11 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 
 EARLIEST = -2  # as timestamps of ListOffsets
 LATEST = -1
@@ -310,6 +315,27 @@ class Cluster:
                         raise KafkaError(code, f"{topic.name}-{result.partition_index}: {code.name}")
 
         self._retrying(f"commit offsets of group {group}", commit, timeout_s)
+
+    def committed_offsets(self, group: str, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """All that the group has committed; nothing where there is no such group."""
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], group_id=group, topics=None
+        )
+
+        def ask() -> dict[TopicPartition, int]:
+            answer = self.connection(self._coordinator_of(group)).call(request, OffsetFetchResponse)
+            found = answer.groups[0] if answer.groups else answer
+            if found.error_code:
+                code = ErrorCode(found.error_code)
+                raise KafkaError(code, f"offsets of group {group}: {code.name}")
+            return {
+                TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+                for topic in found.topics
+                for partition in topic.partitions
+                if partition.committed_offset >= 0
+            }
+
+        return self._retrying(f"read the offsets of group {group}", ask, timeout_s)
 
     def _coordinator_of(self, group: str) -> Node:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])

@@ -106,6 +106,12 @@ class Topics:
     def latest(self, names: Iterable[str]) -> Offsets:
         return self.offsets(names, LATEST)
 
+    def committed(self, group: str) -> Offsets:
+        found: Offsets = {}
+        for partition, offset in self._cluster.committed_offsets(group).items():
+            found.setdefault(partition.topic, {})[str(partition.partition)] = offset
+        return found
+
     def commit(self, group: str, offsets: Offsets) -> None:
         flat = {TopicPartition(t, int(p)): o for t, found in offsets.items() for p, o in found.items()}
         self._cluster.commit_offsets(group, flat)
