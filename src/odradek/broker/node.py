@@ -41,7 +41,7 @@ from odradek.model import OFFSETS_TOPIC
 from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
-from odradek.replication.partition import Partition
+from odradek.replication.replica import Replica
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
 
@@ -58,7 +58,7 @@ class BrokerFailed(Exception):
 class GroupsOfNode(Groups, Protocol):
     """The group coordinators, as the node that they belong to sees them."""
 
-    def opened(self, partition: Partition) -> None: ...
+    def new_role(self, replica: Replica) -> None: ...
     def metadata_changed(self, delta: MetadataDelta) -> None: ...
     def close(self) -> None: ...
 
@@ -116,7 +116,7 @@ class Node:
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(
-            self.node_id, host, self._store, config, self._partition_opened, self._partition_removed
+            self.node_id, host, self._store, config, self._appended, self._new_role, self._removed
         )
         self.replicas = self._partitions.replicas
         self._store.load(
@@ -138,7 +138,6 @@ class Node:
             metadata=self.metadata,
             replicas=self.replicas,
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
-            appended=self._appended,
             delete_records=self._store.delete_records,
             deadlines=Deadlines(host),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
@@ -170,19 +169,19 @@ class Node:
             lambda delta: self._compactor.configured(delta),
         )
 
-    def _appended(self, partition: Partition) -> None:
-        self._flusher.appended(partition)
-        if not partition.is_touched:
-            partition.is_touched = True
-            self._maintenance.appended(partition)
-            self._compactor.appended(partition)
+    def _appended(self, replica: Replica) -> None:
+        self._flusher.appended(replica)
+        if not replica.is_touched:
+            replica.is_touched = True
+            self._maintenance.appended(replica)
+            self._compactor.appended(replica)
 
-    def _partition_opened(self, partition: Partition) -> None:
+    def _new_role(self, replica: Replica) -> None:
         if self._groups is not None:
-            self._groups.opened(partition)
+            self._groups.new_role(replica)
 
-    def _partition_removed(self, partition: Partition) -> None:
-        self._compactor.removed(partition)
+    def _removed(self, replica: Replica) -> None:
+        self._compactor.removed(replica)
 
     def _failed(self, reason: str) -> None:
         if self.failure is None:
@@ -243,8 +242,8 @@ class Node:
         await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it
         if self._groups is not None:
             self._groups.close()
-        for partition in self.replicas:
-            partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for replica in self.replicas:
+            replica.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._server.flush_connections()
         self._server.close_connections()
         self._network.close()
