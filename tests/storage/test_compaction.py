@@ -143,7 +143,7 @@ class TestLog:
             file = self.files.file(str(path))
             found += [
                 (bytes(batch), header)
-                for batch, header in read_batches(file, path.stat().st_size, lambda count: None)
+                for header, batch in read_batches(file, path.stat().st_size, lambda count: None)
             ]
             file.close()
         return found

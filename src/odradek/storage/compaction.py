@@ -43,7 +43,6 @@ from odradek.records.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_APPEND_TIME,
-    MAGIC,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TRANSACTIONAL,
@@ -60,6 +59,7 @@ from odradek.records.record import (
     uncompressed_records,
     wrap_int64,
 )
+from odradek.records.walk import Batch, whole_batches
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import ABORTED_ENTRY, MAX_RELATIVE_OFFSET, AbortedTransaction
@@ -175,20 +175,20 @@ def group_segments(
 # Reading
 
 
-def read_batches(file: File, size: int, throttle: Throttle) -> Iterator[tuple[memoryview, BatchHeader]]:
+def read_batches(file: File, size: int, throttle: Throttle) -> Iterator[Batch]:
     """Every batch of a segment file, which must be whole batches from its first byte to its last."""
     position, previous_offset = 0, -1
     while position < size:
         chunk = read_chunk(file, position, size - position)
         throttle(len(chunk))
         at = 0
-        for header in whole_batches(chunk):
-            batch = chunk[at : at + header.size]
+        for whole in whole_batches(chunk):
+            header, batch = whole
             if header.base_offset <= previous_offset or header.last_offset_delta < 0:
                 raise CorruptSegment(f"{file.path} has offsets out of order at position {position + at}")
             if crc32c(batch[CRC_START:]) != header.crc:
                 raise CorruptSegment(f"{file.path} has a wrong CRC at position {position + at}")
-            yield batch, header
+            yield whole
             at += header.size
             previous_offset = header.last_offset
         if at == 0:
@@ -204,16 +204,6 @@ def read_chunk(file: File, position: int, remaining: int) -> memoryview:
         if len(chunk) < size <= remaining:
             chunk = file.read_at(position, size)
     return memoryview(chunk)
-
-
-def whole_batches(chunk: memoryview) -> Iterator[BatchHeader]:
-    at = 0
-    while at + HEADER_SIZE <= len(chunk):
-        header = read_header(chunk, at)
-        if header.magic != MAGIC or header.size < HEADER_SIZE or at + header.size > len(chunk):
-            return
-        yield header
-        at += header.size
 
 
 def read_aborted_transactions(files: Files, directory: str) -> list[AbortedTransaction]:
@@ -335,7 +325,7 @@ def build_offset_map(
     for segment, following in dirty_segments(job):
         log = files.file(f"{job.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
         try:
-            for batch, header in read_batches(log, segment.size, throttle):
+            for header, batch in read_batches(log, segment.size, throttle):
                 stats.bytes_read += header.size
                 if header.last_offset < start:
                     continue
@@ -496,7 +486,7 @@ def copy_retained(
     throttle: Throttle,
 ) -> None:
     output, position = bytearray(), cleaned.size
-    for batch, header in read_batches(source, size, throttle):
+    for header, batch in read_batches(source, size, throttle):
         stats.bytes_read += header.size
         stats.records_read += header.record_count
         kept = retention.retained(batch, header)

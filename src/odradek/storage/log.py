@@ -303,8 +303,7 @@ class Log:
             self._mend()
         view = memoryview(batches)
         taken = 0
-        for position, header in checked_batches(view, self.end_offset):
-            batch = view[position : position + header.size]
+        for header, batch in checked_batches(view, self.end_offset):
             marker = read_marker(batch, header) if header.is_control and header.producer_id >= 0 else None
             if header.leader_epoch != self.leader_epochs.persisted_epoch:
                 self._enter_epoch(header.leader_epoch, header.base_offset)
