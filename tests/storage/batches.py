@@ -76,7 +76,7 @@ def reopen(
 def compact_first_segment(log: Log) -> None:
     """Replace it by one of the same base offset and content, as a round of compaction does."""
     old = log.segments[0]
-    new = Segment.create(log._files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
+    new = Segment.create(log._row.files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
     new.log.write_at(0, old.log.read_at(0, old.size))
     new.size = old.size
     log.replace_segments([old], [new], NOW_MS)

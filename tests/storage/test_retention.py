@@ -74,9 +74,9 @@ def test_files_change_their_names_now_and_go_later() -> None:
     assert delete_old_segments(log, now_ms, 3) == 1
     names = {entry.name for entry in files.list(D)}
     assert {f"00000000000000000000.{kind}.deleted" for kind in ("log", "index", "timeindex")} <= names
-    assert not log._retired._deletions.run_next(now_ms + 499)
+    assert not log._row._retired._deletions.run_next(now_ms + 499)
     assert {entry.name for entry in files.list(D)} == names
-    while log._retired._deletions.run_next(now_ms + 500):
+    while log._row._retired._deletions.run_next(now_ms + 500):
         pass
     assert not any(entry.name.endswith(".deleted") for entry in files.list(D))
 

@@ -13,6 +13,7 @@ from odradek.records.walk import header_at, walk
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import (
+    MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
     TIME_ENTRY,
     Index,
@@ -189,6 +190,21 @@ class Segment:
         self._index_time()
         self.offsets.write_pending()
         self.times.write_pending()
+
+    def has_room(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, segment_bytes: int
+    ) -> bool:
+        """Whether batches of so many bytes, with this last offset and this largest timestamp, still go in here.
+        One that is not loaded does not know."""
+        first = self.first_timestamp
+        age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return (
+            self.loaded
+            and self.size + size <= segment_bytes
+            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and not self.index_full
+            and (age_ms <= self.roll_after_ms or self.size == 0)
+        )
 
     def _is_index_full(self) -> bool:
         """One entry of the time index is kept free for `finish`."""
