@@ -15,8 +15,6 @@ from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from odradek.client.aborted import AbortedTransactions
 from odradek.client.cluster import EARLIEST, LATEST, Cluster
 from odradek.client.connection import ConnectionLost
@@ -24,7 +22,7 @@ from odradek.client.deadline import Deadline
 from odradek.client.settings import FetchSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
-from odradek.records.batch import CRC_START, BatchHeader
+from odradek.records.batch import BatchHeader
 from odradek.records.walk import Batch, whole_batches
 from odradek.wire.messages.fetch import (
     FetchPartition,
@@ -149,16 +147,16 @@ class RangeReader:
         )
         batches, next_offset = [], self.position
         for batch in whole_batches(records, self._refuse):
-            header, data = batch
+            header = batch.header
             if header.base_offset >= self.end:
                 next_offset = self.end
                 break
-            if self.settings.check_crc and crc32c(data[CRC_START:]) != header.crc:
+            if self.settings.check_crc and not batch.has_valid_crc:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{self.partition}: the CRC of the batch at offset {header.base_offset} is wrong",
                 )
-            left_out = aborted.leaves_out(header, data)
+            left_out = aborted.leaves_out(header, batch.data)
             if not left_out and header.last_offset >= self.position and header.record_count:
                 batches.append(batch)
             next_offset = max(next_offset, header.next_offset)

@@ -9,7 +9,18 @@ CRC, rising offsets) looks at the batches as they come.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from odradek.records.batch import HEADER, HEADER_SIZE, LENGTH_END, MAGIC, MIN_LENGTH, BatchHeader, Buffer
+from crc32c import crc32c
+
+from odradek.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MIN_LENGTH,
+    BatchHeader,
+    Buffer,
+)
 
 # The bytes at a position, up to a length: fewer where there are no more.
 ReadAt = Callable[[int, int], Buffer]
@@ -20,6 +31,10 @@ Refuse = Callable[[BatchHeader], None]
 class Batch(NamedTuple):
     header: BatchHeader
     data: memoryview  # the whole batch, header included
+
+    @property
+    def has_valid_crc(self) -> bool:
+        return bool(crc32c(self.data[CRC_START:]) == self.header.crc)
 
 
 def walk(

@@ -4,9 +4,9 @@
 """
 
 from odradek.records.batch import HEADER_SIZE, MAGIC, BatchHeader
-from odradek.records.walk import header_at
+from odradek.records.walk import Batch, header_at
 from odradek.storage.files import File
-from odradek.storage.validate import has_valid_crc, is_plausible
+from odradek.storage.validate import is_plausible
 
 READ_BYTES = 1 << 20
 MAGIC_POSITION = 16  # in a batch
@@ -29,7 +29,7 @@ class SegmentScan:
 
     def is_intact(self, position: int, header: BatchHeader) -> bool:
         """Whether the CRC of the batch here is right."""
-        return has_valid_crc(self._bytes(position, header.size), header)
+        return Batch(header, self._bytes(position, header.size)).has_valid_crc
 
     def find_intact(self, position: int) -> int | None:
         """Where the first batch with a valid CRC begins, at any byte from this position on."""

@@ -6,10 +6,8 @@ it, so those are checked for sense: a batch may not begin below the end of the o
 an older leader epoch.
 """
 
-import crc32c
-
 from odradek.errors import ErrorCode, KafkaError
-from odradek.records.batch import CRC_START, BatchHeader
+from odradek.records.batch import BatchHeader
 from odradek.records.walk import Batch, whole_batches
 
 
@@ -20,10 +18,6 @@ def is_plausible(header: BatchHeader) -> bool:
         and header.last_offset_delta >= 0
         and 0 <= header.record_count <= header.last_offset_delta + 1
     )
-
-
-def has_valid_crc(batch: memoryview, header: BatchHeader) -> bool:
-    return bool(crc32c.crc32c(batch[CRC_START:]) == header.crc)
 
 
 def _refuse(header: BatchHeader) -> None:
@@ -39,7 +33,7 @@ def checked_batches(data: memoryview, end_offset: int) -> list[Batch]:
         header = batch.header
         if not is_plausible(header):
             _refuse(header)
-        if not has_valid_crc(batch.data, header):
+        if not batch.has_valid_crc:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} has a wrong CRC"
             )
