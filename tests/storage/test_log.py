@@ -273,7 +273,7 @@ def test_a_snapshot_is_taken_at_each_roll(files: SimulatedFiles) -> None:
     log = new_log(files, D, LogConfig(segment_bytes=500))
     for _ in range(6):
         append_values(log, b"x" * 100)
-    assert log.snapshots.offsets == [2, 4]
+    assert log._saved.snapshots.offsets == [2, 4]
 
 
 # Durability

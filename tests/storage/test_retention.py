@@ -91,9 +91,9 @@ def test_a_slice_handed_out_before_is_still_readable() -> None:
 
 def test_snapshots_go_with_their_segments() -> None:
     _, log = log_of(4, retention_ms=10_000)
-    assert log.snapshots.offsets == [1, 2, 3]
+    assert log._saved.snapshots.offsets == [1, 2, 3]
     delete_old_segments(log, NOW_MS + 11_001, 4)
-    assert log.snapshots.offsets == [2, 3]
+    assert log._saved.snapshots.offsets == [2, 3]
 
 
 def test_a_deletion_that_a_crash_undid_is_done_again_from_the_start_offset() -> None:

@@ -14,7 +14,7 @@ size in `retention.py`, opening and recovering in `recovery.py`.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from odradek.errors import ErrorCode, KafkaError
@@ -27,12 +27,11 @@ from odradek.storage.files import File, pinned
 from odradek.storage.health import Health, Step
 from odradek.storage.indexes import AbortedTransaction
 from odradek.storage.markers import Marker, read_marker
-from odradek.storage.replay import rebuild_producers
 from odradek.storage.run import Appended, Run, duplicate_of
+from odradek.storage.saved_producers import SavedProducers
 from odradek.storage.segment import Segment
 from odradek.storage.segment_row import SegmentRow, Slice
 from odradek.storage.shortage import CannotOpen
-from odradek.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.sync import SyncTicket
 from odradek.storage.validate import checked_batches
 
@@ -47,13 +46,13 @@ class Log:
         "_health",
         "_rng",
         "_row",
+        "_saved",
         "changes",
         "end_offset",
         "is_unsaved",
         "leader_epochs",
         "log_start_offset",
         "producers",
-        "snapshots",
         "topic_id",
         "topic_partition",
     )
@@ -82,7 +81,7 @@ class Log:
         self._row = SegmentRow(
             home.files, home.directory, home.deletions, contents.segments, contents.end_offset, self._health
         )
-        self.snapshots = contents.snapshots
+        self._saved = SavedProducers(contents.producers, contents.snapshots, self._row.durability)
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.end_offset}>"
@@ -310,10 +309,9 @@ class Log:
         if not self._health.is_sound:
             self._health.mend()
         self.active.finish()
-        snapshot = self.snapshots.write(self.producers, offset)
-        durability = self._row.durability
-        durability.mark([*self.active.files, *([snapshot] if snapshot else [])])
-        durability.sync_all_dirty(self.end_offset)
+        self._saved.save(offset)
+        self._row.durability.mark(self.active.files)
+        self._row.durability.sync_all_dirty(self.end_offset)
 
     def _next_roll_after_ms(self) -> int:
         most = min(self._config.segment_jitter_ms, self._config.max_segment_ms)
@@ -414,7 +412,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all data; the next record gets this offset."""
         with self._health.guard("truncate"), self._row.emptied(offset, self._config):
-            self._remove_snapshots(lambda _: True)
+            self._saved.remove_snapshots(lambda _: True)
             self.leader_epochs.clear()
             self.leader_epochs.persist()
         self._health.nothing_to_finish()
@@ -422,18 +420,13 @@ class Log:
         self._ends_at(offset)
         self.log_start_offset = self._row.durability.synced_offset = offset
 
+    def _rebuild_producers(self) -> None:
+        self._saved.rebuild(self.segments, self.log_start_offset, self.end_offset)
+
     def _ends_at(self, offset: int) -> None:
         self.end_offset = offset
         self._row.durability.lower_to(offset)
         self._mark_changed()
-
-    def _rebuild_producers(self) -> None:
-        try:
-            rebuild_producers(
-                self.producers, self.snapshots, self.segments, self.log_start_offset, self.end_offset
-            )
-        finally:
-            self._forget_removed_snapshots()
 
     def delete_records_before(self, offset: int) -> int:
         """Let the log start at this offset; retention removes the segments before. Returns the start."""
@@ -456,7 +449,7 @@ class Log:
         self.delete_records_before(first_offset)
         with self._health.guard("delete old segments"):
             self._row.drop_oldest(count, now_ms + self._config.file_delete_delay_ms)
-            self._remove_snapshots(lambda offset: offset < first_offset)
+            self._saved.remove_snapshots(lambda offset: offset < first_offset)
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments, made with `.cleaned` behind their names and finished, in others' place.
@@ -467,17 +460,4 @@ class Log:
         with self._health.guard_change("replace segments"):
             self._row.replace(old, new, now_ms + self._config.file_delete_delay_ms)
         kept = {segment.base_offset for segment in self.segments}
-        self._remove_snapshots(lambda offset: offset <= self.active.base_offset and offset not in kept)
-
-    def _remove_snapshots(self, condition: Callable[[int], bool]) -> None:
-        try:
-            self.snapshots.remove(condition)
-        finally:
-            self._forget_removed_snapshots()
-
-    def _forget_removed_snapshots(self) -> None:
-        """What is not there any more cannot be synced, and need not be."""
-        there = set(map(self.snapshots.path, self.snapshots.offsets))
-        dirty = self._row.durability.dirty
-        snapshots = [file for file in dirty if file.path.endswith(SNAPSHOT_SUFFIX)]
-        self._row.durability.forget(file for file in snapshots if file.path not in there)
+        self._saved.remove_snapshots(lambda offset: offset <= self.active.base_offset and offset not in kept)
