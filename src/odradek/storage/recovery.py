@@ -137,7 +137,7 @@ def open_log(
     log = Log(
         topic_partition, topic_id, config, LogHome(files, directory, deletions, rng), loader.load(sizes)
     )
-    if loader.has_recovered:
+    if loader.producers is not None:
         log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
     return log
 
@@ -164,12 +164,8 @@ class _Loader:
         self.now_ms = now_ms
         self.recovery_point = opening.recovery_point
         self.recovered: list[File] = []  # files that recovery went through
-        self._producers: Producers | None = None  # as recovery left them
+        self.producers: Producers | None = None  # as recovery left them
         self._epochs_on_record = bool(epochs.entries)
-
-    @property
-    def has_recovered(self) -> bool:
-        return self._producers is not None
 
     def load(self, sizes: dict[str, int]) -> Contents:
         segments = self._open_segments(sizes)
@@ -192,7 +188,7 @@ class _Loader:
     def _contents(self, segments: list[Segment], start_offset: int, end_offset: int) -> Contents:
         self.epochs.truncate_from_end(end_offset)
         self.epochs.truncate_from_start(start_offset)
-        producers = self._producers
+        producers = self.producers
         if producers is None:
             producers = Producers()
             rebuild_producers(producers, self.snapshots, segments, start_offset, end_offset)
@@ -205,7 +201,7 @@ class _Loader:
         self._drop(segments, "it is empty and lies before the log start")
         segment = Segment.create(self.files, self.directory, offset, self.config, self.now_ms)
         self.files.sync_directory(self.directory)
-        self._producers = None
+        self.producers = None
         self.recovered.clear()
         return [segment]
 
@@ -268,7 +264,7 @@ class _Loader:
             return segments
         below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= self.recovery_point]
         first = below[-1] if below and not self.opening.strict else 0
-        producers = self._producers = Producers()
+        producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
         for slot, segment in enumerate(segments[first:], first):
