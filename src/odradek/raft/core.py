@@ -108,7 +108,7 @@ class Raft:
         self._rng = rng
         self._now_ms = now_ms
         self._kraft_version = kraft_version
-        self._outgoing = Outgoing(node, cluster_id, log, settings, bootstrap)
+        self._outgoing = Outgoing(node, cluster_id, log, settings, bootstrap, rng)
         self._is_stopping = False
         self._work = _Work()
         self.high_watermark = log.snapshot_id.offset if log.snapshot_id is not None else 0
@@ -268,12 +268,17 @@ class Raft:
             self._become_prospective()
 
     def _handle_time_as_leader(self, role: Leader) -> None:
-        if self._now_ms >= self._quorum_deadline_ms(role):
+        if self._is_removed or self._now_ms >= self._quorum_deadline_ms(role):
             self._become_resigned()
             return
         for fetch in [fetch for fetch in role.parked if fetch.deadline_ms <= self._now_ms]:
             role.parked.remove(fetch)
             self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
+
+    @property
+    def _is_removed(self) -> bool:
+        """A leader that was removed from the voters leads on until that is committed, without counting itself."""
+        return not self.is_voter and self.log.voters.last_offset < self.high_watermark
 
     def _quorum_deadline_ms(self, role: Leader) -> int:
         """When the leader resigns if nobody fetches."""
@@ -281,9 +286,11 @@ class Raft:
 
     def _deadlines(self) -> Iterator[int]:
         role = self.role
-        yield from self._outgoing.deadlines(role)
+        yield from self._outgoing.deadlines(role, self._now_ms)
         if isinstance(role, Leader):
             yield from (fetch.deadline_ms for fetch in role.parked)
+            if self._is_removed:
+                yield self._now_ms
             if not self._is_only_voter:
                 yield self._quorum_deadline_ms(role)
         elif not self._is_stopping and (self.is_voter or isinstance(role, Resigned)):
@@ -416,10 +423,10 @@ class Raft:
         error = self._check_request(request.cluster_id, request.epoch, request.leader_id)
         if error is NONE:
             self._learn(request.epoch, request.leader_id)
+            if isinstance(self.role, Prospective) and self.role.leader_id == request.leader_id:
+                self._become_follower(request.epoch, request.leader_id)  # it was not lost
             if self.role.leader_id != request.leader_id:
-                error = (
-                    ErrorCode.INVALID_REQUEST
-                )  # nobody but us, or the leader that we know, leads this epoch
+                error = ErrorCode.INVALID_REQUEST  # another one leads this epoch
             elif not request.voter.names(self.node):
                 error = ErrorCode.INVALID_VOTER_KEY
         return BeginQuorumEpochResponse(error, self.role.leader_id, self.epoch)
@@ -430,7 +437,8 @@ class Raft:
             self._learn(request.epoch, request.leader_id)
             if isinstance(self.role, Follower) and self.role.leader_id == request.leader_id:
                 self.role.deadline_ms = self._now_ms + self._succession_ms(request.preferred_successors)
-                self.role.has_fetched = False  # its leader is gone: nobody is disturbed by an election
+                self.role.has_fetched = False
+                self.role.is_abandoned = True
         return EndQuorumEpochResponse(error, self.role.leader_id, self.epoch)
 
     def _succession_ms(self, successors: Sequence[ReplicaKey]) -> int:
@@ -463,8 +471,6 @@ class Raft:
         assert isinstance(self.role, Leader)
         agreement = self.log.check(request.fetch_offset, request.last_fetched_epoch)
         self._note_fetch(self.role, request, agrees=not any(agreement))
-        if not isinstance(self.role, Leader):  # its own removal was committed by this fetch
-            return self._refuse_fetch(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if any(agreement) or self._has_news(request) or request.max_wait_ms == 0:
             return self._fetched(request)
         deadline_ms = self._now_ms + request.max_wait_ms
@@ -489,8 +495,6 @@ class Raft:
         if majority_offset > max(role.epoch_start_offset, self.high_watermark):
             self.high_watermark = majority_offset
             self._serve_parked(role)
-        if not self.is_voter and self.log.voters.last_offset < self.high_watermark:
-            self._become_resigned()
 
     def _has_news(self, request: FetchRequest) -> bool:
         return request.fetch_offset < self.log.end_offset or request.high_watermark < self.high_watermark
@@ -546,8 +550,9 @@ class Raft:
             return
         if response.error is not NONE:
             return
-        role.has_fetched = True
-        role.deadline_ms = self._fetch_deadline_ms()
+        if not role.is_abandoned:
+            role.has_fetched = True
+            role.deadline_ms = self._fetch_deadline_ms()
         if response.diverging is not None:
             self._truncate(role, response.diverging)
         elif response.snapshot_id is not None:

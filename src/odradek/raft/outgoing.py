@@ -5,6 +5,7 @@ asked already (`Requests`). So nobody has to remember to send anything, and what
 """
 
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import NamedTuple
 
 from odradek.raft.election import NO_NODE
@@ -41,7 +42,13 @@ class Settings(NamedTuple):
 
 class Outgoing:
     def __init__(
-        self, node: ReplicaKey, cluster_id: str, log: LogView, settings: Settings, bootstrap: Sequence[int]
+        self,
+        node: ReplicaKey,
+        cluster_id: str,
+        log: LogView,
+        settings: Settings,
+        bootstrap: Sequence[int],
+        rng: Random,
     ) -> None:
         self._node = node
         self._cluster_id = cluster_id
@@ -49,16 +56,17 @@ class Outgoing:
         self._settings = settings
         self._bootstrap = tuple(bootstrap)
         self._asked = NO_NODE  # the server that was asked last for the leader
-        self.requests = Requests(settings.request_timeout_ms, settings.retry_backoff_ms)
+        self.requests = Requests(settings.request_timeout_ms, settings.retry_backoff_ms, rng.getrandbits(40))
 
     def send(self, role: Role, high_watermark: int, now_ms: int) -> Iterator[Message]:
         """What this role wants to know or tell, as far as it is not under way."""
+        self.requests.expire(now_ms)
         for receiver, request in list(self._wanted(role, high_watermark, now_ms)):
             if self.requests.may_send(receiver, now_ms):
                 correlation_id = self.requests.start(receiver, now_ms)
                 yield Message(self._node.node_id, receiver, correlation_id, request)
 
-    def deadlines(self, role: Role) -> Iterator[int]:
+    def deadlines(self, role: Role, now_ms: int) -> Iterator[int]:
         """When there is something to send, if nothing else happens before."""
         due_ms = self.requests.due_ms
         if isinstance(role, Leader):
@@ -70,12 +78,15 @@ class Outgoing:
         elif isinstance(role, Resigned):
             yield from map(due_ms, sorted(role.unacknowledged))
         elif self._log.is_synced:
-            if isinstance(role, Unattached) and self._servers:
-                yield min(map(due_ms, self._servers))
+            if isinstance(role, Unattached):
+                yield from self._asking_due_ms()
             elif isinstance(role, Follower) and role.snapshot_id is None:
-                yield due_ms(role.leader_id)
-                if not self._is_voter and self._servers:
-                    yield max(role.deadline_ms, min(map(due_ms, self._servers)))
+                if self._is_voter:
+                    yield due_ms(role.leader_id)
+                elif now_ms < role.deadline_ms:
+                    yield from (due_ms(role.leader_id), role.deadline_ms)
+                else:
+                    yield from self._asking_due_ms()
 
     @property
     def other_voters(self) -> list[int]:
@@ -135,7 +146,7 @@ class Outgoing:
             if self._is_voter or now_ms < role.deadline_ms:
                 return role.leader_id
         servers = self._servers
-        if self._asked in servers and self.requests.is_waiting(self._asked, now_ms):
+        if self.requests.is_under_way(self._asked):
             return None
         start = servers.index(self._asked) + 1 if self._asked in servers else 0
         for server in servers[start:] + servers[:start]:
@@ -143,6 +154,12 @@ class Outgoing:
                 self._asked = server
                 return server
         return None
+
+    def _asking_due_ms(self) -> Iterator[int]:
+        if self.requests.is_under_way(self._asked):
+            yield self.requests.due_ms(self._asked)
+        elif self._servers:
+            yield min(map(self.requests.due_ms, self._servers))
 
     def _fetch_request(self, role: Role, high_watermark: int) -> FetchRequest:
         end_offset, last_epoch = self._log.end

@@ -15,24 +15,26 @@ class _Peer:
 
 
 class Requests:
-    def __init__(self, timeout_ms: int, backoff_ms: int) -> None:
+    def __init__(self, timeout_ms: int, backoff_ms: int, last_id: int) -> None:
+        """`last_id` is by chance: a response to an earlier life of this replica is not taken for one to this life."""
         self._timeout_ms = timeout_ms
         self._backoff_ms = backoff_ms
         self._peers: dict[int, _Peer] = {}
-        self._last_id = 0
+        self._last_id = last_id
 
     def may_send(self, node_id: int, now_ms: int) -> bool:
         peer = self._peers.get(node_id)
-        if peer is None:
-            return True
-        if peer.correlation_id is not None and now_ms >= peer.due_ms:
-            self.back_off(node_id, now_ms)
-        return peer.correlation_id is None and now_ms >= peer.due_ms
+        return peer is None or (peer.correlation_id is None and now_ms >= peer.due_ms)
 
-    def is_waiting(self, node_id: int, now_ms: int) -> bool:
-        """Whether a response may still come."""
+    def expire(self, now_ms: int) -> None:
+        """Give up what got no response in time."""
+        for node_id, peer in self._peers.items():
+            if peer.correlation_id is not None and now_ms >= peer.due_ms:
+                self.back_off(node_id, now_ms)
+
+    def is_under_way(self, node_id: int) -> bool:
         peer = self._peers.get(node_id)
-        return peer is not None and peer.correlation_id is not None and now_ms < peer.due_ms
+        return peer is not None and peer.correlation_id is not None
 
     def start(self, node_id: int, now_ms: int) -> int:
         """The correlation id of a new request."""
@@ -53,11 +55,9 @@ class Requests:
         peer.correlation_id, peer.due_ms = None, now_ms + self._backoff_ms
 
     def due_ms(self, node_id: int) -> int:
-        """When there may be another request to this node, if no response comes."""
+        """When a request that is under way is given up; if there is none, from when on there may be one."""
         peer = self._peers.get(node_id)
-        if peer is None:
-            return 0
-        return peer.due_ms + self._backoff_ms if peer.correlation_id is not None else peer.due_ms
+        return peer.due_ms if peer is not None else 0
 
     def reset(self) -> None:
         self._peers.clear()

@@ -164,13 +164,16 @@ _NEVER_SEEN = Progress()
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches from a leader. `has_fetched`: the leader answered at least once, so it was alive in this role."""
+    """Fetches from a leader. An election would disturb a leader that lives: `has_fetched`, and not `is_abandoned`."""
 
     epoch: int
     leader_id: int
     deadline_ms: int  # without a response until then, a voter stands for election, an observer asks others
     voted: ReplicaKey | None = None
-    has_fetched: bool = False
+    has_fetched: bool = False  # the leader has answered at least once
+    is_abandoned: bool = (
+        False  # it said since that it ends its epoch, so what it answered before counts no more
+    )
     leader_high_watermark: int = -1
     snapshot_id: OffsetAndEpoch | None = None  # to be fetched, because the leader's log starts behind our end
 

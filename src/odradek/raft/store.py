@@ -215,9 +215,9 @@ def _changes(header: BatchHeader, data: Buffer) -> Iterator[tuple[int, Change]]:
 def _plausible(
     fetched: AppendFetched, end_offset: int, epoch: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches that continue the log in offset and epoch, up to the leader's epoch and no further."""
+    """The whole batches that continue the log without a gap, in epochs that rise up to the leader's."""
     for header, data in whole_batches(memoryview(fetched.records)):
-        if header.base_offset < end_offset or not epoch <= header.leader_epoch <= fetched.epoch:
+        if header.base_offset != end_offset or not epoch <= header.leader_epoch <= fetched.epoch:
             return
         end_offset, epoch = header.next_offset, header.leader_epoch
         yield header, data

@@ -46,12 +46,14 @@ class VoterNode(NamedTuple):
 class VoterSet:
     """Immutable, in the order of node ids, with at most one voter of each node id."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("_by_id", "keys", "majority")
 
     def __init__(self, voters: Iterable[VoterNode]) -> None:
         ordered = sorted(voters, key=lambda voter: voter.key.node_id)
         self._by_id = {voter.key.node_id: voter for voter in ordered}
         assert len(self._by_id) == len(ordered), "two voters of one node id"
+        self.keys = tuple(voter.key for voter in ordered)
+        self.majority = len(ordered) // 2 + 1  # so many decide
 
     @classmethod
     def of(cls, *keys: ReplicaKey) -> "VoterSet":
@@ -71,15 +73,6 @@ class VoterSet:
 
     def __repr__(self) -> str:
         return f"<VoterSet {' '.join(map(str, self._by_id))}>"
-
-    @property
-    def keys(self) -> tuple[ReplicaKey, ...]:
-        return tuple(voter.key for voter in self)
-
-    @property
-    def majority(self) -> int:
-        """How many voters decide."""
-        return len(self._by_id) // 2 + 1
 
     def get(self, node_id: int) -> VoterNode | None:
         return self._by_id.get(node_id)
