@@ -48,6 +48,7 @@ class MemberHandlers:
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))
         if group.state is State.STABLE:
+            group.start_session(member, now_ms)  # unlike Kafka: its response to the join may have come late
             return Decision(answers=[(token, _assignment(group, member.assignment))])
         decision = Decision()
         retry = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
