@@ -250,7 +250,9 @@ class Fetching:
         try:
             if not is_fresh:
                 self._read_again(reading, positions)
-            self.answer([reading.answers[position] for position in positions])
+            answers = reading.answers
+            is_all = len(positions) == len(answers)
+            self.answer(answers if is_all else [answers[position] for position in positions])
         except Exception as error:
             answer_error(self._request, self._message, error)
 
