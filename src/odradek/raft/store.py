@@ -27,12 +27,13 @@ from odradek.raft.ready import Append, AppendFetched
 from odradek.raft.voters import Change, VoterHistory, VoterSet
 from odradek.records.batch import BatchHeader, Buffer, read_header
 from odradek.records.record import Record, build_batch
+from odradek.records.walk import whole_batches
 from odradek.storage.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
 from odradek.storage.log import Log
-from odradek.storage.reading import read_batches, whole_batches
+from odradek.storage.reading import read_batches
 from odradek.storage.recovery import Opening, create_log, open_log
 from odradek.storage.sync import SyncTicket
 
