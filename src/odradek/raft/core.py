@@ -156,9 +156,7 @@ class Raft(Leadership):
         if self._is_removed or self._now_ms >= self._quorum_deadline_ms(role):
             self._become_resigned()
             return
-        for fetch in [fetch for fetch in role.parked if fetch.deadline_ms <= self._now_ms]:
-            role.parked.remove(fetch)
-            self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
+        self._serve(role, [fetch for fetch in role.parked if fetch.deadline_ms <= self._now_ms])
 
     @property
     def _is_removed(self) -> bool:
@@ -185,35 +183,35 @@ class Raft(Leadership):
 
     def _handle_fetch(self, message: Message, request: FetchRequest) -> FetchResponse | None:
         """None if the fetch is parked."""
-        error = self._check_leader_request(request.cluster_id, request.epoch)
-        if (
-            request.fetch_offset < 0
-            or request.max_wait_ms < 0
-            or not 0 <= request.last_fetched_epoch <= request.epoch
-        ):
-            error = ErrorCode.INVALID_REQUEST
+        role, error = self.role, self._check_fetch(request)
         if error is not NONE:
             return self._refuse_fetch(error)
-        assert isinstance(self.role, Leader)
+        assert isinstance(role, Leader)
         agreement = self.log.check(request.fetch_offset, request.last_fetched_epoch)
-        self._note_fetch(self.role, request, agrees=not any(agreement))
+        self._note_fetch(role, request, agrees=not any(agreement))
         if any(agreement) or self._has_news(request) or request.max_wait_ms == 0:
             return self._fetched(request)
+        self._serve(role, [fetch for fetch in role.parked if fetch.request.replica == request.replica])
         deadline_ms = self._now_ms + request.max_wait_ms
-        self.role.parked.append(ParkedFetch(message.sender, message.correlation_id, request, deadline_ms))
+        role.parked.append(ParkedFetch(message.sender, message.correlation_id, request, deadline_ms))
         return None
 
-    def _check_leader_request(self, cluster_id: str, epoch: int) -> ErrorCode:
-        error = self._check_request(cluster_id, epoch, self.node.node_id)
+    def _check_fetch(self, request: FetchRequest) -> ErrorCode:
+        error = self._check_request(request.cluster_id, request.epoch, request.replica.node_id)
         if error is not NONE:
             return error
-        if epoch > self.epoch:
+        if request.epoch > self.epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        return NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        is_legal = request.fetch_offset >= 0 and 0 <= request.last_fetched_epoch <= request.epoch
+        return NONE if is_legal and request.max_wait_ms >= 0 else ErrorCode.INVALID_REQUEST
 
     def _note_fetch(self, role: Leader, request: FetchRequest, agrees: bool) -> None:
         voter = self.voters.get(request.replica.node_id)
         key = voter.key if voter is not None and voter.key.names(request.replica) else request.replica
+        if key not in role.progress:
+            role.forget_observers(self.voters, self._now_ms)
         progress = role.progress.setdefault(key, Progress())
         progress.fetched_ms = self._now_ms
         if not agrees:
@@ -234,11 +232,12 @@ class Raft(Leadership):
         return request.fetch_offset < self.log.end_offset or request.high_watermark < self.high_watermark
 
     def _serve_parked(self, role: Leader) -> None:
-        served = [fetch for fetch in role.parked if self._has_news(fetch.request)]
-        if served:
-            role.parked = [fetch for fetch in role.parked if fetch not in served]
-            for fetch in served:
-                self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
+        self._serve(role, [fetch for fetch in role.parked if self._has_news(fetch.request)])
+
+    def _serve(self, role: Leader, fetches: Sequence[ParkedFetch]) -> None:
+        for fetch in fetches:
+            role.parked.remove(fetch)
+            self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
 
     def _fetched(self, request: FetchRequest) -> FetchResponse:
         """Checked anew: while the fetch was parked, the log may have lost its beginning."""
@@ -304,13 +303,11 @@ class Raft(Leadership):
                 f"but everything below {self.high_watermark} is committed. This node stops, so that nothing is lost. "
                 "Compare the data directories of the voters: one of them was restored from an old copy or wiped."
             )
-        if offset >= self.log.end_offset:
-            self._outgoing.requests.back_off(
-                role.leader_id, self._now_ms
-            )  # nothing to cut: asking at once would not help
-            return
-        self.log.truncate_to(offset)
-        self._work.truncate_to = offset
+        if offset < self.log.end_offset:
+            self.log.truncate_to(offset)
+            self._work.truncate_to = offset
+        else:  # there is nothing to cut, so asking again at once would not help
+            self._outgoing.requests.back_off(role.leader_id, self._now_ms)
 
     def _follow_high_watermark(self) -> None:
         if isinstance(self.role, Follower):
@@ -334,13 +331,14 @@ class Raft(Leadership):
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""
-        if response.error is not ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._learn(response.epoch, response.leader_id)
+        if response.error is not NONE:
+            self._outgoing.requests.back_off(sender, self._now_ms)
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return
+        self._learn(response.epoch, response.leader_id)
         if isinstance(response, VoteResponse):
             self._handle_vote_response(sender, response)
         elif isinstance(response, EndQuorumEpochResponse):
             self._handle_end_epoch_response(sender, response)
         elif isinstance(response, FetchResponse):
             self._handle_fetch_response(sender, response)
-        if response.error is not NONE:
-            self._outgoing.requests.back_off(sender, self._now_ms)

@@ -67,9 +67,7 @@ class Replica:
             return Unattached(self.log.last_epoch, self._election_deadline_ms())
         epoch = election.leader_epoch
         if election.leader_id == self.node.node_id:
-            return Resigned(
-                epoch, self.node.node_id, self._election_deadline_ms(), (), set(self._outgoing.other_voters)
-            )
+            return self._resigned(epoch, ())
         voted = election.voted
         if election.leader_id != NO_NODE:
             return Follower(epoch, election.leader_id, self._fetch_deadline_ms(), voted)
@@ -82,12 +80,9 @@ class Replica:
     @property
     def leader_id(self) -> int | None:
         """Who leads this epoch, as far as this replica knows; None too if it led itself and resigned."""
-        leader_id = self.role.leader_id
-        return (
-            None
-            if leader_id == NO_NODE or (leader_id == self.node.node_id and not self.is_leader)
-            else leader_id
-        )
+        if self.role.leader_id == NO_NODE or isinstance(self.role, Resigned):
+            return None
+        return self.role.leader_id
 
     @property
     def is_leader(self) -> bool:
@@ -149,10 +144,11 @@ class Replica:
         assert isinstance(self.role, Leader)
         others = [key for key in self.voters.keys if key.node_id != self.node.node_id]
         successors = self.role.by_descending_offset(others)
-        deadline_ms = self._election_deadline_ms()
-        self._become(
-            Resigned(self.epoch, self.node.node_id, deadline_ms, successors, set(self._outgoing.other_voters))
-        )
+        self._become(self._resigned(self.epoch, successors))
+
+    def _resigned(self, epoch: int, successors: tuple[ReplicaKey, ...]) -> Resigned:
+        others = set(self._outgoing.other_voters)
+        return Resigned(epoch, self.node.node_id, self._election_deadline_ms(), successors, others)
 
     def _learn(self, epoch: int, leader_id: int) -> None:
         """Somebody says who leads in which epoch. What is older than what is known here is not news."""
