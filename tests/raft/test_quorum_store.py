@@ -135,7 +135,9 @@ def test_committed_records_survive_crashes_of_everybody(seed):
             if cluster.nodes[leader].role == "leader":
                 raft = cluster.nodes[leader].raft
                 known = committed_values(cluster, leader, raft.high_watermark)
-                shorter = min(len(known), len(committed))  # a new leader learns only by and by what is committed
+                shorter = min(
+                    len(known), len(committed)
+                )  # a new leader learns only by and by what is committed
                 assert known[:shorter] == committed[:shorter]
                 committed = max(committed, known, key=len)
         kind, node_id = rng.random(), rng.randint(1, 3)

@@ -279,6 +279,8 @@ class Raft(Leadership):
         if not isinstance(role, Follower) or response.epoch != self.epoch or sender != role.leader_id:
             return
         if response.error is not NONE:
+            if not self.is_voter:
+                role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
             return
         if not role.is_abandoned:
             role.has_fetched = True
