@@ -63,6 +63,7 @@ class Driver:
     def __init__(self, raft: Raft, store: Store, send: Callable[[Message], None]) -> None:
         """`send` takes a message along, or loses it; it does not raise."""
         self.raft = raft
+        self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
         self.wants_sync = False  # something appended waits to be synced
         self.failed = False
         self._store = store
@@ -123,6 +124,8 @@ class Driver:
         self.wants_sync = self.wants_sync or ready.sync
         for message in ready.messages:
             self._send_filled(message)
+        if ready.high_watermark is not None:
+            self.high_watermark = ready.high_watermark
         if event is not None:
             self._perform(self.raft.step(event, now_ms), now_ms)
         if failure is not None:
