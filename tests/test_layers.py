@@ -12,6 +12,7 @@ ROOT = Path(odradek.__file__).parent
 
 # A package may import from those of a lower number, and from itself.
 LAYERS = {
+    "wording": -2,
     "errors": -1,
     "model": 0,
     "wire": 1,
@@ -114,6 +115,7 @@ def test_imports_point_downward() -> None:
 
 def test_client_side_knows_no_broker() -> None:
     allowed = {
+        "wording",
         "errors",
         "model",
         "wire",

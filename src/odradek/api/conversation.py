@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
+from odradek.api.naming import name_of
 from odradek.api.request import Request
 from odradek.api.session import NewSession, Session, open_session
 from odradek.api.turns import TURN_SECONDS, Turns
@@ -30,6 +31,7 @@ from odradek.errors import ProtocolError
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
 from odradek.wire.frame import RequestHeader, read_request_header
+from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
@@ -226,13 +228,14 @@ class Conversation:
 
     def _fail(self, error: Exception) -> None:
         """What goes wrong ends this conversation and no other."""
+        who = f" (client {shown(self._waiting[-1].client_id)})" if self._waiting else ""
         if isinstance(error, ProtocolError):
-            self._transport.close(f"protocol error: {error}")
+            self._transport.close(f"protocol error: {error}{who}")
         elif isinstance(error, OSError):
-            self._transport.close(f"a request could not be handled: {error}")
+            self._transport.close(f"its request cannot be handled: {error}{who}")
         else:
-            log.error("connection %s: a request could not be handled", self._address, exc_info=error)
-            self._transport.close("internal error")
+            log.error("a request from %s%s failed: this is a bug", self._address, who, exc_info=error)
+            self._transport.close(f"an internal error, which is logged above{who}")
 
     def _handle_own(self, own: OwnFrame) -> None:
         frame, claimed = own
@@ -251,7 +254,8 @@ class Conversation:
     def _handle(self, header: RequestHeader, frame: memoryview) -> None:
         session = self._session
         if session.admitted is not None and header.api_key not in session.admitted:
-            raise ProtocolError(f"api key {header.api_key} is not served before the client has authenticated")
+            name = name_of(header.api_key, header.version)
+            raise ProtocolError(f"{name} is not served before the client has authenticated")
         request = Request(header, self._address, self._listener, self._answered, self._turns, session)
         self._waiting.append(request)
         self._all.waiting_in_all += 1

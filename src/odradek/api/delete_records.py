@@ -4,9 +4,14 @@ The new log starts of all partitions are on disk, by one write, before the respo
 readable from then on; the segments go when the log is next looked after.
 """
 
+import logging
+from collections.abc import Mapping
+
+from odradek.api.naming import request_fields, sender_of
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.log_lines import fields
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.partition import Partition
 from odradek.wire.codec import Steps
@@ -16,6 +21,9 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from odradek.wording import some
+
+log = logging.getLogger(__name__)
 
 UP_TO_HIGH_WATERMARK = -1
 
@@ -40,12 +48,13 @@ def handle(
                 answer.error_code = error.code
             yield
         response.topics.append(DeleteRecordsTopicResult(topic.name, answers))
-    _delete(services, offsets, results)
+    _delete(services, request, offsets, results)
     return response
 
 
 def _delete(
     services: Services,
+    request: Request,
     offsets: dict[Partition, int],
     results: dict[Partition, list[DeleteRecordsPartitionResult]],
 ) -> None:
@@ -55,7 +64,9 @@ def _delete(
         for partition, offset in offsets.items()
         if not partition.closed_with
     }
+    starts = {partition.topic_partition: partition.log.log_start_offset for partition in offsets}
     errors = services.delete_records(present)
+    _log_deleted(request, starts, {name: offset for name, offset in present.items() if name not in errors})
     for partition, answers in results.items():
         error = errors.get(partition.topic_partition)
         for answer in answers:
@@ -76,3 +87,17 @@ def _new_start(services: Services, name: TopicPartition, asked: int) -> tuple[Pa
     if not 0 <= offset <= partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     return partition, offset
+
+
+def _log_deleted(
+    request: Request, starts: Mapping[TopicPartition, int], deleted: Mapping[TopicPartition, int]
+) -> None:
+    moved = [(name, offset) for name, offset in deleted.items() if offset > starts[name]]
+    if not moved:
+        return
+    log.info(
+        "%s deleted the records of %s",
+        sender_of(request),
+        some([f"{name} from offset {starts[name]} to {offset - 1}" for name, offset in moved]),
+        extra=fields(topic=moved[0][0].topic, partitions=len(moved), **request_fields(request)),
+    )

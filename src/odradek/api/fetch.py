@@ -14,6 +14,7 @@ import logging
 
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
+from odradek.api.refused import log_refused_partition
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
@@ -141,6 +142,7 @@ class Fetching:
                 return self._describe(partition, asked.partition)._replace(divergence=divergence)
             return self._read_log(partition, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
+            log_refused_partition(self._request, wanted.topic or str(wanted.topic_id), asked.partition, error)
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return PartitionAnswer(asked.partition, error.code, aborted=aborted)
         except CannotOpen:  # which is logged where files are opened, once and not for each request

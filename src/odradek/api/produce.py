@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from odradek.api.refused import log_refused_batch, log_refused_partition, log_timed_out
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
@@ -90,6 +91,7 @@ class Outcome(PartitionAnswer):
 
     def appended(self, result: Appended | KafkaError) -> None:
         if isinstance(result, KafkaError):
+            log_refused_batch(self.partition.topic_partition, result)
             self.refuse(result)
             return
         self.base_offset, self.last_offset, is_duplicate, timestamp = result
@@ -289,6 +291,7 @@ class Appends:
             try:
                 batch = await self._prepare_in_turns(many)
             except KafkaError as error:
+                log_refused_partition(production.request, topic, index, error)
                 outcome.refuse(error)
             else:
                 production.outcomes.append(outcome)
@@ -318,12 +321,14 @@ class Appends:
         try:
             partition = self._partition(message.acks, topic, index)
         except KafkaError as error:
+            log_refused_partition(production.request, topic, index, error)
             return PartitionAnswer(index, error.code, error_message=error.message or None)
         outcome = Outcome(index, partition)
         try:
             is_transactional = message.transactional_id is not None
             batch = self._checked(partition, records, production.request.version, is_transactional)
         except KafkaError as error:
+            log_refused_partition(production.request, topic, index, error)
             outcome.refuse(error)
             return outcome
         production.outcomes.append(outcome)
@@ -400,6 +405,9 @@ class Acknowledgement:
             self._send()
 
     def _time_out(self) -> None:
+        for production in self._productions:
+            uncommitted = [partition.topic_partition for partition in production.waits_for[1]]
+            log_timed_out(production.request, uncommitted, production.timeout_ms)
         self._fail_uncommitted(self._remaining, ErrorCode.REQUEST_TIMED_OUT)
         self._remaining = {}
         self._send()

@@ -80,7 +80,7 @@ class Node:
         `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
-        log_lines.node_id.set(config.node_id)
+        self._repeats = log_lines.enter(config.node_id, host)
         check_supported(config)
         self.failure: BrokerFailed | None = None
         self._on_failure = on_failure
@@ -242,6 +242,7 @@ class Node:
             log.error("the stop is not clean, logs are recovered at the next start: %s", error)
             self._store.release()
         self.metadata.close()
+        self._repeats.close()
         log.info("broker %d stopped", self.node_id)
 
 
