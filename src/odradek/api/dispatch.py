@@ -22,7 +22,7 @@ from odradek.api.naming import name_of, request_fields, sender_of
 from odradek.api.produce import handle_all as handle_productions
 from odradek.api.produce import handle_in_turns as handle_productions_in_turns
 from odradek.api.refusal import refuse
-from odradek.api.refused import log_refusal
+from odradek.api.refused import log_refusal, subject_of
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.api.turns import Turns
@@ -178,7 +178,7 @@ def answer_error(request: Request, message: Message, error: Exception) -> None:
             extra=fields(**request_fields(request)),
         )
     else:
-        log_refusal(request, getattr(request, "subject", ""), reason.code, reason.message)
+        log_refusal(request, subject_of(request), reason.code, reason.message)
     if request.is_answered:
         raise error
     response_type = registry.response_type(request.api_key)

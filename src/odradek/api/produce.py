@@ -51,6 +51,7 @@ from odradek.wire.produce import (
     encode_answers_in_steps,
     encode_produce_response,
 )
+from odradek.wording import count_of, some
 
 ALL = -1
 MANY_PARTITIONS = 200  # more are appended in several turns of the event loop
@@ -384,9 +385,15 @@ class Acknowledgement:
         self._remaining: dict[Partition, int] = {}  # the offset that each one's high watermark has to reach
         self._timer: Timer | None = None
 
+    def __str__(self) -> str:
+        """What it waits for, if it takes so long that the log mentions it."""
+        names = [str(partition.topic_partition) for partition in self._remaining]
+        return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
+
     def wait(self, services: Services, timeout_ms: int) -> None:
         remaining = self._remaining
         for production in self._productions:
+            production.request.subject = self
             for outcome in production.outcomes:
                 if not outcome.is_committed:
                     remaining[outcome.partition] = max(

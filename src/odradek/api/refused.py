@@ -70,9 +70,13 @@ def log_refusals(request: "Request", response: Any) -> None:
     """Look through a response for error codes."""
     code = getattr(response, "error_code", 0)
     if code:
-        log_refusal(request, getattr(request, "subject", ""), code, getattr(response, "error_message", None))
+        log_refusal(request, subject_of(request), code, getattr(response, "error_message", None))
     for items in PLACES.get(request.api_key, ()):
         _log_refused_items(request, items, getattr(response, items.response)[:MAX_LOOKED_AT])
+
+
+def subject_of(request: "Request") -> str:
+    return str(getattr(request, "subject", ""))
 
 
 def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> None:

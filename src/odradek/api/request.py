@@ -16,7 +16,7 @@ Answered = Callable[["Request"], None]
 class Request:
     """Answered exactly once: with a message, with ready-made parts of a frame, or with nothing (acks=0)."""
 
-    subject: str  # what it is about, as log lines show it; set where it is known and not in the response
+    subject: object  # what it is about or waits for, as log lines show it; set only where that is known
 
     __slots__ = (
         "api_key",

@@ -20,6 +20,7 @@ from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Groups, Services
 from odradek.api.turns import Turns
+from odradek.api.watch import Watch
 from odradek.broker import descriptors
 from odradek.broker.compactor import Compactor
 from odradek.broker.flusher import Flusher
@@ -43,6 +44,7 @@ from odradek.net.transport import Converse
 from odradek.replication.partition import Partition
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
+from odradek.wording import duration
 
 log = logging.getLogger(__name__)
 
@@ -114,16 +116,18 @@ class Node:
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(self.node_id, host, self._store, config)
         self.replicas = self._partitions.replicas
+        began = host.monotonic()
         self._store.load(
             host.now_ms(),
             self._partitions.log_config_for(self.metadata.image),
             self._partitions.expected_in(self.metadata.image),
         )
+        log.info("%s, in %s (%s)", self._store.report, duration(host.monotonic() - began), self.data_dir)
         self._partitions.open_all(self.metadata.image)
         self.metadata.listen(self._partitions.apply)
         self.metadata.listen(self._tell_groups)
         self.metadata.listen(self._maybe_reconfigure)
-        self._flusher = Flusher(host, self._files)
+        self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
         )
@@ -151,7 +155,8 @@ class Node:
         self._groups: GroupsOfNode | None = None
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        conversations = Conversations(Dispatcher(self.services), host.create_task)
+        watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
+        conversations = Conversations(Dispatcher(self.services), host.create_task, watch=watch)
         self._server = new_server(conversations.begin, _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()

@@ -26,6 +26,7 @@ import os
 import random
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.errors import DamagedData, KafkaError
@@ -52,6 +53,7 @@ from odradek.storage.segment import (
 )
 from odradek.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.snapshots import Snapshots
+from odradek.wording import count_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,37 @@ class Opening(NamedTuple):
     recovery_point: int = 0
     log_start_offset: int = 0
     strict: bool = False
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening the logs of a directory found and did, for the log of the broker."""
+
+    was_clean: bool = False
+    logs: int = 0
+    strays: int = 0
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+    logs_cut: int = 0
+    bytes_cut: int = 0
+    records_cut: int = 0  # of whole batches; a torn one cannot be counted
+    segments_removed: int = 0
+
+    def __str__(self) -> str:
+        strays = f"; set {count_of(self.strays, 'stray log')} aside" if self.strays else ""
+        if self.was_clean or not self.logs:
+            reason = "the last stop was clean" if self.was_clean else "there was nothing to recover"
+            return f"opened {count_of(self.logs, 'log')}: {reason}{strays}"
+        cut = "cut nothing"
+        if self.logs_cut:
+            records = f" ({self.records_cut:,} whole records)" if self.records_cut else ""
+            cut = f"cut {count_of(self.bytes_cut, 'byte')}{records} off {count_of(self.logs_cut, 'log')}"
+        removed = f", removed {count_of(self.segments_removed, 'segment')}" if self.segments_removed else ""
+        return (
+            f"recovered {count_of(self.logs, 'log')}, because the last stop was not clean: scanned "
+            f"{count_of(self.segments_scanned, 'segment')} ({count_of(self.bytes_scanned, 'byte')}), "
+            f"{cut}{removed}{strays}"
+        )
 
 
 def create_log(
@@ -132,9 +165,10 @@ def open_log(
     rng: random.Random,
     deletions: Deletions,
     sizes: dict[str, int] | None = None,
+    report: RecoveryReport | None = None,
 ) -> Log:
     """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
-    if the caller has listed them."""
+    if the caller has listed them; what recovery does is added to `report`."""
     sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
     epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
     if LEADER_EPOCHS in sizes:
@@ -142,7 +176,8 @@ def open_log(
     snapshots = Snapshots(
         files, directory, (offset_of(name) for name in sizes if name.endswith(SNAPSHOT_SUFFIX))
     )
-    loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms)
+    report = RecoveryReport() if report is None else report
+    loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms, report)
     segments, log_start_offset, end_offset = loader.load(sizes)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
@@ -180,7 +215,9 @@ class _Loader:
         epochs: LeaderEpochs,
         snapshots: Snapshots,
         now_ms: int,
+        report: RecoveryReport,
     ) -> None:
+        self.report = report
         self.files = files
         self.directory = directory
         self.config = config
@@ -204,7 +241,7 @@ class _Loader:
         end_offset = segments[-1].next_offset()
         if start_offset > end_offset:
             logger.warning(
-                "%s ends at offset %d: ignoring its log start offset %d, which was not made from this log",
+                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which is of another log",
                 self.directory,
                 end_offset,
                 start_offset,
@@ -216,7 +253,7 @@ class _Loader:
         """A log without records begins where its files or its log start say, whichever is later."""
         if segments and segments[-1].base_offset >= offset:
             return segments
-        self._drop(segments, "it is empty and lies before the log start")
+        self._drop(segments, "it is empty, and before the log start offset")
         segment = Segment.create(self.files, self.directory, offset, self.config, self.now_ms)
         self.files.sync_directory(self.directory)
         self.producers = None
@@ -257,7 +294,7 @@ class _Loader:
                 f"{self.directory} ends at offset {end_offset}, but it was synced up to offset {point}"
             )
         logger.warning(
-            "%s ends at offset %d: ignoring its recovery point %d and checking all of it",
+            "%s ends at offset %d: ignoring recovery point %d of the checkpoint, and checking all of it",
             self.directory,
             end_offset,
             point,
@@ -296,7 +333,7 @@ class _Loader:
             if snapshot is not None:
                 self.recovered.append(snapshot)
             if not is_whole:
-                self._drop(segments[slot + 1 :], "it follows a damaged one")
+                self._drop(segments[slot + 1 :], "it follows a damaged segment")
                 return segments[: slot + 1]
         return segments
 
@@ -306,6 +343,8 @@ class _Loader:
         segment.size = 0
         segment.reset_indexes()
         segment.aborted.truncate_to(0)
+        self.report.segments_scanned += 1
+        self.report.bytes_scanned += size
         scan = SegmentScan(segment.log, size)
         for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
@@ -321,10 +360,29 @@ class _Loader:
         if segment.size < size:
             if self.opening.strict:
                 self._check_torn_tail(segment, scan, is_last and end_offset >= self.recovery_point)
-            logger.warning("%s is damaged: cut from %d to %d bytes", segment.log.path, size, segment.size)
+            self._report_cut(segment, scan, size, end_offset)
             segment.log.truncate(segment.size)
         segment.finish()
         return segment.size == size
+
+    def _report_cut(self, segment: Segment, scan: SegmentScan, size: int, end_offset: int) -> None:
+        records, position = 0, segment.size
+        while (header := scan.header(position)) is not None:
+            records += header.next_offset - header.base_offset
+            position += header.size
+        self.report.logs_cut += 1
+        self.report.bytes_cut += size - segment.size
+        self.report.records_cut += records
+        logger.warning(
+            "cut %s from %d to %d bytes: the batch after offset %d is incomplete or damaged, so %s lost",
+            segment.log.path,
+            size,
+            segment.size,
+            end_offset - 1,
+            f"{count_of(records, 'record')} from there on {'is' if records == 1 else 'are'}"
+            if records
+            else "it is",
+        )
 
     @staticmethod
     def _check_torn_tail(segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
@@ -377,7 +435,8 @@ class _Loader:
 
     def _drop(self, segments: list[Segment], reason: str) -> None:
         for segment in reversed(segments):
-            logger.warning("%s is dropped: %s", segment.log.path, reason)
+            logger.warning("removed %s of %d bytes: %s", segment.log.path, segment.size, reason)
+            self.report.segments_removed += 1
             segment.remove()
         if segments:
             self.files.sync_directory(self.directory)

@@ -65,7 +65,7 @@ from odradek.storage.directories import (
 from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.producers import DEFAULT_EXPIRATION_MS
-from odradek.storage.recovery import Opening, create_log, list_log_files, open_log
+from odradek.storage.recovery import Opening, RecoveryReport, create_log, list_log_files, open_log
 from odradek.storage.retention import delete_old_segments, next_due_ms
 from odradek.storage.sync import SyncTicket, sync_tickets
 
@@ -110,6 +110,7 @@ class LogStore:
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
         self.deletions = Deletions()
         self.was_clean = False  # the last stop left nothing to recover
+        self.report = RecoveryReport()  # what `load` found
         self._changed: list[Log] = []
         self._due: list[tuple[int, int, Log]] = []
         self._order = count()
@@ -153,6 +154,7 @@ class LogStore:
         high_watermarks = self._high_watermarks.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
+        self.report.was_clean = self.was_clean
         if self.was_clean:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
@@ -211,13 +213,16 @@ class LogStore:
             self._rng,
             self.deletions,
             sizes,
+            self.report,
         )
+        self.report.logs += 1
         self._add(log)
         return True
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
         directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
         self._files.rename(self.path(str(topic_partition)), directory)
+        self.report.strays += 1
         logger.warning(
             "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
             "It is kept until you remove it",
