@@ -142,7 +142,8 @@ class Fetching:
                 return self._describe(partition, asked.partition)._replace(divergence=divergence)
             return self._read_log(partition, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
-            log_refused_partition(self._request, wanted.topic or str(wanted.topic_id), asked.partition, error)
+            topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
+            log_refused_partition(self._request, topic, asked.partition, error)
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return PartitionAnswer(asked.partition, error.code, aborted=aborted)
         except CannotOpen:  # which is logged where files are opened, once and not for each request

@@ -97,9 +97,10 @@ def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> 
 
 
 def _name_of(answer: Any, items: Items) -> str:
-    values = (getattr(answer, name) for name in items.names)
-    value = next((value for value in values if value not in (None, "")), "")
-    return shown(value) if isinstance(value, str) else str(value)
+    """By a name if it has one, else by an id or a number."""
+    values = [getattr(answer, name) for name in items.names]
+    names = [value for value in values if isinstance(value, str) and value]
+    return shown(names[0]) if names else str(values[-1])
 
 
 def log_refused_partition(request: "Request", topic: str | None, index: int, error: KafkaError) -> None:

@@ -53,4 +53,4 @@ def counted(
     if not logger.isEnabledFor(level):
         return
     if repeats is None or repeats.is_new(logger, level, source, what):
-        logger.log(level, message, *arguments, extra=fields(**named))
+        logger.log(level, message, *arguments, extra=fields(**named), stacklevel=2)

@@ -52,7 +52,8 @@ def why_no_frame(start: bytes, size: int, max_size: int, listener: str) -> str:
     """Why a peer whose frame begins with these bytes, and so claims this size, is not listened to."""
     who = stranger(start)
     if who is not None:
-        return f"it speaks {who.speaks}, but listener {listener} is PLAINTEXT: {who.advice}"
+        where = "this listener" if listener == "PLAINTEXT" else f"listener {listener}"
+        return f"it speaks {who.speaks}, but {where} is PLAINTEXT: {who.advice}"
     text = start[:START].decode("ascii", "replace")
     if text.isascii() and text.isprintable():
         return f'it sent "{text}…", which is not Kafka\'s protocol: check the port that it connects to'
