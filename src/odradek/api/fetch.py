@@ -10,11 +10,9 @@
 Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), preferred read replicas.
 """
 
-import logging
-
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
-from odradek.api.refused import log_refused_partition
+from odradek.api.refused import log_refused_partition, log_unreadable
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
@@ -31,8 +29,6 @@ from odradek.wire.fetch_response import (
     encode_in_steps,
 )
 from odradek.wire.messages.fetch import FetchRequest
-
-log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event loop
@@ -149,7 +145,7 @@ class Fetching:
         except CannotOpen:  # which is logged where files are opened, once and not for each request
             return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except OSError as error:
-            log.error("%s-%d cannot be read: %s", wanted.topic or wanted.topic_id, asked.partition, error)
+            log_unreadable(wanted.topic or str(wanted.topic_id), asked.partition, error)
             return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _find(self, wanted: Wanted) -> Partition:

@@ -128,6 +128,22 @@ def log_refused_batch(partition: TopicPartition, error: KafkaError) -> None:
     )
 
 
+def log_unreadable(topic: str, index: int, error: OSError) -> None:
+    """Clients get KAFKA_STORAGE_ERROR, and ask again."""
+    name = f"{one_line(topic, MAX_REASON)}-{index}"
+    counted(
+        log,
+        logging.ERROR,
+        "this disk",
+        f"{name} cannot be read",
+        "cannot read the log of %s, so clients get KAFKA_STORAGE_ERROR: %s. Look at the disk",
+        name,
+        error,
+        topic=topic,
+        partition=index,
+    )
+
+
 def log_timed_out(request: "Request", partitions: Iterable[TopicPartition], timeout_ms: int) -> None:
     """A Produce whose records are appended and not committed."""
     reason = f"its records are written, but were not committed within the {timeout_ms} ms that it allows"

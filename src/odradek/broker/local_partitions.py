@@ -163,7 +163,9 @@ class LocalPartitions:
                 self._unsettled.pop(topic.id, None)
             except Exception:
                 self._unsettled[topic.id] = topic
-                log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+                log.exception(
+                    "cannot apply the metadata to topic %s yet: this is a bug; trying again", topic.name
+                )
 
     def _plan_topic(self, topic: Topic) -> None:
         self._configure(topic)
@@ -269,10 +271,12 @@ class LocalPartitions:
             self._next_attempt = self._host.monotonic() + REQUEST_RETRY_SECONDS
             if not plan.has_failed:
                 is_expected = isinstance(error, (OSError, KafkaError))
-                log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
+                log.error(
+                    "cannot open the log of %s, trying again: %s", name, error, exc_info=not is_expected
+                )
             return None
         if plan.has_failed:
-            log.info("%s could not be opened before, and is open now", name)
+            log.info("opened the log of %s, which could not be opened before", name)
         self._replicas.add(partition)
         _tell(self.on_opened, partition)
         return partition
@@ -300,7 +304,7 @@ def _tell(everybody: list[Told], partition: Partition) -> None:
             told(partition)
         except Exception:
             log.exception(
-                "%s came or went, and a part of the broker cannot follow", partition.topic_partition
+                "a listener failed when %s was opened or removed: this is a bug", partition.topic_partition
             )
 
 

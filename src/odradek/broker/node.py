@@ -205,7 +205,7 @@ class Node:
                 try:
                     reconfigure(config)
                 except Exception:
-                    log.exception("a part of the broker cannot follow a change of its settings")
+                    log.exception("a part of the broker failed to apply new settings: this is a bug")
 
     # --- life ---
 
@@ -244,7 +244,7 @@ class Node:
         try:
             self._store.close(self.replicas.high_watermarks())
         except OSError as error:
-            log.error("the stop is not clean, logs are recovered at the next start: %s", error)
+            log.error("this stop is not clean, so the next start recovers the logs: %s", error)
             self._store.release()
         self.metadata.close()
         self._repeats.close()

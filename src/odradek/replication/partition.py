@@ -75,7 +75,8 @@ class Partition:
             waiter(error)
         except Exception:
             logger.exception(
-                "%s: a request that waited for it failed; the others go on", self.topic_partition
+                "%s: a request that waited for it failed: this is a bug; the others go on",
+                self.topic_partition,
             )
 
     @property

@@ -225,7 +225,7 @@ class LogStore:
         self.report.strays += 1
         logger.warning(
             "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
-            "It is kept until you remove it",
+            "Remove it if you do not need it",
             topic_partition,
             directory,
         )
@@ -246,7 +246,7 @@ class LogStore:
         try:
             self.checkpoint({})
         except OSError as error:
-            logger.warning("checkpoints could not be written, trying again: %s", error)
+            logger.warning("cannot write checkpoints, trying again: %s", error)
 
     def _add(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
@@ -355,7 +355,9 @@ class LogStore:
             if moved:
                 self._start_offsets.write(self._log_start_offsets() | moved)
         except OSError as error:
-            logger.error("records cannot be deleted, their log start offsets were not written: %s", error)
+            logger.error(
+                "cannot delete records, because their log start offsets cannot be written: %s", error
+            )
             self.needs_checkpoint = True
             refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log start was not written: {error}")
             return errors | dict.fromkeys(moved, refusal)
@@ -395,7 +397,7 @@ class LogStore:
             self._start_offsets.write(self._log_start_offsets())
             self._starts_moved = False
         except OSError as error:
-            logger.warning("log start offsets could not be written, trying again: %s", error)
+            logger.warning("cannot write log start offsets, trying again: %s", error)
             self.needs_checkpoint = True
 
     def _maintain_log(self, log: Log, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
@@ -408,7 +410,7 @@ class LogStore:
             log.producers.expire(now_ms, self._producer_expiration_ms)
             due_ms = next_due_ms(log)
         except (KafkaError, OSError) as error:
-            logger.warning("%s: %s", log.topic_partition, error)
+            logger.warning("cannot maintain the log of %s, trying again: %s", log.topic_partition, error)
             due_ms = now_ms
         self._starts_moved |= log.log_start_offset > start_offset
         if due_ms is not None:
@@ -479,7 +481,7 @@ class LogStore:
             if not unclean and not any(log.failed for log in self.logs.values()):
                 write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
         except OSError as error:
-            logger.error("the next start recovers all logs: checkpoints could not be written: %s", error)
+            logger.error("cannot write checkpoints, so the next start recovers all logs: %s", error)
         for log in self.logs.values():
             log.close()
         self.release()
@@ -492,7 +494,7 @@ class LogStore:
                 log.persist_state()
         except (KafkaError, OSError) as error:
             logger.error(
-                "%s cannot be closed, and is recovered at the next start: %s", log.topic_partition, error
+                "cannot close the log of %s, so the next start recovers it: %s", log.topic_partition, error
             )
             return False
         return True
