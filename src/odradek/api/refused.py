@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_REASON = 300  # characters
-MAX_LOOKED_AT = 1_000  # items of one response
+MAX_LOOKED_AT = 200  # items of one response, and of each of them
+MAX_NAMED = 5
 LEAVE_GROUP = 13
 PLACES = ITEMS | {LEAVE_GROUP: (Items("members", "members", {"member_id": "member_id"}),)}
 
@@ -72,28 +73,46 @@ def log_refusals(request: "Request", response: Any) -> None:
     if code:
         log_refusal(request, subject_of(request), code, getattr(response, "error_message", None))
     for items in PLACES.get(request.api_key, ()):
-        _log_refused_items(request, items, getattr(response, items.response)[:MAX_LOOKED_AT])
+        _log_refused_items(request, items, getattr(response, items.response))
 
 
 def subject_of(request: "Request") -> str:
     return str(getattr(request, "subject", ""))
 
 
+class Refused:
+    """Items of a response that carry the same error code."""
+
+    __slots__ = ("count", "names", "reason")
+
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason  # of the first
+        self.names: list[str] = []  # of the first few
+        self.count = 0
+
+    def __str__(self) -> str:
+        rest = self.count - len(self.names)
+        return ", ".join(self.names) + (f" and {rest} more" if rest else "")
+
+
 def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> None:
-    refused: dict[tuple[int, str | None], list[str]] = {}  # names by code and reason
-    for answer in answers:
-        if items.inner is None:
-            if answer.error_code:
-                key = (answer.error_code, getattr(answer, "error_message", None))
-                refused.setdefault(key, []).append(_name_of(answer, items))
-        else:
-            for part in getattr(answer, items.inner.response)[:MAX_LOOKED_AT]:
-                if part.error_code:
-                    key = (part.error_code, getattr(part, "error_message", None))
-                    name = f"{_name_of(answer, items)}, partition {_name_of(part, items.inner)}"
-                    refused.setdefault(key, []).append(name)
-    for (code, reason), names in refused.items():
-        log_refusal(request, some(names), code, reason)
+    """One line for each code. Of a large response only a part is looked at: it is about to be written in turns."""
+    by_code: dict[int, Refused] = {}
+    inner = items.inner
+    for answer in answers[:MAX_LOOKED_AT]:
+        for item in (answer,) if inner is None else getattr(answer, inner.response)[:MAX_LOOKED_AT]:
+            if item.error_code:
+                refused = by_code.get(item.error_code)
+                if refused is None:
+                    refused = by_code[item.error_code] = Refused(getattr(item, "error_message", None))
+                refused.count += 1
+                if refused.count <= MAX_NAMED:
+                    name = _name_of(answer, items)
+                    refused.names.append(
+                        name if inner is None else f"{name}, partition {_name_of(item, inner)}"
+                    )
+    for code, refused in by_code.items():
+        log_refusal(request, str(refused), code, refused.reason)
 
 
 def _name_of(answer: Any, items: Items) -> str:

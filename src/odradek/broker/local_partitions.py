@@ -272,7 +272,7 @@ class LocalPartitions:
             if not plan.has_failed:
                 is_expected = isinstance(error, (OSError, KafkaError))
                 log.error(
-                    "cannot open the log of %s, trying again: %s", name, error, exc_info=not is_expected
+                    "the log of %s cannot be opened, trying again: %s", name, error, exc_info=not is_expected
                 )
             return None
         if plan.has_failed:
