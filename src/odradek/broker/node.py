@@ -225,7 +225,8 @@ class Node:
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._host.create_task(self._compactor.run()))
-        log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
+        where = ", ".join(f"{item.name}://{item.host}:{item.port}" for item in self.listeners)
+        log.info("broker %d of cluster %s started: %s", self.node_id, self.metadata.image.cluster_id, where)
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
