@@ -32,10 +32,10 @@ def some(names: list[str], most: int = 5) -> str:
 
 
 def duration(seconds: float) -> str:
-    """12 ms, 1.5 s, 90 s"""
+    """12 ms, 1.5 s, 2 s, 90 s"""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def count_of(number: int, noun: str) -> str:

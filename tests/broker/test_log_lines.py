@@ -293,18 +293,21 @@ def test_recovery_says_what_it_cut(tmp_path: Path, caplog: pytest.LogCaptureFixt
 # --- slowness ---
 
 
-def test_a_slow_sync(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sync takes 2.5 s, as far as its clock can tell."""
     sync = Flusher._sync
     monkeypatch.setattr(Flusher, "_sync", lambda self, tickets: (sync(self, tickets)[0], 2.5))
 
-    async def work(broker: InProcess) -> None:
-        await broker.create_topic("foo")
-        for _ in range(3):
-            await broker.produce("foo", [(None, b"x")])
 
-    run(tmp_path, work)
+async def produce_three(broker: InProcess) -> None:
+    await broker.create_topic("foo")
+    for _ in range(3):
+        await broker.produce("foo", [(None, b"x")])
+
+
+def test_a_slow_sync(tmp_path: Path, caplog: pytest.LogCaptureFixture, slow_disk: None) -> None:
+    run(tmp_path, produce_three)
     slow, rest = said(caplog, "slow sync")
     assert slow == (
         "slow sync: 1 partition took 2.5 s (foo-0). Producers with acks=all wait for it: look at the disk"
@@ -313,17 +316,10 @@ def test_a_slow_sync(
 
 
 def test_a_sync_is_only_slow_over_the_threshold(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, slow_disk: None
 ) -> None:
-    sync = Flusher._sync
-    monkeypatch.setattr(Flusher, "_sync", lambda self, tickets: (sync(self, tickets)[0], 2.5))
-
-    async def work(broker: InProcess) -> None:
-        await broker.create_topic("foo")
-        await broker.produce("foo", [(None, b"x")])
-
-    run(tmp_path / "three", work, slow_sync_ms="3000")
-    run(tmp_path / "never", work, slow_sync_ms="-1")
+    run(tmp_path / "three", produce_three, slow_sync_ms="3000")
+    run(tmp_path / "never", produce_three, slow_sync_ms="-1")
     assert not said(caplog, "slow sync")
 
 

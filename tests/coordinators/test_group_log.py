@@ -46,7 +46,7 @@ def test_members_join_and_leave(talk: Conversation, caplog: pytest.LogCaptureFix
         'member "anna" joined from 127.0.0.1 (client "anna", session timeout 10 s)',
         'rebalancing in generation 0, because member "anna" joined',
         'member "bert" joined from 127.0.0.1 (client "bert", session timeout 10 s)',
-        'generation 1 has 2 members, leader "anna" and protocol "range"; joining took 6.0 s',
+        'generation 1 has 2 members, leader "anna" and protocol "range"; joining took 6 s',
         "generation 1 is stable; the rebalance took 6.4 s",
     ]
     assert not caplog.records

@@ -32,7 +32,9 @@ def test_known_strangers(start: bytes, speaks: str) -> None:
 
 
 def test_a_listener_with_a_name_of_its_own() -> None:
-    assert why_no_frame(b"GET ", 1 << 30, 100, "INSIDE").startswith("it speaks HTTP, but listener INSIDE is PLAINTEXT")
+    assert why_no_frame(b"GET ", 1 << 30, 100, "INSIDE").startswith(
+        "it speaks HTTP, but listener INSIDE is PLAINTEXT"
+    )
 
 
 def test_what_to_do_about_tls() -> None:
@@ -43,7 +45,10 @@ def test_what_to_do_about_tls() -> None:
     ("start", "reason"),
     [
         (b"HELO", 'it sent "HELO…", which is not Kafka\'s protocol'),
-        (b"\x7f\xff\xff\xff", "it claims a frame of 2147483647 bytes, but socket.request.max.bytes is 104857600"),
+        (
+            b"\x7f\xff\xff\xff",
+            "it claims a frame of 2147483647 bytes, but socket.request.max.bytes is 104857600",
+        ),
         (b"\xff\xff\xff\xff", "it claims a frame of -1 bytes"),
         (b"ab\ncd", "it claims a frame of"),
     ],

@@ -108,33 +108,25 @@ class Watch:
         self._since = waiting
 
     def _name(self, request: Request, seconds: float) -> None:
-        api = api_name(request.api_key)
-        counted(
-            log,
-            logging.WARNING,
-            request.client_address.rpartition(":")[0],
-            f"slow {api} requests",
-            "slow request: %s from %s has waited %s for %s",
-            name_of(request.api_key, request.version),
-            sender_of(request),
-            duration(seconds),
-            _cause(request),
-            seconds=round(seconds, 3),
-            **request_fields(request),
-        )
+        text = f"has waited {duration(seconds)} for {_cause(request)}"
+        self._write(logging.WARNING, request, "slow {} requests", text, seconds)
 
     def _name_end(self, request: Request, seconds: float) -> None:
         how = "was answered" if request.is_answered else "was given up: its client has gone,"
+        text = f"{how} after {duration(seconds)}"
+        self._write(logging.INFO, request, "ends of slow {} requests", text, seconds)
+
+    @staticmethod
+    def _write(level: int, request: Request, kind: str, text: str, seconds: float) -> None:
         counted(
             log,
-            logging.INFO,
+            level,
             request.client_address.rpartition(":")[0],
-            f"ends of slow {api_name(request.api_key)} requests",
-            "slow request: %s from %s %s after %s",
+            kind.format(api_name(request.api_key)),
+            "slow request: %s from %s %s",
             name_of(request.api_key, request.version),
             sender_of(request),
-            how,
-            duration(seconds),
+            text,
             seconds=round(seconds, 3),
             **request_fields(request),
         )
