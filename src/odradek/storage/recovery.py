@@ -26,7 +26,6 @@ import os
 import random
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.errors import DamagedData, KafkaError
@@ -34,6 +33,7 @@ from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader
 from odradek.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, format_partition_metadata
 from odradek.storage.config import LogConfig
+from odradek.storage.contents import Contents, LogHome
 from odradek.storage.deletions import Deletions
 from odradek.storage.epochs import NO_EPOCH, LeaderEpochs
 from odradek.storage.files import File, Files
@@ -42,6 +42,7 @@ from odradek.storage.leftovers import is_log_file, offset_of, tidy
 from odradek.storage.log import Log
 from odradek.storage.producers import Producers
 from odradek.storage.replay import rebuild_producers, replay_batch
+from odradek.storage.report import RecoveryReport
 from odradek.storage.scan import SegmentScan
 from odradek.storage.segment import (
     INDEX_SUFFIX,
@@ -74,37 +75,6 @@ class Opening(NamedTuple):
     strict: bool = False
 
 
-@dataclass(slots=True)
-class RecoveryReport:
-    """What opening the logs of a directory found and did, for the log of the broker."""
-
-    was_clean: bool = False
-    logs: int = 0
-    strays: int = 0
-    segments_scanned: int = 0
-    bytes_scanned: int = 0
-    logs_cut: int = 0
-    bytes_cut: int = 0
-    records_cut: int = 0  # of whole batches; a torn one cannot be counted
-    segments_removed: int = 0
-
-    def __str__(self) -> str:
-        strays = f"; set {count_of(self.strays, 'stray log')} aside" if self.strays else ""
-        if self.was_clean or not self.logs:
-            reason = "the last stop was clean" if self.was_clean else "there was nothing to recover"
-            return f"opened {count_of(self.logs, 'log')}: {reason}{strays}"
-        cut = "cut nothing"
-        if self.logs_cut:
-            records = f" ({self.records_cut:,} whole records)" if self.records_cut else ""
-            cut = f"cut {count_of(self.bytes_cut, 'byte')}{records} off {count_of(self.logs_cut, 'log')}"
-        removed = f", removed {count_of(self.segments_removed, 'segment')}" if self.segments_removed else ""
-        return (
-            f"recovered {count_of(self.logs, 'log')}, because the last stop was not clean: scanned "
-            f"{count_of(self.segments_scanned, 'segment')} ({count_of(self.bytes_scanned, 'byte')}), "
-            f"{cut}{removed}{strays}"
-        )
-
-
 def create_log(
     files: Files,
     directory: str,
@@ -122,20 +92,10 @@ def create_log(
     metadata.write_at(0, format_partition_metadata(topic_id))
     metadata.close()
     segment = Segment.create(files, directory, 0, config, now_ms)
-    log = Log(
-        files,
-        directory,
-        topic_partition,
-        topic_id,
-        config,
-        [segment],
-        LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}"),
-        Snapshots(files, directory, []),
-        log_start_offset=0,
-        end_offset=0,
-        rng=rng,
-        deletions=deletions,
-    )
+    epochs, snapshots = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}"), Snapshots(files, directory, [])
+    home = LogHome(files, directory, deletions, rng)
+    contents = Contents([segment], epochs, snapshots, Producers(), log_start_offset=0, end_offset=0)
+    log = Log(topic_partition, topic_id, config, home, contents)
     log.mark_unsynced([files.to_sync(metadata.path), *_names(files, directory)], 0)
     return log
 
@@ -178,28 +138,11 @@ def open_log(
     )
     report = RecoveryReport() if report is None else report
     loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms, report)
-    segments, log_start_offset, end_offset = loader.load(sizes)
-    epochs.truncate_from_end(end_offset)
-    epochs.truncate_from_start(log_start_offset)
     log = Log(
-        files,
-        directory,
-        topic_partition,
-        topic_id,
-        config,
-        segments,
-        epochs,
-        snapshots,
-        log_start_offset=log_start_offset,
-        end_offset=end_offset,
-        rng=rng,
-        deletions=deletions,
+        topic_partition, topic_id, config, LogHome(files, directory, deletions, rng), loader.load(sizes)
     )
     if loader.producers is not None:
-        log.producers = loader.producers
         log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
-    else:
-        rebuild_producers(log.producers, snapshots, segments, log_start_offset, end_offset)
     return log
 
 
@@ -230,8 +173,7 @@ class _Loader:
         self.producers: Producers | None = None  # as recovery left them
         self._epochs_on_record = bool(epochs.entries)
 
-    def load(self, sizes: dict[str, int]) -> tuple[list[Segment], int, int]:
-        """The segments, the log start offset and the end offset."""
+    def load(self, sizes: dict[str, int]) -> Contents:
         segments = self._open_segments(sizes)
         if not self.opening.clean:
             segments = self._recover_all(segments)
@@ -247,7 +189,16 @@ class _Loader:
                 start_offset,
             )
             start_offset = 0
-        return segments, max(start_offset, segments[0].base_offset), end_offset
+        return self._contents(segments, max(start_offset, segments[0].base_offset), end_offset)
+
+    def _contents(self, segments: list[Segment], start_offset: int, end_offset: int) -> Contents:
+        self.epochs.truncate_from_end(end_offset)
+        self.epochs.truncate_from_start(start_offset)
+        producers = self.producers
+        if producers is None:
+            producers = Producers()
+            rebuild_producers(producers, self.snapshots, segments, start_offset, end_offset)
+        return Contents(segments, self.epochs, self.snapshots, producers, start_offset, end_offset)
 
     def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
         """A log without records begins where its files or its log start say, whichever is later."""
@@ -373,15 +324,14 @@ class _Loader:
         self.report.logs_cut += 1
         self.report.bytes_cut += size - segment.size
         self.report.records_cut += records
+        lost = f"{count_of(records, 'record')} from there on {'is' if records == 1 else 'are'}"
         logger.warning(
             "cut %s from %d to %d bytes: the batch after offset %d is incomplete or damaged, so %s lost",
             segment.log.path,
             size,
             segment.size,
             end_offset - 1,
-            f"{count_of(records, 'record')} from there on {'is' if records == 1 else 'are'}"
-            if records
-            else "it is",
+            lost if records else "it is",
         )
 
     @staticmethod
