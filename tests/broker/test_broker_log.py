@@ -226,7 +226,7 @@ def test_refusals_of_produce_and_fetch(tmp_path: Path, caplog: pytest.LogCapture
     )
     assert lines[1].startswith(f'refused Produce v9 of "foo", partition 0 from {CLIENT}: ')
     assert lines[2].startswith(
-        f'refused Fetch v11 of "foo", partition 0 from {CLIENT}: OFFSET_OUT_OF_RANGE: foo-0 has 0 to 0, not 99'
+        f'refused Fetch v11 of "foo", partition 0 from {CLIENT}: OFFSET_OUT_OF_RANGE: foo-0 is empty'
     )
     assert len(lines) == 3
 
