@@ -30,20 +30,19 @@ from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import MetadataRecord
-from odradek.storage.config import NEVER, LogConfig
+from odradek.metadata.snapshotting import Policy, Snapshotter
+from odradek.storage.config import LogConfig
 from odradek.storage.files import Files
 from odradek.wire.codec import Message, drain
 from odradek.wire.messages import broker_registration
 
 log = logging.getLogger(__name__)
-
-# The log is the only copy of the metadata: it is never rolled by time, and nothing of it is deleted.
-METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_bytes=-1, delete=False)
 
 NO_EPOCH = -1  # the broker was killed, or never ran
 
@@ -54,7 +53,7 @@ class BrokerMetadata:
         files: Files,
         config: BrokerConfig,
         rng: Random,
-        now_ms: Callable[[], int],
+        host: Host,
         turns: Turns,
         on_failure: Callable[[str], None],
     ) -> None:
@@ -64,12 +63,13 @@ class BrokerMetadata:
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
-        self._now_ms = now_ms
+        self._now_ms = host.now_ms
         self._listeners: list[Callable[[MetadataDelta], None]] = []
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
-        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, now_ms())
+        self._log = MetadataLog.open(files, directory, self._properties, _log_config(config), host.now_ms())
+        self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
         if not self.image.features:
             self._commit(bootstrap_records())
 
@@ -182,8 +182,34 @@ class BrokerMetadata:
         """Write down how far the log is synced."""
         self._log.checkpoint()
 
+    async def maintain(self) -> None:
+        """Write a snapshot if one is due, and delete what it makes superfluous."""
+        await self._snapshotter.maintain()
+        if self._log.failed:
+            self._on_failure("the metadata log has failed")
+
     def close(self) -> None:
         try:
             self._log.close()
         except (KafkaError, OSError) as error:
             log.error("the metadata log cannot be closed, and is recovered at the next start: %s", error)
+
+
+def _log_config(config: BrokerConfig) -> LogConfig:
+    """Nothing of this log is deleted by age or size alone: a snapshot must hold it first (`Snapshotter`)."""
+    return LogConfig(
+        segment_bytes=config["metadata.log.segment.bytes"],
+        segment_ms=config["metadata.log.segment.ms"],
+        retention_ms=-1,
+        retention_bytes=-1,
+        delete=False,
+    )
+
+
+def _snapshot_policy(config: BrokerConfig) -> Policy:
+    return Policy(
+        max_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+        max_interval_ms=config["metadata.log.max.snapshot.interval.ms"],
+        retention_bytes=config["metadata.max.retention.bytes"],
+        retention_ms=config["metadata.max.retention.ms"],
+    )

@@ -109,7 +109,7 @@ class Node:
     ) -> None:
         config, host = self.config, self._host
         turns = Turns(host.monotonic, on_long_work)
-        self.metadata = BrokerMetadata(self._files, config, self._rng, host.now_ms, turns, self._failed)
+        self.metadata = BrokerMetadata(self._files, config, self._rng, host, turns, self._failed)
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(self.node_id, host, self._store, config)

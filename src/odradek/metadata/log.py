@@ -8,11 +8,11 @@ in flight could both create one topic. `image` holds what is committed, which is
 answered. Between them lies one sync. If that sync fails, nobody knows what a restart would find: the node
 must stop.
 
-There are no snapshots yet: the log is kept whole and read at every start (10,000 topics in about half a
-second).
+A start reads the newest snapshot and the log from its end on (`loading.py`). When snapshots are written and how much
+of the log is kept below them is decided in `snapshotting.py`.
 
-This log says which topics exist, so a hole in it would make topics vanish. All of it is checked at every
-start, and only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every
+This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
+every start, and only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every
 append is synced before it is answered and before the next one is written. Any other damage stops the start.
 The recovery point, in a checkpoint file beside the log, tells a torn batch from a synced one that was damaged
 later. It is written by `checkpoint`, every few seconds and at a clean stop: it may lag, but it never leads.
@@ -20,22 +20,14 @@ later. It is written by `checkpoint`, every few seconds and at a clean stop: it 
 
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.errors import DamagedData
 from odradek.metadata.delta import MetadataDelta, apply_records
-from odradek.metadata.image import MetadataImage
+from odradek.metadata.loading import ADVICE, Base, find_base, load_records
 from odradek.metadata.properties import MetaProperties
-from odradek.metadata.records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    MetadataRecord,
-    decode_record,
-    encode_record,
-)
+from odradek.metadata.records import AbortTransactionRecord, MetadataRecord, encode_record
 from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
 from odradek.raft.core import Append, Appended, Raft, Ready, Synced
 from odradek.raft.election import (
@@ -47,26 +39,19 @@ from odradek.raft.election import (
 )
 from odradek.records.batch import read_header
 from odradek.records.control import ControlType, LeaderChange, Voter, build_control_batch
-from odradek.records.record import Record, build_batch, decode_batch
+from odradek.records.record import Record, build_batch
 from odradek.storage.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
 from odradek.storage.log import Log
-from odradek.storage.reading import read_batches
 from odradek.storage.recovery import Opening, create_log, open_log
+from odradek.storage.retention import delete_old_segments
 from odradek.storage.sync import SyncTicket
 from odradek.wire.codec import encode
 from odradek.wire.messages import leader_change_message
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-READ_BYTES = 4 << 20
-
-ADVICE = (
-    "The broker does not start, because topics could be missing; nothing was removed. Restore {directory} from a "
-    "backup. Without one, move it away to start with no topics: the logs of the old ones are kept under names "
-    "that end with -stray."
-)
 
 
 class _Pending(NamedTuple):
@@ -78,7 +63,7 @@ class _Pending(NamedTuple):
 
 class MetadataLog:
     def __init__(
-        self, files: Files, log: Log, raft: Raft, image: MetadataImage, recovery_point: int = 0
+        self, files: Files, log: Log, raft: Raft, base: Base, deletions: Deletions, recovery_point: int = 0
     ) -> None:
         """Use `open`."""
         self._files = files
@@ -86,8 +71,9 @@ class MetadataLog:
         self._raft = raft
         self._pending: deque[_Pending] = deque()
         self._recovery_point = recovery_point  # as it is on disk
-        self.image = image
-        self.newest = image
+        self.snapshots = base.files
+        self.deletions = deletions  # of segments and snapshots that are not needed any more
+        self.image = self.newest = base.snapshot.image
 
     @classmethod
     def open(
@@ -95,14 +81,23 @@ class MetadataLog:
     ) -> "MetadataLog":
         """Open or create the log in a data directory, lead its quorum, and read it into the image."""
         recovery_point = _read_recovery_point(files, directory)
-        log = _open_or_create(files, directory, log_config, recovery_point, now_ms)
+        base, deletions = (
+            find_base(files, f"{directory}/{METADATA_PARTITION}", properties.cluster_id),
+            Deletions(),
+        )
+        opening = Opening(
+            clean=False, recovery_point=recovery_point, strict=True, needed_from=base.end_offset
+        )
+        log = _open_or_create(files, directory, log_config, opening, now_ms, deletions)
+        base.check_end(log)
         voter = Voter(properties.node_id, properties.directory_id)
         election = _read_election(files, log.directory)
-        raft = Raft(voter, (voter,), election, log.end_offset, log.leader_epochs.latest)
-        image = MetadataImage(properties.cluster_id)
-        metadata_log = cls(files, log, raft, image, recovery_point)
+        last_epoch = max(log.leader_epochs.latest, base.snapshot.image.epoch)
+        raft = Raft(voter, (voter,), election, log.end_offset, last_epoch)
+        metadata_log = cls(files, log, raft, base, deletions, recovery_point)
         metadata_log._drive(raft.tick(), now_ms)
         metadata_log._load(now_ms)
+        base.set_damaged_aside()
         return metadata_log
 
     @property
@@ -130,7 +125,7 @@ class MetadataLog:
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
         """Write these together, and apply them to `newest`; the last one's offset. Committed by a later sync."""
         last_offset = self.end_offset + len(records) - 1
-        newest, delta = apply_records(self.newest, records, last_offset, self.epoch)
+        newest, delta = apply_records(self.newest, records, last_offset, self.epoch, now_ms)
         self._drive(self._raft.propose([encode_record(record) for record in records]), now_ms)
         assert self.end_offset == last_offset + 1
         self.newest = newest
@@ -163,6 +158,48 @@ class MetadataLog:
         if point > self._recovery_point:
             write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: point})
             self._recovery_point = point
+
+    # Below a snapshot
+
+    @property
+    def start_offset(self) -> int:
+        """What was before is in a snapshot alone."""
+        return self._log.log_start_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """When the oldest record that the log still has was written, or a little later."""
+        segment = self._log.segments[0]
+        segment.load()
+        return segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
+
+    def size_from(self, offset: int) -> int:
+        """Bytes of the segments that hold anything from this offset on."""
+        segments = self._log.segments
+        ends = [*(segment.base_offset for segment in segments[1:]), self.end_offset]
+        return sum(segment.size for segment, end in zip(segments, ends, strict=True) if end > offset)
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, so that all before it can be deleted as a whole. What is in the log is synced."""
+        self._log.roll(now_ms)
+
+    def delete_before(self, offset: int, now_ms: int) -> None:
+        """Let the log start here, and delete the segments that end before. A snapshot must hold what they say."""
+        assert offset <= self.snapshots.end_offset, "what no snapshot holds is never deleted"
+        self._log.delete_records_before(offset)
+        delete_old_segments(self._log, now_ms, self.high_watermark)
+
+    @property
+    def file_delete_delay_ms(self) -> int:
+        return self._log.config.file_delete_delay_ms
+
+    @property
+    def synced_offset(self) -> int:
+        return self._log.synced_offset
 
     @property
     def failed(self) -> bool:
@@ -199,11 +236,9 @@ class MetadataLog:
         """Everything that is in the log is committed with the record that opened this epoch."""
         self._log.sync()
         self._raft.step(Synced(self._log.synced_offset))
-        reader = _TransactionReader()
-        records = [record for item in _read_records(self._log) for record in reader.read(item)]
-        self.image, _ = apply_records(self.image, records, self.end_offset - 1, self.epoch)
+        self.image, in_transaction = load_records(self._log, self.image, self.epoch, now_ms)
         self.newest = self.image
-        if reader.is_open:
+        if in_transaction:
             self.commit([AbortTransactionRecord("its writer is gone")], now_ms)
 
 
@@ -212,11 +247,12 @@ def _read_recovery_point(files: Files, directory: str) -> int:
     return offsets.get(METADATA_PARTITION, 0)
 
 
-def _open_or_create(files: Files, directory: str, config: LogConfig, recovery_point: int, now_ms: int) -> Log:
+def _open_or_create(
+    files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
+) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
-    rng, deletions = random.Random(0), Deletions()  # neither jitter nor deletion ever happens here
+    rng = random.Random(0)  # there is no jitter here
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
-        opening = Opening(clean=False, recovery_point=recovery_point, strict=True)
         try:
             return open_log(
                 files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
@@ -263,37 +299,3 @@ def _encode_leader_change(change: LeaderChange) -> bytes:
         granting_voters=[leader_change_message.Voter(voter.node_id) for voter in change.granting_voters],
     )
     return bytes(encode(message, 0))
-
-
-class _TransactionReader:
-    """Holds back the records of a transaction until it ends. We write none, but Kafka does."""
-
-    def __init__(self) -> None:
-        self._held: list[MetadataRecord] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._held is not None
-
-    def read(self, record: MetadataRecord) -> list[MetadataRecord]:
-        """What counts now that this record was read."""
-        if isinstance(record, BeginTransactionRecord):
-            self._held = []
-        elif isinstance(record, EndTransactionRecord):
-            released, self._held = self._held or [], None
-            return released
-        elif isinstance(record, AbortTransactionRecord):
-            self._held = None
-        elif self._held is None:
-            return [record]
-        else:
-            self._held.append(record)
-        return []
-
-
-def _read_records(log: Log) -> Iterator[MetadataRecord]:
-    for header, batch in chain.from_iterable(read_batches(log, READ_BYTES)):
-        if not header.is_control:
-            for record in decode_batch(batch, header):
-                assert record.value is not None, "a metadata record has a value"
-                yield decode_record(record.value)

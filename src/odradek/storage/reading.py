@@ -10,9 +10,11 @@ READ_BYTES = 1 << 20
 Batch = tuple[BatchHeader, memoryview]
 
 
-def read_batches(log: Log, read_bytes: int = READ_BYTES) -> Iterator[list[Batch]]:
-    """All batches, a piece of the log at a time."""
-    offset = log.log_start_offset
+def read_batches(
+    log: Log, read_bytes: int = READ_BYTES, start_offset: int | None = None
+) -> Iterator[list[Batch]]:
+    """All batches, a piece of the log at a time; or those from the one that holds `start_offset` on."""
+    offset = log.log_start_offset if start_offset is None else start_offset
     while (piece := log.read(offset, read_bytes, log.end_offset)) is not None:
         batches = list(whole_batches(memoryview(piece.file.read_at(piece.position, piece.length))))
         yield batches
