@@ -81,14 +81,9 @@ class MetadataLog:
     ) -> "MetadataLog":
         """Open or create the log in a data directory, lead its quorum, and read it into the image."""
         recovery_point = _read_recovery_point(files, directory)
-        base, deletions = (
-            find_base(files, f"{directory}/{METADATA_PARTITION}", properties.cluster_id),
-            Deletions(),
-        )
-        opening = Opening(
-            clean=False, recovery_point=recovery_point, strict=True, needed_from=base.end_offset
-        )
-        log = _open_or_create(files, directory, log_config, opening, now_ms, deletions)
+        base = find_base(files, f"{directory}/{METADATA_PARTITION}", properties.cluster_id)
+        deletions = Deletions()
+        log = _open_or_create(files, directory, log_config, base, recovery_point, now_ms, deletions)
         base.check_end(log)
         voter = Voter(properties.node_id, properties.directory_id)
         election = _read_election(files, log.directory)
@@ -248,17 +243,26 @@ def _read_recovery_point(files: Files, directory: str) -> int:
 
 
 def _open_or_create(
-    files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
+    files: Files,
+    directory: str,
+    config: LogConfig,
+    base: Base,
+    recovery_point: int,
+    now_ms: int,
+    deletions: Deletions,
 ) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
     rng = random.Random(0)  # there is no jitter here
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
+        opening = Opening(
+            clean=False, recovery_point=recovery_point, strict=True, needed_from=base.end_offset
+        )
         try:
             return open_log(
                 files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
             )
         except DamagedData as error:
-            raise DamagedData(f"{error}. {ADVICE.format(directory=path)}") from error
+            raise DamagedData(f"{base.complaint}{error}. {ADVICE.format(directory=path)}") from error
     log = create_log(files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms, rng, deletions)
     log.sync()
     return log
