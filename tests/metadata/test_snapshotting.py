@@ -205,7 +205,8 @@ def test_a_log_that_is_empty_above_its_snapshot(policy):
     world.maintain()
     assert world.log.size_from(world.log.end_offset) == 0
     epoch = world.log.epoch
-    world.files.remove(f"{PARTITION}/quorum-state")
+    for name in ("quorum-state", "leader-epoch-checkpoint"):
+        world.files.remove(f"{PARTITION}/{name}")
     again = restarted(world)
     assert again.image.features == {"f": 1} and again.log.epoch == epoch + 1, "no epoch comes twice"
     assert restarted(again).image.features == {"f": 1}

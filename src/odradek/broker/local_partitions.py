@@ -111,7 +111,8 @@ class LocalPartitions:
     def open_all(self, image: MetadataImage) -> None:
         self._image = image
         for topic in image.topics.values():
-            self._plan_topic(topic)
+            self._configure(topic)
+            self._plan_partitions(topic, topic.partitions)
         for name in [name for name in self._unopened if name in self._store.logs]:
             self._open(name)
         self._open_soon()
@@ -125,15 +126,9 @@ class LocalPartitions:
             for resource in sorted(delta.changed_configs)
             if resource.type == ResourceType.TOPIC and resource.name in image.topics
         ]
-        self._settle(
-            (
-                *self._unsettled.values(),
-                *delta.deleted_topics,
-                *delta.created_topics,
-                *(change.after for change in delta.changed_topics),
-                *configured,
-            )
-        )
+        self._settle((*self._unsettled.values(), *delta.deleted_topics, *delta.created_topics, *configured))
+        for change in delta.changed_topics:
+            self._settle_topic(change.after, change.indexes)
         self._remove_doomed()
         self._open_soon()
 
@@ -154,20 +149,28 @@ class LocalPartitions:
     def _settle(self, topics: Iterable[Topic]) -> None:
         """Make what we hold of these topics what the image says of them. One that fails keeps no other from it."""
         for topic in {topic.id: topic for topic in topics}.values():
-            try:
-                now = self._image.topics_by_id.get(topic.id)
-                if now is None:
-                    self._close_topic(topic)
-                else:
-                    self._plan_topic(now)
-                self._unsettled.pop(topic.id, None)
-            except Exception:
-                self._unsettled[topic.id] = topic
-                log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+            self._settle_topic(topic)
 
-    def _plan_topic(self, topic: Topic) -> None:
-        self._configure(topic)
-        for index, registration in topic.partitions.items():
+    def _settle_topic(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
+        """`indexes`: nothing but these of its partitions has changed."""
+        try:
+            now = self._image.topics_by_id.get(topic.id)
+            if now is None:
+                self._close_topic(topic)
+            elif indexes is None:
+                self._configure(now)
+                self._plan_partitions(now, now.partitions)
+            else:
+                self._plan_partitions(now, indexes)
+            if indexes is None:
+                self._unsettled.pop(topic.id, None)
+        except Exception:
+            self._unsettled[topic.id] = topic
+            log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+
+    def _plan_partitions(self, topic: Topic, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            registration = topic.partitions[index]
             if self._node_id not in registration.replicas:
                 continue
             partition = self._opened(topic, index)
