@@ -15,6 +15,7 @@ anybody else, and no request to a partition can tell.
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -111,8 +112,7 @@ class LocalPartitions:
     def open_all(self, image: MetadataImage) -> None:
         self._image = image
         for topic in image.topics.values():
-            self._configure(topic)
-            self._plan_partitions(topic, topic.partitions)
+            self._plan_topic(topic)
         for name in [name for name in self._unopened if name in self._store.logs]:
             self._open(name)
         self._open_soon()
@@ -126,9 +126,14 @@ class LocalPartitions:
             for resource in sorted(delta.changed_configs)
             if resource.type == ResourceType.TOPIC and resource.name in image.topics
         ]
-        self._settle((*self._unsettled.values(), *delta.deleted_topics, *delta.created_topics, *configured))
+        self._settle((*self._unsettled.values(), *delta.deleted_topics, *delta.created_topics))
+        failed = self._failed_indexes()
         for change in delta.changed_topics:
-            self._settle_topic(change.after, change.indexes)
+            indexes = (*change.indexes, *failed.get(change.after.id, ()))
+            self._act(change.after, partial(self._plan_partitions, indexes=indexes))
+        for topic in configured:
+            self._act(topic, self._configure)
+            self._act(topic, partial(self._plan_partitions, indexes=failed.get(topic.id, ())))
         self._remove_doomed()
         self._open_soon()
 
@@ -149,24 +154,26 @@ class LocalPartitions:
     def _settle(self, topics: Iterable[Topic]) -> None:
         """Make what we hold of these topics what the image says of them. One that fails keeps no other from it."""
         for topic in {topic.id: topic for topic in topics}.values():
-            self._settle_topic(topic)
+            if self._act(topic, self._plan_topic):
+                self._unsettled.pop(topic.id, None)
 
-    def _settle_topic(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
-        """`indexes`: nothing but these of its partitions has changed."""
+    def _act(self, topic: Topic, act: Callable[[Topic], None]) -> bool:
+        """Bring what changed in line with the image; if that fails, all of the topic is settled later."""
         try:
             now = self._image.topics_by_id.get(topic.id)
             if now is None:
                 self._close_topic(topic)
-            elif indexes is None:
-                self._configure(now)
-                self._plan_partitions(now, now.partitions)
             else:
-                self._plan_partitions(now, indexes)
-            if indexes is None:
-                self._unsettled.pop(topic.id, None)
+                act(now)
+            return True
         except Exception:
             self._unsettled[topic.id] = topic
             log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+            return False
+
+    def _plan_topic(self, topic: Topic) -> None:
+        self._configure(topic)
+        self._plan_partitions(topic, topic.partitions)
 
     def _plan_partitions(self, topic: Topic, indexes: Iterable[int]) -> None:
         for index in indexes:
@@ -180,6 +187,13 @@ class LocalPartitions:
                 name = TopicPartition(topic.name, index)
                 self._failed.pop(name, None)
                 self._unopened[name] = Unopened(topic.id, registration.leader_epoch)
+
+    def _failed_indexes(self) -> dict[UUID, list[int]]:
+        """The partitions of each topic that could not be opened: a change of the topic tries them again."""
+        indexes: dict[UUID, list[int]] = {}
+        for name, plan in self._failed.items():
+            indexes.setdefault(plan.topic_id, []).append(name.partition)
+        return indexes
 
     def _configure(self, topic: Topic) -> None:
         values = topic_values(self._image.topic_overrides(topic.name), self.config)
