@@ -22,6 +22,8 @@ from odradek.errors import DamagedData
 from odradek.metadata.records import PartitionRecord, TopicRecord
 from odradek.metadata.snapshot import digest, parse_name
 from odradek.model import METADATA_TOPIC_ID
+from odradek.records.batch import read_header
+from odradek.records.control import ControlType, build_control_batch
 
 HOUR = 3600.0
 
@@ -118,6 +120,26 @@ def test_changes_go_on_while_a_snapshot_is_written():
     assert facts(again.image) == facts(world.image) and again.image.features == {"f": level}
 
 
+@pytest.mark.parametrize("turns", range(1, 40, 3))
+def test_a_node_that_stops_leaves_no_half_of_one(turns):
+    world = World()
+    partitions = [PartitionRecord(index, METADATA_TOPIC_ID, [1], [1]) for index in range(500)]
+    world.commit(TopicRecord("t", METADATA_TOPIC_ID), *partitions)
+
+    async def stop_meanwhile():
+        task = world.host.create_task(world.snapshotter.maintain())
+        for _ in range(turns):
+            await asyncio.sleep(0 if world.steps < 10 else 0.0005)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert world.host.run(stop_meanwhile()) or len(world.names()) == 1
+    assert world.names(".part") == []
+    world.log.close()
+    assert facts(restarted(world).image) == facts(world.image)
+
+
 # --- what is kept ---
 
 
@@ -175,6 +197,15 @@ def test_a_long_history_of_few_things_is_a_short_start():
     assert restarted(world).image.features == {"f": 500}
 
 
+def test_the_log_rolls_by_time():
+    world = World(policy=NO_LIMIT, segment_ms=10_000)
+    for level in range(1, 6):
+        world.commit(feature(level))
+        world.pass_time(6)
+    assert len(bases(world)) == 3
+    assert restarted(world).image.features == {"f": 5}
+
+
 def test_the_log_rolls_by_size_and_starts_from_many_segments():
     world = World(policy=NO_LIMIT, segment_bytes=300)
     for level in range(1, 30):
@@ -195,7 +226,26 @@ def test_a_start_reads_only_what_lies_above_the_newest_snapshot():
     assert len(bases(world)) == 3
     for base in bases(world)[:2]:
         overwrite(world.files, f"{PARTITION}/{base:020d}.log", b"rubbish")
-    assert restarted(world).image.features == {"f": 3}
+    again = restarted(world, policy=CUT_ALL)
+    assert again.image.features == {"f": 3}
+    again.maintain()
+    assert bases(again) == snapshot_ends(again) == [again.log.end_offset], (
+        "the damage is gone with what was old"
+    )
+
+
+def test_what_the_quorum_keeps_in_the_log_is_kept_in_snapshots():
+    """The newest of each kind, wherever it was written."""
+    world = World(policy=CUT_ALL)
+    for kind, value in [(5, b"\0\0\0\0\0"), (5, b"\0\0\0\1\0"), (6, b"\0\0\1\0")]:
+        batch = build_control_batch(ControlType(kind), value, timestamp=0)
+        world.log._log.append_as_leader(batch, read_header(batch), world.log.epoch, 0)
+    kept = {ControlType.KRAFT_VERSION: b"\0\0\0\1\0", ControlType.KRAFT_VOTERS: b"\0\0\1\0"}
+    for _ in range(3):
+        world = restarted(world, policy=CUT_ALL)
+        assert world.log.control == kept
+        world.maintain()
+        assert world.log.start_offset == world.log.end_offset
 
 
 @pytest.mark.parametrize("policy", [AT_ONCE, CUT_ALL])

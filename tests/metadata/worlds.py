@@ -10,7 +10,7 @@ from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import FeatureLevelRecord, MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
-from odradek.storage.config import LogConfig
+from odradek.storage.config import NEVER, LogConfig
 from odradek.storage.simulated import SimulatedFiles
 from odradek.wire.codec import Steps
 
@@ -68,6 +68,7 @@ class World:
         policy: Policy = AT_ONCE,
         seed: int = 0,
         segment_bytes: int = 1 << 20,
+        segment_ms: int = NEVER,
     ) -> None:
         if files is None:
             files = SimulatedFiles()
@@ -79,7 +80,7 @@ class World:
         self.host = SimulatedHost(self.loop, random.Random(seed), files)
         self.steps = 0  # of writing
         properties = load_or_create(files, DIRECTORY, 1, random.Random(1))
-        config = LogConfig(segment_bytes=segment_bytes, delete=False)
+        config = LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, delete=False)
         self.log = MetadataLog.open(files, DIRECTORY, properties, config, self.host.now_ms())
         self.snapshotter = Snapshotter(self.log, policy, self.host, self.finish)
 

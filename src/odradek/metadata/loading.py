@@ -22,8 +22,9 @@ from odradek.metadata.records import (
     MetadataRecord,
     decode_record,
 )
-from odradek.metadata.snapshot import DamagedSnapshot, Snapshot
+from odradek.metadata.snapshot import KEPT_BY_QUORUM, DamagedSnapshot, Snapshot
 from odradek.metadata.snapshot_files import SnapshotFiles
+from odradek.records.control import ControlType, decode_control_key
 from odradek.records.record import decode_batch
 from odradek.storage.files import Files
 from odradek.storage.leftovers import offset_of
@@ -137,34 +138,43 @@ def unknown_record(path: str, error: ProtocolError) -> DamagedData:
 # The log
 
 
-class LoadedRecords(NamedTuple):
+class Loaded(NamedTuple):
     image: MetadataImage
+    control: dict[ControlType, bytes]  # what the quorum keeps in the log, the newest of each kind
     in_transaction: bool  # the log ends in the middle of one, whose records are not in the image
 
 
-def load_records(log: Log, image: MetadataImage, epoch: int, timestamp_ms: int) -> LoadedRecords:
-    """The image with all that the log says after it. The last record was written at this time, in this epoch."""
-    reader = _TransactionReader()
-    start_offset = image.offset + 1
+def load_log(log: Log, base: Snapshot, epoch: int, timestamp_ms: int) -> Loaded:
+    """What the log says after a snapshot. Its last record was written at this time, in this epoch."""
+    reader, control = _TransactionReader(), dict(base.control)
+    start_offset = base.image.offset + 1
+    records: list[MetadataRecord] = []
     try:
-        records = [record for item in _read_records(log, start_offset) for record in reader.read(item)]
-        image, _ = apply_records(image, records, log.end_offset - 1, epoch, timestamp_ms)
+        for item in _read_records(log, start_offset):
+            if isinstance(item, MetadataRecord):
+                records += reader.read(item)
+            else:
+                control.update([item])
+        image, _ = apply_records(base.image, records, log.end_offset - 1, epoch, timestamp_ms)
     except ProtocolError as error:
         raise unknown_record(log.directory, error) from error
     except MetadataCorrupt as error:
         raise DamagedData(
             f"The records of {log.directory} contradict each other: {error}. {ADVICE.format(directory=log.directory)}"
         ) from error
-    return LoadedRecords(image, reader.is_open)
+    return Loaded(image, control, reader.is_open)
 
 
-def _read_records(log: Log, start_offset: int) -> Iterator[MetadataRecord]:
+def _read_records(log: Log, start_offset: int) -> Iterator[MetadataRecord | tuple[ControlType, bytes]]:
     for header, batch in chain.from_iterable(read_batches(log, READ_BYTES, start_offset)):
-        if not header.is_control:
-            for record in decode_batch(batch, header):
-                assert record.value is not None, "a metadata record has a value"
-                if record.offset >= start_offset:
-                    yield decode_record(record.value)
+        for record in decode_batch(batch, header):
+            if record.offset < start_offset:
+                continue
+            assert record.value is not None, "a metadata record has a value"
+            if not header.is_control:
+                yield decode_record(record.value)
+            elif (kind := decode_control_key(record.key)) in KEPT_BY_QUORUM:
+                yield kind, record.value
 
 
 class _TransactionReader:

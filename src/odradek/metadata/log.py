@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from odradek.errors import DamagedData
 from odradek.metadata.delta import MetadataDelta, apply_records
-from odradek.metadata.loading import ADVICE, Base, find_base, load_records
+from odradek.metadata.loading import ADVICE, Base, find_base, load_log
 from odradek.metadata.properties import MetaProperties
 from odradek.metadata.records import AbortTransactionRecord, MetadataRecord, encode_record
+from odradek.metadata.snapshot import Snapshot
 from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
 from odradek.raft.core import Append, Appended, Raft, Ready, Synced
 from odradek.raft.election import (
@@ -74,6 +75,8 @@ class MetadataLog:
         self.snapshots = base.files
         self.deletions = deletions  # of segments and snapshots that are not needed any more
         self.image = self.newest = base.snapshot.image
+        # KRAFT_VERSION and KRAFT_VOTERS, which a snapshot must hold as well: whoever appends one puts it here.
+        self.control: dict[ControlType, bytes] = dict(base.snapshot.control)
 
     @classmethod
     def open(
@@ -231,7 +234,8 @@ class MetadataLog:
         """Everything that is in the log is committed with the record that opened this epoch."""
         self._log.sync()
         self._raft.step(Synced(self._log.synced_offset))
-        self.image, in_transaction = load_records(self._log, self.image, self.epoch, now_ms)
+        base = Snapshot(self.image, tuple(self.control.items()))
+        self.image, self.control, in_transaction = load_log(self._log, base, self.epoch, now_ms)
         self.newest = self.image
         if in_transaction:
             self.commit([AbortTransactionRecord("its writer is gone")], now_ms)

@@ -80,7 +80,8 @@ class SnapshotFiles:
         return self._files.create(self._part_path(snapshot_id))
 
     def remove_part(self, snapshot_id: SnapshotId) -> None:
-        with suppress(FileNotFoundError):
+        """If it cannot be removed now, the next start does it."""
+        with suppress(OSError):
             self._files.remove(self._part_path(snapshot_id))
 
     def complete(self, snapshot_id: SnapshotId) -> None:

@@ -105,7 +105,7 @@ class Snapshotter:
         part = snapshots.create_part(snapshot_id)
         try:
             with pinned(part):
-                size = await self._finish(write_snapshot(part, image))
+                size = await self._finish(write_snapshot(part, image, tuple(self._log.control.items())))
                 await self._in_thread(part.sync)
             self._log.checkpoint()  # a log that ends before its snapshot is damaged, and must be known for it
             snapshots.complete(snapshot_id)
