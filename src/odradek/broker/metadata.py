@@ -123,13 +123,16 @@ class BrokerMetadata:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             reason = str(error)
             if self._log.failed:
-                log.critical("the metadata log has failed, this broker stops: %s", reason)
-                self._on_failure(reason)
+                self._has_failed(reason)
             elif self._log.newest is not self._log.image:
                 log.error("a change of the metadata is not committed yet, trying again: %s", reason)
             else:
                 log.error("a change of the metadata is refused, and may be tried again: %s", reason)
             raise KafkaError(code, reason) from error
+
+    def _has_failed(self, reason: str) -> None:
+        log.critical("the metadata log has failed, this broker stops: %s", reason)
+        self._on_failure(reason)
 
     def _publish(self, committed: list[MetadataDelta]) -> None:
         """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
@@ -184,9 +187,10 @@ class BrokerMetadata:
 
     async def maintain(self) -> None:
         """Write a snapshot if one is due, and delete what it makes superfluous."""
-        await self._snapshotter.maintain()
-        if self._log.failed:
-            self._on_failure("the metadata log has failed")
+        try:
+            await self._snapshotter.maintain()
+        except (KafkaError, OSError) as error:
+            self._has_failed(str(error))
 
     def close(self) -> None:
         try:

@@ -56,7 +56,7 @@ class Snapshotter:
         self._next_attempt = 0.0
 
     async def maintain(self) -> None:
-        """Do what is due. To be called every few seconds."""
+        """Do what is due. To be called every few seconds. Raises only if the log has failed: the node must stop."""
         while self._log.deletions.run_next(self._host.now_ms()):
             await asyncio.sleep(0)
         if self._log.failed or self._host.monotonic() < self._next_attempt:
@@ -66,6 +66,8 @@ class Snapshotter:
                 await self._write(self._begin())
             self._delete_old()
         except (OSError, KafkaError) as error:
+            if self._log.failed:
+                raise
             self._put_off(error)
 
     # When
