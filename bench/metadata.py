@@ -34,6 +34,7 @@ from odradek.metadata.records import (
     TopicRecord,
 )
 from odradek.metadata.snapshotting import Policy, Snapshotter
+from odradek.replication.replica import Replica
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles
 from odradek.storage.store import LogStore
@@ -61,12 +62,17 @@ def creation(number: int, partitions: int = 1) -> Iterator[MetadataRecord]:
 # Changes
 
 
+def nothing(replica: Replica) -> None:
+    """Nobody else is there to act on it."""
+
+
 def change_costs(topics: int, partitions: int, console: Console, directory: Path) -> None:
     records = [record for number in range(topics) for record in creation(number, partitions)]
     image, _ = apply_records(MetadataImage("c"), records, 0, 1)
     config = BrokerConfig({"log.dirs": str(directory)})
     host = RealHost(asyncio.get_running_loop())
-    local = LocalPartitions(1, host, LogStore(DiskFiles(), str(directory), rng=random.Random(0)), config)
+    store = LogStore(DiskFiles(), str(directory), rng=random.Random(0))
+    local = LocalPartitions(1, host, store, config, nothing, nothing, nothing)
     local.open_all(image)
     changes: dict[str, Callable[[int], list[MetadataRecord]]] = {
         "leader of a partition": lambda number: [

@@ -157,7 +157,7 @@ def test_a_change_of_one_partition_is_a_look_at_one_partition(
     data_dir: str, files: SimulatedFiles, partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[int] = []
-    opened = LocalPartitions._opened
+    opened = LocalPartitions._present
 
     async def scenario(broker: InProcess) -> None:
         answer = await broker.ask(CreateTopicsRequest([CreatableTopic("t", partitions, 1)]), 7)
@@ -166,7 +166,7 @@ def test_a_change_of_one_partition_is_a_look_at_one_partition(
             await asyncio.sleep(0)
         monkeypatch.setattr(
             LocalPartitions,
-            "_opened",
+            "_present",
             lambda self, topic, index: looked_at.append(index) or opened(self, topic, index),
         )
         broker.broker.metadata._commit([PartitionChangeRecord(7, topic_id, leader=1)])

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import partial
 from importlib import import_module
 from random import Random
 
@@ -17,7 +16,7 @@ from odradek.broker.collector import Collector
 from odradek.broker.node import GroupsOfNode, Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
-from odradek.net.server import Server
+from odradek.net.sockets import SocketNetwork
 from odradek.storage.files import DiskFiles, Files
 
 try:
@@ -43,12 +42,13 @@ class Broker(Node):
         files: Files | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
+        host = RealHost(loop)
         super().__init__(
             config,
-            RealHost(loop),
+            host,
+            SocketNetwork(host, descriptors.max_connections()),
             files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
             rng or Random(),
-            new_server=partial(Server, loop),
             new_groups=new_groups,
             on_failure=on_failure,
             on_long_work=Collector(loop).long_work,

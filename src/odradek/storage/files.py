@@ -96,7 +96,9 @@ class Files(Protocol):
         """A new empty file; one of this name is emptied."""
 
     def read(self, path: str) -> bytes: ...
-    def list(self, directory: str) -> Sequence[DirectoryEntry]: ...
+    def list(self, directory: str) -> Sequence[DirectoryEntry]:
+        """By name, so that what is done with them is done in one order on every disk."""
+
     def exists(self, path: str) -> bool: ...
     def make_directory(self, path: str, mode: int = 0o777) -> None:
         """And those above it, which have the usual mode. One that is there stays as it is."""
@@ -340,12 +342,12 @@ class DiskFiles:
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
         with self.attempt(lambda: os.scandir(directory), directory) as entries:
-            return [
+            return sorted(
                 DirectoryEntry(
                     entry.name, is_directory := entry.is_dir(), 0 if is_directory else entry.stat().st_size
                 )
                 for entry in entries
-            ]
+            )
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

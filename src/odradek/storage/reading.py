@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
+from odradek.records.walk import Batch, whole_batches
 from odradek.storage.log import Log
 
 READ_BYTES = 1 << 20
-
-Batch = tuple[BatchHeader, memoryview]
 
 
 def read_batches(
@@ -19,14 +17,3 @@ def read_batches(
         batches = list(whole_batches(memoryview(piece.file.read_at(piece.position, piece.length))))
         yield batches
         offset = batches[-1][0].next_offset
-
-
-def whole_batches(data: memoryview) -> Iterator[Batch]:
-    """A read may end in the middle of a batch: that one is left out."""
-    position = 0
-    while position + HEADER_SIZE <= len(data):
-        header = read_header(data, position)
-        if position + header.size > len(data):
-            return
-        yield header, data[position : position + header.size]
-        position += header.size
