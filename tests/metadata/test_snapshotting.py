@@ -22,8 +22,8 @@ from odradek.errors import DamagedData, KafkaError
 from odradek.metadata.records import PartitionRecord, TopicRecord
 from odradek.metadata.snapshot import digest, parse_name
 from odradek.model import METADATA_TOPIC_ID
-from odradek.records.batch import read_header
-from odradek.records.control import ControlType, build_control_batch
+from odradek.raft.ready import Append
+from odradek.raft.voters import Endpoint, KRaftVersion, VoterNode, VoterSet
 
 HOUR = 3600.0
 
@@ -235,17 +235,18 @@ def test_a_start_reads_only_what_lies_above_the_newest_snapshot():
 
 
 def test_what_the_quorum_keeps_in_the_log_is_kept_in_snapshots():
-    """The newest of each kind, wherever it was written."""
+    """Voters that are in the log (kraft.version 1) must not vanish with it."""
     world = World(policy=CUT_ALL)
-    for kind, value in [(5, b"\0\0\0\0\0"), (5, b"\0\0\0\1\0"), (6, b"\0\0\1\0")]:
-        batch = build_control_batch(ControlType(kind), value, timestamp=0)
-        world.log._log.append_as_leader(batch, read_header(batch), world.log.epoch, 0)
-    kept = {ControlType.KRAFT_VERSION: b"\0\0\0\1\0", ControlType.KRAFT_VOTERS: b"\0\0\1\0"}
+    raft = world.log._quorum.raft
+    voters = VoterSet([VoterNode(raft.node, (Endpoint("CONTROLLER", "somewhere", 9093),))])
+    world.log._store.append(Append(raft.epoch, control=(KRaftVersion(1), voters)), 0)
     for _ in range(3):
         world = restarted(world, policy=CUT_ALL)
-        assert world.log.control == kept
+        known = world.log._quorum.raft.log.voters
+        assert known.last == voters and known.kraft_version == 1
         world.maintain()
         assert world.log.start_offset == world.log.end_offset
+        assert world.log._quorum.raft.log.snapshot_id == world.log.snapshots.ids[-1]
 
 
 @pytest.mark.parametrize("policy", [AT_ONCE, CUT_ALL])

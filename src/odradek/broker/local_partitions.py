@@ -361,7 +361,8 @@ def _tell(told: Told, replica: Replica) -> None:
         told(replica)
     except Exception:
         log.exception(
-            "%s came, went or changed its role, and a part of the broker cannot follow", replica.topic_partition
+            "%s came, went or changed its role, and a part of the broker cannot follow",
+            replica.topic_partition,
         )
 
 

@@ -9,7 +9,6 @@ What lies below the snapshot that is used is not read: neither is it needed, nor
 
 import logging
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import NamedTuple
 
 from odradek.errors import DamagedData, ProtocolError
@@ -22,26 +21,20 @@ from odradek.metadata.records import (
     MetadataRecord,
     decode_record,
 )
-from odradek.metadata.snapshot import KEPT_BY_QUORUM, DamagedSnapshot, Snapshot
+from odradek.metadata.snapshot import DamagedSnapshot, Snapshot
 from odradek.metadata.snapshot_files import SnapshotFiles
-from odradek.records.control import ControlType, decode_control_key
+from odradek.raft.control import LeaderChange, decode_control
+from odradek.raft.messages import OffsetAndEpoch
+from odradek.raft.store import ADVICE, METADATA_PARTITION, QuorumStore
+from odradek.raft.voters import Change
 from odradek.records.record import decode_batch
+from odradek.storage.config import LogConfig
 from odradek.storage.files import Files
 from odradek.storage.leftovers import offset_of
 from odradek.storage.log import Log
-from odradek.storage.reading import read_batches
 from odradek.storage.segment import LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
-
-READ_BYTES = 4 << 20
-
-ADVICE = (
-    "The broker does not start, because topics could be missing; nothing was removed. Restore {directory} from a "
-    "backup. Without one, move it away to start with no topics: the logs of the old ones are kept under names "
-    "that end with -stray."
-)
-
 
 # The snapshot
 
@@ -59,11 +52,32 @@ class Base(NamedTuple):
         return self.snapshot.image.offset + 1
 
     @property
+    def snapshot_id(self) -> OffsetAndEpoch | None:
+        """None: the log is read from its beginning."""
+        image = self.snapshot.image
+        return OffsetAndEpoch(self.end_offset, image.epoch) if image.offset >= 0 else None
+
+    @property
+    def quorum_changes(self) -> tuple[Change, ...]:
+        """What the snapshot says of the quorum."""
+        records = (decode_control(kind, value) for kind, value in self.snapshot.control)
+        return tuple(record for record in records if not isinstance(record, LeaderChange))
+
+    @property
     def complaint(self) -> str:
         """What is wrong with the snapshots that cannot be used, as the beginning of a sentence or two."""
         return "".join(f"{path} is damaged: {reason}. " for path, reason in self.damaged.items())
 
-    def check_end(self, log: Log) -> None:
+    def open_store(self, files: Files, directory: str, config: LogConfig, now_ms: int) -> QuorumStore:
+        """Open the log, which must be whole from here on."""
+        try:
+            store = QuorumStore.open(files, directory, config, now_ms, self.end_offset)
+        except DamagedData as error:
+            raise DamagedData(f"{self.complaint}{error}") from error
+        self._check_end(store.log)
+        return store
+
+    def _check_end(self, log: Log) -> None:
         """All that a snapshot holds was in the log, on this disk, before it was written."""
         if log.end_offset < self.end_offset:
             raise DamagedData(
@@ -86,7 +100,8 @@ class Base(NamedTuple):
 
 
 def find_base(files: Files, directory: str, cluster_id: str) -> Base:
-    """Read the newest snapshot that is whole, and make sure that the log reaches back to it."""
+    """Read the newest snapshot that is whole, and make sure that the log in a data directory reaches back to it."""
+    directory = f"{directory}/{METADATA_PARTITION}"
     snapshots = SnapshotFiles(files, directory)
     image = MetadataImage(cluster_id)
     damaged = dict.fromkeys(snapshots.unnamed, "its name does not say where it ends")
@@ -140,41 +155,32 @@ def unknown_record(path: str, error: ProtocolError) -> DamagedData:
 
 class Loaded(NamedTuple):
     image: MetadataImage
-    control: dict[ControlType, bytes]  # what the quorum keeps in the log, the newest of each kind
     in_transaction: bool  # the log ends in the middle of one, whose records are not in the image
 
 
-def load_log(log: Log, base: Snapshot, epoch: int, timestamp_ms: int) -> Loaded:
-    """What the log says after a snapshot. Its last record was written at this time, in this epoch."""
-    reader, control = _TransactionReader(), dict(base.control)
-    start_offset = base.image.offset + 1
-    records: list[MetadataRecord] = []
+def load_log(store: QuorumStore, image: MetadataImage, epoch: int, timestamp_ms: int) -> Loaded:
+    """The image with all that the log says after it. Its last record was written at this time, in this epoch."""
+    reader, log = _TransactionReader(), store.log
     try:
-        for item in _read_records(log, start_offset):
-            if isinstance(item, MetadataRecord):
-                records += reader.read(item)
-            else:
-                control.update([item])
-        image, _ = apply_records(base.image, records, log.end_offset - 1, epoch, timestamp_ms)
+        items = _read_records(store, image.offset + 1)
+        records = [record for item in items for record in reader.read(item)]
+        image, _ = apply_records(image, records, log.end_offset - 1, epoch, timestamp_ms)
     except ProtocolError as error:
         raise unknown_record(log.directory, error) from error
     except MetadataCorrupt as error:
         raise DamagedData(
             f"The records of {log.directory} contradict each other: {error}. {ADVICE.format(directory=log.directory)}"
         ) from error
-    return Loaded(image, control, reader.is_open)
+    return Loaded(image, reader.is_open)
 
 
-def _read_records(log: Log, start_offset: int) -> Iterator[MetadataRecord | tuple[ControlType, bytes]]:
-    for header, batch in chain.from_iterable(read_batches(log, READ_BYTES, start_offset)):
-        for record in decode_batch(batch, header):
-            if record.offset < start_offset:
-                continue
-            assert record.value is not None, "a metadata record has a value"
-            if not header.is_control:
-                yield decode_record(record.value)
-            elif (kind := decode_control_key(record.key)) in KEPT_BY_QUORUM:
-                yield kind, record.value
+def _read_records(store: QuorumStore, start_offset: int) -> Iterator[MetadataRecord]:
+    for header, batch in store.read_from(start_offset):
+        if not header.is_control:
+            for record in decode_batch(batch, header):
+                assert record.value is not None, "a metadata record has a value"
+                if record.offset >= start_offset:
+                    yield decode_record(record.value)
 
 
 class _TransactionReader:

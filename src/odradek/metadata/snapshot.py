@@ -35,8 +35,7 @@ RECORDS_IN_STEP = 50
 
 _NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
-# What the quorum keeps in its log beside the records of the image: the newest of each kind counts.
-KEPT_BY_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
+# What the quorum keeps in its log beside the records of the image: KRAFT_VERSION and KRAFT_VOTERS, if any.
 ControlRecords = Sequence[tuple[ControlType, bytes]]
 
 

@@ -104,10 +104,11 @@ class Snapshotter:
     async def _write(self, image: MetadataImage) -> None:
         snapshots, snapshot_id = self._log.snapshots, id_of(image)
         assert snapshot_id.end_offset <= self._log.synced_offset, "what is committed is on disk"
+        control = self._log.control_before(snapshot_id.end_offset)
         part = snapshots.create_part(snapshot_id)
         try:
             with pinned(part):
-                size = await self._finish(write_snapshot(part, image, tuple(self._log.control.items())))
+                size = await self._finish(write_snapshot(part, image, control))
                 await self._in_thread(part.sync)
             self._log.checkpoint()  # a log that ends before its snapshot is damaged, and must be known for it
             snapshots.complete(snapshot_id)
@@ -120,6 +121,7 @@ class Snapshotter:
         with pinned(names):
             await self._in_thread(names.sync)
         snapshots.add(image, snapshot_id, size)
+        self._log.snapshot_added(self._host.now_ms())
         self._written_at = self._host.monotonic()
         if self._failures:
             logger.info("a metadata snapshot was written at attempt %d", self._failures + 1)
@@ -131,9 +133,8 @@ class Snapshotter:
         task = self._host.create_task(self._host.in_thread(work))
         try:
             await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task])
-            raise
+        finally:
+            await asyncio.gather(task, return_exceptions=True)
 
     # Deleting
 

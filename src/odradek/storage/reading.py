@@ -8,11 +8,9 @@ from odradek.storage.log import Log
 READ_BYTES = 1 << 20
 
 
-def read_batches(
-    log: Log, read_bytes: int = READ_BYTES, start_offset: int | None = None
-) -> Iterator[list[Batch]]:
-    """All batches, a piece of the log at a time; or those from the one that holds `start_offset` on."""
-    offset = log.log_start_offset if start_offset is None else start_offset
+def read_batches(log: Log, read_bytes: int = READ_BYTES, offset: int | None = None) -> Iterator[list[Batch]]:
+    """All batches from this offset, or from the log's start, on, a piece of the log at a time."""
+    offset = log.log_start_offset if offset is None else offset
     while (piece := log.read(offset, read_bytes, log.end_offset)) is not None:
         batches = list(whole_batches(memoryview(piece.file.read_at(piece.position, piece.length))))
         yield batches
