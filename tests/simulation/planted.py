@@ -43,9 +43,7 @@ SCRIPTED = [
     Scripted(
         "test_18",
         "the metadata log is recovered as any other: cut at the first damage",
-        Mutation(
-            "metadata.log", "recovery_point=recovery_point, strict=True)", "recovery_point=recovery_point)"
-        ),
+        Mutation("raft.store", "strict=True, needed_from=needed_from)", "needed_from=needed_from)"),
     ),
     Scripted(
         "test_19",

@@ -47,6 +47,7 @@ class Groups:
         self._shards: dict[int, RunningShard] = {}
         self._creating: asyncio.Task[str] | None = None
         self._not_created = ""  # why the internal topic could not be created, as last logged
+        self._is_behind = False  # the last look at the partitions failed half-way
         self._open_shards()
 
     # --- which shard ---
@@ -210,7 +211,10 @@ class Groups:
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)
-        self._open_shards()
+        if self._is_behind or names_topic(delta, OFFSETS_TOPIC):
+            self._is_behind = True
+            self._open_shards()
+            self._is_behind = False
         deleted = {topic.name for topic in delta.deleted_topics}
         for shard in list(self._shards.values()) if deleted else ():
             try:
@@ -224,6 +228,11 @@ class Groups:
     def close(self) -> None:
         for shard in self._shards.values():
             shard.runner.resign("this broker stops", logging.DEBUG)
+
+
+def names_topic(delta: MetadataDelta, name: str) -> bool:
+    changed = (change.after for change in delta.changed_topics)
+    return any(topic.name == name for topic in (*delta.created_topics, *delta.deleted_topics, *changed))
 
 
 class RunningShard(NamedTuple):

@@ -113,7 +113,7 @@ class Node:
         self._groups: GroupsOfNode | None = None
         turns = Turns(host.monotonic, on_long_work)
         self.metadata = BrokerMetadata(
-            self._files, config, self._rng, host.now_ms, turns, self._listeners(), self._failed
+            self._files, config, self._rng, host, turns, self._listeners(), self._failed
         )
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])

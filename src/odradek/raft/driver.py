@@ -19,13 +19,14 @@ from odradek.errors import KafkaError
 from odradek.raft.core import Raft
 from odradek.raft.election import ElectionState
 from odradek.raft.log_view import Batch
-from odradek.raft.messages import FetchResponse, Message, ReadFrom
+from odradek.raft.messages import FetchResponse, Message, OffsetAndEpoch, ReadFrom
 from odradek.raft.ready import (
     Append,
     Appended,
     AppendFailed,
     AppendFetched,
     Event,
+    LogStartMoved,
     QuorumBroken,
     Ready,
     Synced,
@@ -89,6 +90,10 @@ class Driver:
         """Append the voters after this change; the offset of that record."""
         self._perform(self.raft.propose_voters(change, now_ms), now_ms)
         return self.raft.log.end_offset - 1
+
+    def log_start_moved(self, start_offset: int, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
+        """The log starts here, and this is the newest snapshot."""
+        self._perform(self.raft.step(LogStartMoved(start_offset, snapshot_id), now_ms), now_ms)
 
     def stop(self, now_ms: int) -> None:
         """Hand over, if this replica leads; the node may stop once `raft.may_stop`, or when it is tired of waiting."""

@@ -66,13 +66,15 @@ class Opening(NamedTuple):
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
     cut off is a torn last batch beyond the recovery point, with no intact batch after it. Anything else
-    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point.
+    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
+    that end before `needed_from`: what they hold is in a snapshot as well.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
     recovery_point: int = 0
     log_start_offset: int = 0
     strict: bool = False
+    needed_from: int = 0
 
 
 def create_log(
@@ -254,22 +256,27 @@ class _Loader:
         return self._recover(recovered)
 
     def _check_continuity(self, segments: list[Segment]) -> None:
-        expected = self.opening.log_start_offset
-        for segment in segments:
-            if segment.base_offset != expected:
+        expected = self.opening.needed_from
+        for slot, segment in enumerate(segments[self._first_to_read(segments) :]):
+            if segment.base_offset > expected or (slot and segment.base_offset < expected):
                 raise DamagedData(
                     f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
             expected = segment.next_offset()
 
+    def _first_to_read(self, segments: list[Segment]) -> int:
+        """The last segment that begins at or before where reading must begin."""
+        offset = self.opening.needed_from if self.opening.strict else self.recovery_point
+        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= offset]
+        return below[-1] if below else 0
+
     def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Read again what may not have been synced, cut at the first batch that is not whole."""
         self.recovered.clear()
         if not segments:
             return segments
-        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= self.recovery_point]
-        first = below[-1] if below and not self.opening.strict else 0
+        first = self._first_to_read(segments)
         producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
