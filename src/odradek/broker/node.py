@@ -72,12 +72,14 @@ class Node:
         *,
         new_server: Callable[[Converse, Bounds], Server],
         new_groups: Callable[[Services], GroupsOfNode],
+        new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises what keeps it from starting, with nothing left behind.
 
         `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
+        `new_converse` makes what answers requests, if that is not to be `answer_requests`.
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
         log_lines.node_id.set(config.node_id)
@@ -91,6 +93,7 @@ class Node:
         self._rng = rng
         self._files = files
         self._new_groups = new_groups
+        self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
             self._files,
@@ -151,8 +154,7 @@ class Node:
         self._groups: GroupsOfNode | None = None
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        conversations = Conversations(Dispatcher(self.services), host.create_task)
-        self._server = new_server(conversations.begin, _bounds(config))
+        self._server = new_server(self._new_converse(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
@@ -243,6 +245,10 @@ class Node:
             self._store.release()
         self.metadata.close()
         log.info("broker %d stopped", self.node_id)
+
+
+def answer_requests(services: Services) -> Converse:
+    return Conversations(Dispatcher(services), services.host.create_task).begin
 
 
 def make_data_directory(files: Files, path: str) -> None:
