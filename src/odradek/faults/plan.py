@@ -22,6 +22,12 @@ log = logging.getLogger(__name__)
 
 API_KEYS = {SCHEMAS[api_key].name: api_key for api_key in registry.APIS}
 ERRORS = {code.name: code for code in ErrorCode if code is not ErrorCode.NONE}
+FORMER_NAMES = {  # which clients still have
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+}
 
 # Which APIs name what, in a way that a part of the request can be told from the rest.
 PARTITION_APIS = frozenset({0, 1, 2, 8, 21, 23, 61})
@@ -126,7 +132,7 @@ class Plan:
 
 def read_fault(asked: dict[str, Any]) -> Fault:
     """Raises BadFault, with a guess at what was meant."""
-    api_key = _known(asked["api"], API_KEYS, "API", "the broker serves no {}")
+    api_key = _known(asked["api"], API_KEYS, "the broker serves no {!r}")
     name = SCHEMAS[api_key].name
     concern = Concern(asked.get("topic"), asked.get("partition"), asked.get("group"), asked.get("client_id"))
     if concern.topic is not None and api_key not in TOPIC_APIS:
@@ -146,7 +152,7 @@ def read_fault(asked: dict[str, Any]) -> Fault:
     fault = Fault(asked["id"], Kind(asked["kind"]), api_key, concern, times, seconds=seconds)
     fault.after_handling = asked.get("after_handling", False)
     if fault.kind is Kind.ANSWER:
-        fault.error = _known(asked["error"], ERRORS, "error", "Kafka has no error {}")
+        fault.error = _known(asked["error"], ERRORS, "Kafka has no error {!r}")
     return fault
 
 
@@ -155,16 +161,18 @@ def _instead(api_key: int) -> str:
     return f", but for one {other}" if other else ""
 
 
-def _known(name: str, known: dict[str, Any], kind: str, complaint: str) -> Any:
+def _known(name: str, known: dict[str, Any], complaint: str) -> Any:
     if name not in known:
-        raise BadFault(f"{complaint.format(repr(name))}{did_you_mean(name, known)}")
+        likely = FORMER_NAMES.get(name) or _closest(name, known)
+        hint = f": did you mean {likely}?" if likely else ""
+        raise BadFault(complaint.format(name) + hint)
     return known[name]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def _closest(name: str, known: Iterable[str]) -> str | None:
     by_letters = {_letters(each): each for each in known}
-    close = difflib.get_close_matches(_letters(name), list(by_letters), n=1, cutoff=0.6)
-    return f": did you mean {by_letters[close[0]]}?" if close else ""
+    close = difflib.get_close_matches(_letters(name), list(by_letters), n=1)
+    return by_letters[close[0]] if close else None
 
 
 def _letters(name: str) -> str:

@@ -172,7 +172,7 @@ class FaultyRequests:
         if met.fault.seconds is not None:
             self._host.call_later(met.fault.seconds, release)
         before = self._inner.finish()
-        met.frame = memoryview(bytes(met.frame))
+        met.frame = memoryview(bytearray(met.frame))  # appends patch it in place
         self._fire(met)
         return self._handle_when(released, before, met)
 
