@@ -406,6 +406,26 @@ def test_a_member_that_waits_in_a_rebalance_can_lose_its_connection(run: Callabl
     run(scenario)
 
 
+def test_a_fault_that_is_undone_spares_the_request_that_it_was_to_happen_to(
+    run: Callable[[Scenario], None],
+) -> None:
+    """A Fetch waits for data, and is to be answered with an error then; but by then the test is over."""
+
+    async def scenario(broker: FaultyInProcess) -> None:
+        fault = broker.answer("Fetch", NOT_LEADER, after_handling=True)
+        request = fetch_request(broker, 0, -1, 0)
+        request.max_wait_ms = 50
+        wire = broker.connect()
+        wire.send((request, 12))
+        assert (fault.taken, fault.fired) == (1, 0)
+        broker.plan.clear()
+        (response,) = await wire.receive(1)
+        assert fetched(response) == {0: 0}
+        assert fault.fired == 0
+
+    run(scenario)
+
+
 # --- acks=0 ---
 
 

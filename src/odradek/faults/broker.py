@@ -26,6 +26,7 @@ class FaultyBroker(Broker):
     def __init__(
         self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, on_failure: Callable[[], None]
     ) -> None:
+        channel = socket.socket(fileno=os.dup(STANDARD_INPUT))
         plan = Plan()
         directory = os.fspath(config.log_dirs[0])
         files = LossyFiles(
@@ -38,7 +39,7 @@ class FaultyBroker(Broker):
             on_failure=on_failure,
             new_converse=lambda services: answer_with_faults(services, plan),
         )
-        self._control = Control(loop, socket.socket(fileno=os.dup(STANDARD_INPUT)), plan, files)
+        self._control = Control(loop, channel, plan, files)
 
     async def stop(self) -> None:
         self._control.undo_all()

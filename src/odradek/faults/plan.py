@@ -69,6 +69,7 @@ class Fault:
     after_handling: bool = False  # of ANSWER and CUT
     taken: int = 0
     fired: int = 0
+    is_undone: bool = False  # what it has taken and has not happened to yet goes on as ever
     # What ends the effect on the requests that are under it now: release, send, or close.
     endings: list[Callable[[], object]] = field(default_factory=list)
 
@@ -99,6 +100,7 @@ class Plan:
         """It meets no more requests, and lets go of those it keeps. One that is gone already is no mistake."""
         for faults in (self._armed, self._ending):
             if fault := faults.pop(fault_id, None):
+                fault.is_undone = True
                 fault.release()
 
     def release(self, fault_id: int) -> None:

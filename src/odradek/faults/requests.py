@@ -107,8 +107,15 @@ class FaultyRequests:
     ) -> Effect | None:
         """Let the request, or another message in its place, be handled."""
         real = met.request
+
+        def done(shadow: Request) -> None:
+            if met.fault.is_undone and message is None:
+                real.answer_parts(shadow.parts or ())
+            else:
+                answered(shadow)
+
         header = RequestHeader(real.api_key, real.version, real.correlation_id, real.client_id, met.body)
-        shadow = Request(header, real.client_address, real.listener, answered, real.turns, real.session)
+        shadow = Request(header, real.client_address, real.listener, done, real.turns, real.session)
         real.on_abandoned = shadow.abandon
         if message is None:
             return self._inner.dispatch(shadow, met.frame, met.body)

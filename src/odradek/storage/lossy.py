@@ -15,6 +15,7 @@ sync, since the data of a test does not outlive the machine. `hold_syncs` makes 
 
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -82,10 +83,10 @@ class LossyName(DiskName):
     _files: "LossyFiles"
 
     def sync(self) -> None:
-        if os.path.isdir(self.path):
-            self._files.sync_directory(self.path)
+        if self._pins:  # by its descriptor: in another thread its name may be changing just now
+            self._files.sync_descriptor(self._descriptor)
         else:
-            self._files.synced(os.stat(self.path).st_ino)
+            self._files.sync_path(self.path)
 
 
 class LossyFiles(DiskFiles):
@@ -161,15 +162,30 @@ class LossyFiles(DiskFiles):
         with self.lock_model:
             self._unsynced.pop(inode, None)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_path(self, path: str) -> None:
+        descriptor = self.attempt(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        try:
+            self.sync_descriptor(descriptor)
+        finally:
+            os.close(descriptor)
+
+    sync_directory = sync_path
+
+    def sync_descriptor(self, descriptor: int) -> None:
+        """Of a file or a directory."""
+        status = os.fstat(descriptor)
+        if not stat.S_ISDIR(status.st_mode):
+            self.synced(status.st_ino)
+            return
         self._wait_for_disk()
-        with self.lock_model:
-            directory = _inode(path)
-            self._names[directory] = names = _listing(path)
-            for name, inode in names.items():
-                if inode not in self._names and os.path.isdir(os.path.join(path, name)):
-                    self._names[inode] = {}
-            self._bury(directory)
+        with self.lock_model, os.scandir(descriptor) as entries:
+            names = {}
+            for entry in entries:
+                names[entry.name] = inode = entry.stat(follow_symlinks=False).st_ino
+                if entry.is_dir():
+                    self._names.setdefault(inode, {})
+            self._names[status.st_ino] = names
+            self._bury(status.st_ino)
 
     def _wait_for_disk(self) -> None:
         if threading.get_ident() != self._event_loop_thread:

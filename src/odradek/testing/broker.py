@@ -69,6 +69,7 @@ class Broker:
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         ours, theirs = socket.socketpair()
+        self._control = Control(ours)
         with self._log_file.open("a") as log, theirs:
             self._process = subprocess.Popen(
                 command,
@@ -78,7 +79,6 @@ class Broker:
                 text=True,
                 env={name: value for name, value in os.environ.items() if not name.startswith("ODRADEK_")},
             )
-        self._control = Control(ours)
         self.bootstrap = json.loads(self._announcement(self._process))["bootstrap"]
 
     def _announcement(self, process: "subprocess.Popen[str]") -> str:
@@ -170,8 +170,8 @@ class Broker:
     def heal(self) -> None:
         """Undo every fault: it runs and answers when this returns. Raises BrokerFailed if it had died by itself."""
         self.resume()
+        self.faults.clear()
         if self.is_running:
-            self.faults.clear()
             return
         status = None if self._process is None else self._process.poll()
         self.crash()

@@ -16,6 +16,9 @@ REPLY_TIMEOUT_S = 30.0
 class ControlClosed(Exception):
     """The broker is gone."""
 
+    def __init__(self) -> None:
+        super().__init__("the broker has ended")
+
 
 class Control:
     def __init__(self, channel: socket.socket) -> None:
@@ -27,6 +30,10 @@ class Control:
         self._is_open = True
         self._reader = threading.Thread(target=self._read, name="odradek-faults", daemon=True)
         self._reader.start()
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
 
     def next_number(self) -> int:
         return next(self._numbers)

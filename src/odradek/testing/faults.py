@@ -9,6 +9,7 @@ when the broker stops or crashes, and, with the fixtures of pytest, at the end o
 each.
 """
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -61,7 +62,8 @@ class Fault:
         """Wait until it has happened so often. Raises NotHappened, an AssertionError, where it does not in time."""
         if not self._control.wait_for(self._number, times, timeout):
             count = self._control.fired(self._number)
-            raise NotHappened(f"{self._description} happened {count} times in {timeout:g} s, not {times}")
+            meanwhile = f"in {timeout:g} s" if self._control.is_open else "before the broker ended"
+            raise NotHappened(f"{self._description} happened {count} times {meanwhile}, not {times}")
 
     def undo(self) -> None:
         """It happens to no more requests, and lets go of those that are under it."""
@@ -69,13 +71,11 @@ class Fault:
 
     def _end(self, command: str, **what: Any) -> None:
         """Nothing happens if the broker has ended since: its faults have ended with it."""
-        try:
+        with suppress(ControlClosed):
             if self._broker.is_responsive:
                 self._control.ask(command, **what)
             else:
                 self._control.tell(command, **what)  # and a paused broker does it when it goes on
-        except ControlClosed:
-            pass
 
     def __enter__(self) -> Self:
         return self
@@ -211,9 +211,10 @@ class Faults:
         return HeldSyncs(self._broker, control, control.next_number(), "a disk that does not sync")
 
     def clear(self) -> None:
-        """Undo all faults."""
-        if self._broker.is_responsive:
-            self._broker.control.ask("clear")
+        """Undo all faults; those of a broker that has ended are undone already."""
+        with suppress(ControlClosed):
+            if self._broker.is_responsive:
+                self._broker.control.ask("clear")
 
     def _arm(self, fault_type: type[F], description: str, **asked: Any) -> F:
         control = self._broker.control
