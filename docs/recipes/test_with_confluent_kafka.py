@@ -221,9 +221,10 @@ def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, o
     producer = Producer({"bootstrap.servers": odradek_broker.bootstrap, "enable.idempotence": True})
     producer.produce(odradek_topic, "order-1")
     assert producer.flush(PATIENCE_S) == 0
-    with odradek_broker.faults.hold_syncs():
+    with odradek_broker.faults.hold_syncs() as disk:
         producer.produce(odradek_topic, "order-2")
-        assert producer.flush(0.5) == 1  # not acknowledged
+        disk.wait()  # the message is written, but not on disk …
+        assert producer.flush(0) == 1  # … so it is not acknowledged
         odradek_broker.power_cut()
     odradek_broker.restart()
     assert producer.flush(PATIENCE_S) == 0

@@ -97,7 +97,8 @@ def test_what_was_removed_for_good_is_not_kept_aside(files: LossyFiles, tmp_path
 
 def test_held_syncs_wait_outside_the_event_loop_only(files: LossyFiles, tmp_path: Path) -> None:
     path = f"{tmp_path}/data/file"
-    files.hold_syncs()
+    held = threading.Event()
+    files.hold_syncs(held.set)
     files.file(path).write_at(4, b" and lost")
     done = threading.Event()
 
@@ -107,6 +108,7 @@ def test_held_syncs_wait_outside_the_event_loop_only(files: LossyFiles, tmp_path
 
     thread = threading.Thread(target=sync)
     thread.start()
+    assert held.wait(60)
     assert not done.is_set()
     create(files, f"{tmp_path}/data/other", b"")  # on this thread, which stands for the event loop
     files.release_syncs()

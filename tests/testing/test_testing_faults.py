@@ -69,6 +69,8 @@ def test_what_cannot_be_asked_for_is_refused_with_a_guess_at_what_was_meant(kafk
         kafka.faults.answer("Produce", error="REQUEST_TIMEOUT")
     with pytest.raises(ValueError, match="cannot be for one topic, but for one group"):
         kafka.faults.hold("JoinGroup", topic="t")
+    with pytest.raises(TypeError, match="a fault has no topics; it can be narrowed down by times, topic, "):
+        kafka.faults.cut("Produce", topics=["t"])  # type: ignore[call-arg]
 
 
 def test_a_fault_that_does_not_happen_fails_the_test_that_waits_for_it(kafka: Broker) -> None:

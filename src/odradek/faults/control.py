@@ -3,7 +3,7 @@
 In:  `{"number": …, "do": "arm" | "undo" | "release" | "clear" | "nothing" | "hold syncs" | "release syncs" |
      "cut power", …}`
 Out: `{"done": number}` or `{"refused": number, "reason": …}` for each, in order, and `{"fired": fault id}` whenever a
-     request meets a fault. After a power cut nothing more comes: the process is gone.
+     fault happens. After a power cut nothing more comes: the process is gone.
 
 When the other side closes it, or dies, all faults are undone and the broker stops as SIGTERM stops it.
 """
@@ -40,11 +40,11 @@ class Control:
             "release": lambda command: plan.release(command["id"]),
             "clear": lambda command: self.undo_all(),
             "nothing": lambda command: None,
-            "hold syncs": lambda command: files.hold_syncs(),
+            "hold syncs": self._hold_syncs,
             "release syncs": lambda command: files.release_syncs(),
             "cut power": lambda command: self._cut_power(),
         }
-        plan.on_fired = lambda fault_id: self._send({"fired": fault_id})
+        plan.on_fired = self._fired
         loop.add_reader(channel, self._read)
 
     def undo_all(self) -> None:
@@ -81,6 +81,15 @@ class Control:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:  # the other side is gone; `_read` will hear of it
             log.debug("cannot tell the test: %s", error)
+
+    def _fired(self, fault_id: int) -> None:
+        self._send({"fired": fault_id})
+
+    def _hold_syncs(self, command: dict[str, Any]) -> None:
+        def on_held() -> None:
+            self._loop.call_soon_threadsafe(self._fired, command["id"])
+
+        self._files.hold_syncs(on_held)
 
     def _cut_power(self) -> None:
         log.info("the power is cut, as the test asked for: what was not synced is lost")

@@ -17,7 +17,8 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from odradek.records.batch import Buffer
 from odradek.storage.files import DEFAULT_MAX_OPEN_FILES, DiskFile, DiskFiles, DiskName, File
@@ -101,13 +102,12 @@ class LossyFiles(DiskFiles):
         self.lock_model = threading.RLock()  # syncs run in other threads
         self._directory = directory
         self._aside = aside
-        self._names: dict[
-            int, dict[str, int]
-        ] = {}  # by directory: the names it has on disk, and whose they are
+        self._names: dict[int, dict[str, int]] = {}  # by directory: the names it has on disk
         self._unsynced: dict[int, _Unsynced] = {}  # by file
         self._set_aside: dict[int, tuple[str, int]] = {}  # where it is now, and the directory it was in
         self._may_sync = threading.Event()
         self._may_sync.set()
+        self._on_held: Callable[[], None] = lambda: None
         self._event_loop_thread = threading.get_ident()
         shutil.rmtree(aside, ignore_errors=True)
         os.makedirs(aside)
@@ -117,10 +117,14 @@ class LossyFiles(DiskFiles):
 
     # --- faults ---
 
-    def hold_syncs(self) -> None:
+    def hold_syncs(self, on_held: Callable[[], None] = lambda: None) -> None:
         """Let syncs wait until `release_syncs`: those of the flusher, which records wait for. The few that are done
-        on the event loop (a new topic, a roll, a checkpoint) go on, or the broker would stand still."""
-        self._may_sync.clear()
+        on the event loop (a new topic, a roll, a checkpoint) go on, or the broker would stand still.
+
+        `on_held` is called for each that waits, in the thread that does."""
+        with self.lock_model:  # when this returns, none is under way
+            self._may_sync.clear()
+            self._on_held = on_held
 
     def release_syncs(self) -> None:
         self._may_sync.set()
@@ -133,9 +137,11 @@ class LossyFiles(DiskFiles):
             shutil.rmtree(durable, ignore_errors=True)
             self._rebuild(_inode(self._directory), durable, paths)
             shutil.copymode(self._directory, durable)
-            shutil.rmtree(self._directory)
-            shutil.rmtree(self._aside)
+            lost = f"{self._directory}.lost"
+            os.rename(self._directory, lost)
             os.rename(durable, self._directory)
+            shutil.rmtree(self._aside)
+            shutil.rmtree(lost, ignore_errors=True)  # another process may still compact a log in it
 
     def _rebuild(self, directory: int, path: str, paths: dict[int, str]) -> None:
         os.mkdir(path)
@@ -158,8 +164,7 @@ class LossyFiles(DiskFiles):
             unsynced.save(descriptor, position, end)
 
     def synced(self, inode: int) -> None:
-        self._wait_for_disk()
-        with self.lock_model:
+        with self._syncing():
             self._unsynced.pop(inode, None)
 
     def sync_path(self, path: str) -> None:
@@ -177,8 +182,7 @@ class LossyFiles(DiskFiles):
         if not stat.S_ISDIR(status.st_mode):
             self.synced(status.st_ino)
             return
-        self._wait_for_disk()
-        with self.lock_model, os.scandir(descriptor) as entries:
+        with self._syncing(), os.scandir(descriptor) as entries:
             names = {}
             for entry in entries:
                 names[entry.name] = inode = entry.stat(follow_symlinks=False).st_ino
@@ -187,9 +191,18 @@ class LossyFiles(DiskFiles):
             self._names[status.st_ino] = names
             self._bury(status.st_ino)
 
-    def _wait_for_disk(self) -> None:
-        if threading.get_ident() != self._event_loop_thread:
-            self._may_sync.wait()
+    @contextmanager
+    def _syncing(self) -> Iterator[None]:
+        """Once syncs are not held, unless this is the event loop."""
+        may_wait = threading.get_ident() != self._event_loop_thread
+        while True:
+            if may_wait and not self._may_sync.is_set():
+                self._on_held()
+                self._may_sync.wait()
+            with self.lock_model:
+                if self._may_sync.is_set() or not may_wait:
+                    yield
+                    return
 
     def set_aside(self, path: str) -> None:
         """This name of a file is about to go: keep the file, if the disk still has it under some name."""

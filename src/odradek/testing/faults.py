@@ -11,7 +11,7 @@ each.
 
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from odradek.testing.control import Control, ControlClosed
 
@@ -98,7 +98,7 @@ class Held(Fault):
 
 
 class HeldSyncs(Fault):
-    """A disk that does not sync."""
+    """A disk that does not sync. It has `happened` once something that was written waits to become durable."""
 
     def release(self) -> None:
         self._end("release syncs")
@@ -107,108 +107,61 @@ class HeldSyncs(Fault):
         self.release()
 
 
+class Which(TypedDict, total=False):
+    """Which requests a fault happens to. Without any of these: the next one, whatever it is about."""
+
+    times: int | None  # the next so many; None: all, until the fault is undone
+    topic: str  # those that name this topic
+    partition: int  # of the topic
+    group: str
+    client_id: str
+
+
 class Faults:
     """What a test can ask of its broker.
 
-    `api` is one of Kafka's names: Produce, Fetch, JoinGroup … A fault is for the next `times` requests of it, or with
-    times=None for all until it is undone. It can be only for those that name a `topic`, a `partition` of it, or a
-    `group`, or that come from one `client_id`. Where several faults fit a request, the one that was asked for first
-    happens to it, and no other.
+    `api` is one of Kafka's names: Produce, Fetch, JoinGroup … `which` is one or more of `times`, `topic`,
+    `partition`, `group` and `client_id` (see `Which`). Where several faults fit a request, the one that was asked for
+    first happens to it, and no other.
     """
 
     def __init__(self, broker: BrokerWithControl) -> None:
         self._broker = broker
 
-    def answer(
-        self,
-        api: str,
-        error: str,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        client_id: str | None = None,
-        after_handling: bool = False,
-    ) -> Fault:
+    def answer(self, api: str, error: str, *, after_handling: bool = False, **which: Unpack[Which]) -> Fault:
         """Answer with an error code: without doing what was asked, or, `after_handling`, having done it.
 
         Where a request names other topics, partitions or groups too, those are handled as ever.
         """
-        concern = _concern(topic, partition, group, client_id)
-        what = {"error": error, "after_handling": after_handling, "times": times}
-        return self._arm(Fault, f"{error} to {api}", kind="answer", api=api, **what, **concern)
+        what = {"error": error, "after_handling": after_handling}
+        return self._arm(Fault, f"{error} to {api}", "answer", api, which, **what)
 
-    def delay(
-        self,
-        api: str,
-        seconds: float,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
+    def delay(self, api: str, seconds: float, **which: Unpack[Which]) -> Fault:
         """Do what was asked, and send the response so many seconds later."""
-        concern = _concern(topic, partition, group, client_id)
-        what = {"seconds": seconds, "times": times}
-        return self._arm(Fault, f"a delayed {api} response", kind="delay", api=api, **what, **concern)
+        return self._arm(Fault, f"a delayed {api} response", "delay", api, which, seconds=seconds)
 
-    def lose_response(
-        self,
-        api: str,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        client_id: str | None = None,
-    ) -> Fault:
+    def lose_response(self, api: str, **which: Unpack[Which]) -> Fault:
         """Do what was asked, and never say so: the connection stays open, but nothing more comes over it."""
-        concern = _concern(topic, partition, group, client_id)
-        return self._arm(Fault, f"a lost {api} response", kind="lose", api=api, times=times, **concern)
+        return self._arm(Fault, f"a lost {api} response", "lose", api, which)
 
-    def hold(
-        self,
-        api: str,
-        *,
-        seconds: float | None = None,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        client_id: str | None = None,
-    ) -> Held:
+    def hold(self, api: str, *, seconds: float | None = None, **which: Unpack[Which]) -> Held:
         """Hold a request back before it is handled: for so many seconds, or until `release`. Requests behind it on
         its connection wait too, other connections go on."""
-        concern = _concern(topic, partition, group, client_id)
-        what = {"seconds": seconds, "times": times}
-        return self._arm(Held, f"a held {api} request", kind="hold", api=api, **what, **concern)
+        return self._arm(Held, f"a held {api} request", "hold", api, which, seconds=seconds)
 
-    def cut(
-        self,
-        api: str,
-        *,
-        times: int | None = 1,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-        client_id: str | None = None,
-        after_handling: bool = False,
-    ) -> Fault:
+    def cut(self, api: str, *, after_handling: bool = False, **which: Unpack[Which]) -> Fault:
         """Close the connection when such a request comes: before it is handled, or, `after_handling`, in place of
         its response."""
-        concern = _concern(topic, partition, group, client_id)
-        what = {"after_handling": after_handling, "times": times}
-        return self._arm(Fault, f"a connection cut at {api}", kind="cut", api=api, **what, **concern)
+        description = f"a connection cut at {api}"
+        return self._arm(Fault, description, "cut", api, which, after_handling=after_handling)
 
     def hold_syncs(self) -> HeldSyncs:
         """Let nothing that is written become durable, until `release`: what waits for that (acks=all, commits of
         offsets, records that consumers may see) waits. A `power_cut` then loses it."""
         control = self._broker.control
-        control.ask("hold syncs")
-        return HeldSyncs(self._broker, control, control.next_number(), "a disk that does not sync")
+        number = control.next_number()
+        control.ask("hold syncs", id=number)
+        return HeldSyncs(self._broker, control, number, "a held sync")
 
     def clear(self) -> None:
         """Undo all faults; those of a broker that has ended are undone already."""
@@ -216,14 +169,15 @@ class Faults:
             if self._broker.is_responsive:
                 self._broker.control.ask("clear")
 
-    def _arm(self, fault_type: type[F], description: str, **asked: Any) -> F:
+    def _arm(
+        self, fault_type: type[F], description: str, kind: str, api: str, which: Which, **what: Any
+    ) -> F:
+        if strangers := which.keys() - Which.__annotations__.keys():
+            known = ", ".join(Which.__annotations__)
+            raise TypeError(
+                f"a fault has no {', '.join(sorted(strangers))}; it can be narrowed down by {known}"
+            )
         control = self._broker.control
         number = control.next_number()
-        control.ask("arm", fault={"id": number, **asked})
+        control.ask("arm", fault={"id": number, "kind": kind, "api": api, **which, **what})
         return fault_type(self._broker, control, number, description)
-
-
-def _concern(
-    topic: str | None, partition: int | None, group: str | None, client_id: str | None
-) -> dict[str, Any]:
-    return {"topic": topic, "partition": partition, "group": group, "client_id": client_id}
