@@ -10,7 +10,7 @@ names. Fetch's codes stand at its partitions, but for those that are about its s
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.api import registry
@@ -48,12 +48,11 @@ FETCHED = Items(
 TOPICS = Items("topics", "topics", {"name": "name", "topic_id": "topic_id"})
 
 
-class Division:
+class Division(NamedTuple):
     """A request that a fault concerns: the part that it does, and the rest, None if nothing is left."""
 
-    def __init__(self, concerned: Message, rest: Message | None) -> None:
-        self.concerned = concerned
-        self.rest = rest
+    concerned: Message
+    rest: Message | None
 
 
 class Answers:

@@ -1,7 +1,7 @@
 """A wrapper around the handler of requests, in which they meet the faults that are armed.
 
-A fault that lets a request be handled and changes what becomes of its response hands the inner handler a request of
-its own (`_shadow`), and decides what to do when that is answered. Order is kept as ever: a conversation sends no
+A fault that lets a request be handled and changes what becomes of its response hands the inner handler a shadow of the
+request (`_handle`), and decides what to do when that is answered. Order is kept as ever: a conversation sends no
 response before those of earlier requests, so a delayed one delays those behind it, and behind a lost one no response
 leaves any more. A held request is an effect that is awaited: the requests behind it on its connection wait, those of
 other connections go on.
@@ -9,6 +9,7 @@ other connections go on.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from odradek.api import registry
@@ -25,24 +26,16 @@ Effect = Awaitable[None]
 PRODUCE = 0
 
 
+@dataclass(slots=True)
 class Met:
     """A request that has met a fault."""
 
-    def __init__(
-        self,
-        fault: Fault,
-        request: Request,
-        message: Message,
-        division: Division,
-        frame: memoryview,
-        body: int,
-    ) -> None:
-        self.fault = fault
-        self.request = request
-        self.message = message
-        self.division = division
-        self.frame = frame
-        self.body = body
+    fault: Fault
+    request: Request
+    message: Message
+    division: Division  # of the message
+    frame: memoryview
+    body: int  # where the message begins in the frame
 
     @property
     def api_key(self) -> int:
