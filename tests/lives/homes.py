@@ -22,7 +22,9 @@ from odradek.broker.groups import Groups
 from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.simulated import SimulatedHost, VirtualLoop
-from odradek.net.server import Bounds
+from odradek.net.bounds import Bounds
+from odradek.net.channel import Channel
+from odradek.net.transport import Converse
 from odradek.storage.log import Slice
 from odradek.storage.simulated import SimulatedFiles
 from odradek.wire.codec import read_message
@@ -135,11 +137,19 @@ class SimulatedLink:
         self._answers.clear()
 
 
-class NoServer:
+class NoNetwork:
     """Nobody can connect: requests are handed to the dispatcher."""
 
-    def __init__(self, dispatcher: Dispatcher, bounds: Bounds) -> None:
-        self.dispatcher = dispatcher
+    connection_count = 0
+
+    def serve(self, converse: Converse, bounds: Bounds) -> "NoNetwork":
+        return self
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
+        raise ConnectionRefusedError(f"{host} is nowhere")
+
+    def close(self) -> None:
+        pass
 
     def listen(self, name: str, host: str, port: int) -> int:
         return port
@@ -225,7 +235,7 @@ class SimulatedHome:
         self._host.run(self._broker.start())
 
     def _new_node(self, config: BrokerConfig) -> Node:
-        return Node(config, self._host, self.files, self._rng, new_server=NoServer, new_groups=Groups)
+        return Node(config, self._host, NoNetwork(), self.files, self._rng, new_groups=Groups)
 
     def _synced(self) -> None:
         """A sync takes some time, on a slow disk so much that it is left to a thread."""

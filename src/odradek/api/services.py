@@ -16,7 +16,6 @@ from odradek.errors import KafkaError
 from odradek.host.interface import Host, Timer
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
-from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.wire.codec import Message, Steps
 
@@ -75,7 +74,6 @@ class Services:
     metadata: Metadata
     replicas: Replicas
     fetch_sessions: FetchSessions
-    appended: Callable[[Partition], None]  # to be told of every append
     # Let logs start at these offsets, on disk when it returns; what went wrong, by partition.
     delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines

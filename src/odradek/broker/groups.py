@@ -10,9 +10,10 @@ soon as it can.
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import fields
-from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from odradek.api.creation import create_internal_topic
 from odradek.api.request import Request
@@ -29,7 +30,8 @@ from odradek.coordinators.runtime import RequestContext, Shard
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
+from odradek.replication.replica import Replica
 from odradek.wire.codec import Steps
 
 log = logging.getLogger(__name__)
@@ -161,44 +163,47 @@ class Groups:
         return coordinator
 
     def _shard(self, index: int) -> "RunningShard | None":
-        """If it should be here and is not, its log could not be opened: asking for that tries again."""
-        shard = self._shards.get(index)
-        if shard is None and OFFSETS_TOPIC in self._services.image.topics:
-            partition = self._services.replicas.find(OFFSETS_TOPIC, index)
-            if partition is not None:
-                self.opened(partition)
+        """None where this broker does not lead the partition."""
+        if index not in self._shards and OFFSETS_TOPIC in self._services.image.topics:
+            with suppress(KafkaError):  # another broker leads it, or its log cannot be opened now
+                self.new_role(self._services.replicas.get(OFFSETS_TOPIC, index))
         return self._shards.get(index)
 
     def _open_shards(self) -> None:
         """Have a shard for every partition that the topic has now, and none of an earlier one of its name."""
         topic = self._services.image.topics.get(OFFSETS_TOPIC)
         for index, shard in list(self._shards.items()):
-            if topic is None or shard.partition.topic_id != topic.id:
+            if topic is None or shard.replica.topic_id != topic.id:
                 del self._shards[index]
                 shard.runner.resign()
         for index in topic.partitions if topic else ():
             self._shard(index)
 
-    def opened(self, partition: Partition) -> None:
-        """A partition is there, maybe long after its topic was created."""
-        topic, index = partition.topic_partition
+    def new_role(self, replica: Replica) -> None:
+        """A shard lives as long as this broker leads its partition, in one epoch."""
+        topic, index = replica.topic_partition
+        if topic != OFFSETS_TOPIC:
+            return
         present = self._shards.get(index)
-        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
+        if present is not None and present.leader is replica.leader:
             return
         if present is not None:
+            del self._shards[index]
             present.runner.resign()
-        shard = self._shards[index] = RunningShard(partition, self._run(partition))
-        shard.runner.tell(self._forget_offsets_of_missing_topics)
-        shard.runner.begin_loading()
-
-    def _run(self, partition: Partition) -> Runner[GroupCoordinator]:
-        journal = Journal(partition, partial(self._services.appended, partition))
-        return Runner(journal, self._new_coordinator, respond, self._host)
+        if replica.leader is not None:
+            runner = Runner(Journal(replica.leader), self._new_coordinator, respond, self._host)
+            self._shards[index] = RunningShard(replica, replica.leader, runner)
+            runner.tell(self._forget_offsets_of_missing_topics)
+            runner.begin_loading()
 
     def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
-        """A topic may be deleted and the broker stop before the offsets are."""
-        missing = coordinator.topics_with_offsets() - self._services.image.topics.keys()
-        coordinator.topics_deleted(missing, now_ms)
+        """A topic may be deleted, and made again, and the broker stop before the offsets are gone."""
+
+        def id_of(name: str) -> UUID | None:
+            topic = self._services.image.topics.get(name)
+            return topic.id if topic else None
+
+        coordinator.forget_missing_topics(id_of, now_ms)
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)
@@ -208,7 +213,7 @@ class Groups:
             try:
                 shard.runner.tell(lambda coordinator, now_ms: coordinator.topics_deleted(deleted, now_ms))
             except Exception:
-                log.exception("%s: offsets of deleted topics stay", shard.partition.topic_partition)
+                log.exception("%s: offsets of deleted topics stay", shard.replica.topic_partition)
 
     def close(self) -> None:
         for shard in self._shards.values():
@@ -216,7 +221,8 @@ class Groups:
 
 
 class RunningShard(NamedTuple):
-    partition: Partition
+    replica: Replica
+    leader: Leader  # of its journal: of one epoch, like the shard
     runner: Runner[GroupCoordinator]
 
 

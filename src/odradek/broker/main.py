@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import partial
 from importlib import import_module
 from random import Random
 from typing import Protocol
@@ -18,7 +17,7 @@ from odradek.broker.collector import Collector
 from odradek.broker.node import GroupsOfNode, Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
-from odradek.net.server import Server
+from odradek.net.sockets import SocketNetwork
 from odradek.net.transport import Converse
 from odradek.storage.files import DiskFiles, Files
 
@@ -54,12 +53,13 @@ class Broker(Node):
         on_failure: Callable[[], None] = lambda: None,
         new_converse: Callable[[Services], Converse] | None = None,
     ) -> None:
+        host = RealHost(loop)
         super().__init__(
             config,
-            RealHost(loop),
+            host,
+            SocketNetwork(host, descriptors.max_connections()),
             files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
             rng or Random(),
-            new_server=partial(Server, loop),
             new_groups=new_groups,
             new_converse=new_converse,
             on_failure=on_failure,

@@ -16,7 +16,7 @@ being written, and none leaves the log and the image in doubt:
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -56,30 +56,28 @@ class BrokerMetadata:
         rng: Random,
         now_ms: Callable[[], int],
         turns: Turns,
+        listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
     ) -> None:
-        """`on_failure` is called with the reason why the broker must stop."""
+        """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
+        reason why the broker must stop."""
         self.turns = turns  # for large requests
         self._controller = Controller(config.node_id, config, rng)
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
         self._now_ms = now_ms
-        self._listeners: list[Callable[[MetadataDelta], None]] = []
+        self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
         self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, now_ms())
         if not self.image.features:
-            self._commit(bootstrap_records())
+            self._append(bootstrap_records())
 
     @property
     def image(self) -> MetadataImage:
         return self._log.image
-
-    def listen(self, listener: Callable[[MetadataDelta], None]) -> None:
-        """Be told of every change from now on."""
-        self._listeners.append(listener)
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
         """Have the controller decide. The response, once what it wrote is committed and applied."""
@@ -114,7 +112,10 @@ class BrokerMetadata:
             self._publish(self._write(self._log.settle))
 
     def _commit(self, records: list[MetadataRecord]) -> None:
-        self._publish(self._write(lambda: self._log.commit(records, self._now_ms())))
+        self._publish(self._append(records))
+
+    def _append(self, records: list[MetadataRecord]) -> list[MetadataDelta]:
+        return self._write(lambda: self._log.commit(records, self._now_ms()))
 
     def _write(self, work: Callable[[], list[MetadataDelta]]) -> list[MetadataDelta]:
         try:

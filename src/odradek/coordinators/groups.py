@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from odradek.coordinators import records
 from odradek.coordinators.administration import Administration
@@ -139,12 +140,13 @@ class GroupCoordinator:
 
     # --- events of the cluster ---
 
-    def topics_with_offsets(self) -> set[str]:
-        return self.offsets.topics()
-
     def topics_deleted(self, topics: set[str], now_ms: int) -> None:
         """Call `tick` afterwards: the offsets of these topics go."""
         self.offsets.topics_deleted(topics, now_ms)
+
+    def forget_missing_topics(self, id_of: Callable[[str], UUID | None], now_ms: int) -> None:
+        """Call `tick` afterwards: the offsets of topics that are not there go, by their ids."""
+        self.offsets.forget_missing_topics(id_of, now_ms)
 
     # --- inside ---
 

@@ -1,7 +1,7 @@
-"""The metadata log: where the quorum's decisions become bytes on disk, and the bytes an image.
+"""The metadata log: where the controller's decisions become records, and committed records an image.
 
-This is the driver of the pure quorum core (`raft/`): it opens `__cluster_metadata-0`, writes what the core
-wants written, and folds what the core calls committed into the image.
+The quorum (`raft/`) orders the records: its driver writes them and says what is committed. This module turns metadata
+records into bytes and back, and folds what is committed into the image.
 
 There are two images. `newest` holds everything appended: the next decision must build on it, or two requests
 in flight could both create one topic. `image` holds what is committed, which is all that may be shown or
@@ -10,21 +10,13 @@ must stop.
 
 There are no snapshots yet: the log is kept whole and read at every start (10,000 topics in about half a
 second).
-
-This log says which topics exist, so a hole in it would make topics vanish. All of it is checked at every
-start, and only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every
-append is synced before it is answered and before the next one is written. Any other damage stops the start.
-The recovery point, in a checkpoint file beside the log, tells a torn batch from a synced one that was damaged
-later. It is written by `checkpoint`, every few seconds and at a clean stop: it may lag, but it never leads.
 """
 
 import random
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
-from odradek.errors import DamagedData
 from odradek.metadata.delta import MetadataDelta, apply_records
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.properties import MetaProperties
@@ -36,37 +28,15 @@ from odradek.metadata.records import (
     decode_record,
     encode_record,
 )
-from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
-from odradek.raft.core import Append, Appended, Raft, Ready, Synced
-from odradek.raft.election import (
-    QUORUM_STATE_FILE,
-    ElectionState,
-    QuorumStateCorrupt,
-    decode_election_state,
-    encode_election_state,
-)
-from odradek.records.batch import read_header
-from odradek.records.control import ControlType, LeaderChange, Voter, build_control_batch
-from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
+from odradek.raft.core import Raft
+from odradek.raft.driver import Driver
+from odradek.raft.messages import Message
+from odradek.raft.store import QuorumStore
+from odradek.raft.voters import ReplicaKey, VoterSet
+from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
-from odradek.storage.log import Log
-from odradek.storage.reading import read_batches
-from odradek.storage.recovery import Opening, create_log, open_log
 from odradek.storage.sync import SyncTicket
-from odradek.wire.codec import encode
-from odradek.wire.messages import leader_change_message
-
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-READ_BYTES = 4 << 20
-
-ADVICE = (
-    "The broker does not start, because topics could be missing; nothing was removed. Restore {directory} from a "
-    "backup. Without one, move it away to start with no topics: the logs of the old ones are kept under names "
-    "that end with -stray."
-)
 
 
 class _Pending(NamedTuple):
@@ -77,15 +47,12 @@ class _Pending(NamedTuple):
 
 
 class MetadataLog:
-    def __init__(
-        self, files: Files, log: Log, raft: Raft, image: MetadataImage, recovery_point: int = 0
-    ) -> None:
+    def __init__(self, quorum: Driver, store: QuorumStore, image: MetadataImage, now_ms: int) -> None:
         """Use `open`."""
-        self._files = files
-        self._log = log
-        self._raft = raft
+        self._now_ms = now_ms  # when anything was last appended: syncs have no time of their own
+        self._quorum = quorum
+        self._store = store
         self._pending: deque[_Pending] = deque()
-        self._recovery_point = recovery_point  # as it is on disk
         self.image = image
         self.newest = image
 
@@ -94,90 +61,87 @@ class MetadataLog:
         cls, files: Files, directory: str, properties: MetaProperties, log_config: LogConfig, now_ms: int
     ) -> "MetadataLog":
         """Open or create the log in a data directory, lead its quorum, and read it into the image."""
-        recovery_point = _read_recovery_point(files, directory)
-        log = _open_or_create(files, directory, log_config, recovery_point, now_ms)
-        voter = Voter(properties.node_id, properties.directory_id)
-        election = _read_election(files, log.directory)
-        raft = Raft(voter, (voter,), election, log.end_offset, log.leader_epochs.latest)
+        store = QuorumStore.open(files, directory, log_config, now_ms)
+        node = ReplicaKey(properties.node_id, properties.directory_id)
+        raft = Raft(
+            node,
+            properties.cluster_id,
+            store.view(VoterSet.of(node)),
+            store.load_election(),
+            rng=random.Random(node.directory_id.int),  # so that no two replicas draw the same timeouts
+            now_ms=now_ms,
+        )
         image = MetadataImage(properties.cluster_id)
-        metadata_log = cls(files, log, raft, image, recovery_point)
-        metadata_log._drive(raft.tick(), now_ms)
+        metadata_log = cls(Driver(raft, store, _no_peers), store, image, now_ms)
         metadata_log._load(now_ms)
         return metadata_log
 
     @property
     def epoch(self) -> int:
-        return self._raft.epoch
+        return self._quorum.raft.epoch
 
     @property
     def leader_id(self) -> int | None:
-        return self._raft.leader_id
+        return self._quorum.raft.leader_id
 
     @property
     def high_watermark(self) -> int:
         """All below is committed."""
-        return self._raft.high_watermark
+        return self._quorum.raft.high_watermark
 
     @property
     def end_offset(self) -> int:
         """Where the next record will lie."""
-        return self._log.end_offset
+        return self._quorum.raft.log.end_offset
 
     @property
     def directory(self) -> str:
-        return self._log.directory
+        return self._store.directory
 
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
         """Write these together, and apply them to `newest`; the last one's offset. Committed by a later sync."""
         last_offset = self.end_offset + len(records) - 1
         newest, delta = apply_records(self.newest, records, last_offset, self.epoch)
-        self._drive(self._raft.propose([encode_record(record) for record in records]), now_ms)
-        assert self.end_offset == last_offset + 1
+        self._now_ms = now_ms
+        appended = self._quorum.propose([encode_record(record) for record in records], now_ms)
+        assert appended == last_offset
         self.newest = newest
         self._pending.append(_Pending(last_offset, delta))
         return last_offset
 
     def begin_sync(self) -> SyncTicket | None:
         """What must be synced, perhaps by a thread, before anything more is committed."""
-        return self._log.begin_sync()
+        return self._quorum.begin_sync()
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> list[MetadataDelta]:
         """What is committed by it: each append's delta, in their order, with `image` at the last."""
-        self._log.complete_sync(ticket, error)
+        self._quorum.complete_sync(ticket, error, self._now_ms)
         return self._publish()
 
     def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
         """Append and sync here and now. If that raises, `newest` tells whether the records are appended."""
-        with self._log.held_open():
+        with self._store.held_open():
             self.append(records, now_ms)
             return self.settle()
 
     def settle(self) -> list[MetadataDelta]:
         """Sync what is appended, and commit it."""
-        self._log.sync()
+        self._quorum.sync(self._now_ms)
         return self._publish()
 
     def checkpoint(self) -> None:
         """Write down how far the log is synced, if that changed."""
-        point = self._log.synced_offset
-        if point > self._recovery_point:
-            write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: point})
-            self._recovery_point = point
+        self._store.checkpoint()
 
     @property
     def failed(self) -> bool:
         """Nobody knows what a restart would find: nothing more can be appended or committed."""
-        return self._log.failed
+        return self._store.failed or self._quorum.failed
 
     def close(self) -> None:
-        if not self.failed:
-            self._log.persist_state()
-            self._log.sync()
-            self.checkpoint()
-        self._log.close()
+        self._store.close()
 
     def _publish(self) -> list[MetadataDelta]:
-        self._raft.step(Synced(self._log.synced_offset))
         committed = []
         while self._pending and self._pending[0].last_offset < self.high_watermark:
             delta = self._pending.popleft().delta
@@ -185,84 +149,20 @@ class MetadataLog:
             committed.append(delta)
         return committed
 
-    def _drive(self, ready: Ready, now_ms: int) -> None:
-        """Do what the quorum wants done, in its order."""
-        if ready.election is not None:
-            path = f"{self.directory}/{QUORUM_STATE_FILE}"
-            write_atomically(self._files, path, encode_election_state(ready.election))
-        if ready.append is not None:
-            batch = _build_batch(ready.append, self.end_offset, now_ms)
-            self._log.append_as_leader(batch, read_header(batch), ready.append.epoch, now_ms)
-            self._raft.step(Appended(self.end_offset))
-
     def _load(self, now_ms: int) -> None:
-        """Everything that is in the log is committed with the record that opened this epoch."""
-        self._log.sync()
-        self._raft.step(Synced(self._log.synced_offset))
+        """Everything that is in the log is committed with the record that opens this epoch."""
+        self._quorum.tick(now_ms)
+        self._quorum.sync(now_ms)
         reader = _TransactionReader()
-        records = [record for item in _read_records(self._log) for record in reader.read(item)]
+        records = [record for item in _read_records(self._store) for record in reader.read(item)]
         self.image, _ = apply_records(self.image, records, self.end_offset - 1, self.epoch)
         self.newest = self.image
         if reader.is_open:
             self.commit([AbortTransactionRecord("its writer is gone")], now_ms)
 
 
-def _read_recovery_point(files: Files, directory: str) -> int:
-    offsets = read_offsets(files, f"{directory}/{METADATA_PARTITION}/{RECOVERY_POINTS}")
-    return offsets.get(METADATA_PARTITION, 0)
-
-
-def _open_or_create(files: Files, directory: str, config: LogConfig, recovery_point: int, now_ms: int) -> Log:
-    path = f"{directory}/{METADATA_PARTITION}"
-    rng, deletions = random.Random(0), Deletions()  # neither jitter nor deletion ever happens here
-    if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
-        opening = Opening(clean=False, recovery_point=recovery_point, strict=True)
-        try:
-            return open_log(
-                files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
-            )
-        except DamagedData as error:
-            raise DamagedData(f"{error}. {ADVICE.format(directory=path)}") from error
-    log = create_log(files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms, rng, deletions)
-    log.sync()
-    return log
-
-
-def _read_election(files: Files, directory: str) -> ElectionState | None:
-    path = f"{directory}/{QUORUM_STATE_FILE}"
-    try:
-        return decode_election_state(files.read(path))
-    except FileNotFoundError:
-        return None
-    except QuorumStateCorrupt as error:
-        raise QuorumStateCorrupt(
-            f"{path} cannot be trusted: {error}. Restore it from a backup. The only voter of a cluster may "
-            "remove it instead: the log knows the last epoch, too"
-        ) from error
-
-
-def _build_batch(append: Append, base_offset: int, now_ms: int) -> bytearray:
-    if append.leader_change is not None:
-        return build_control_batch(
-            ControlType.LEADER_CHANGE,
-            _encode_leader_change(append.leader_change),
-            timestamp=now_ms,
-            base_offset=base_offset,
-            leader_epoch=append.epoch,
-        )
-    records = [Record(base_offset + delta, now_ms, None, value) for delta, value in enumerate(append.records)]
-    return build_batch(records, leader_epoch=append.epoch)
-
-
-def _encode_leader_change(change: LeaderChange) -> bytes:
-    """Version 0, without directory ids: Kafka writes this one alone, and reads no other."""
-    message = leader_change_message.LeaderChangeMessage(
-        version=0,
-        leader_id=change.leader_id,
-        voters=[leader_change_message.Voter(voter.node_id) for voter in change.voters],
-        granting_voters=[leader_change_message.Voter(voter.node_id) for voter in change.granting_voters],
-    )
-    return bytes(encode(message, 0))
+def _no_peers(message: Message) -> None:
+    raise AssertionError(f"an only voter has nobody to talk to: {message}")
 
 
 class _TransactionReader:
@@ -291,8 +191,8 @@ class _TransactionReader:
         return []
 
 
-def _read_records(log: Log) -> Iterator[MetadataRecord]:
-    for header, batch in chain.from_iterable(read_batches(log, READ_BYTES)):
+def _read_records(store: QuorumStore) -> Iterator[MetadataRecord]:
+    for header, batch in store.read_from(store.log.log_start_offset):
         if not header.is_control:
             for record in decode_batch(batch, header):
                 assert record.value is not None, "a metadata record has a value"

@@ -85,7 +85,7 @@ class Files(Protocol):
     """Whatever opens something raises `CannotOpen` where there is no descriptor for it."""
 
     max_open: int  # files may be open at a time, beside those that are pinned
-    syncs_may_block: bool  # for as long as somebody wants: then none that records wait for is done on the event loop
+    syncs_may_block: bool  # for long: then none that records wait for is done on the event loop
 
     def file(self, path: str) -> File:
         """A handle on a file that is there already, or will be when the handle is first used."""
@@ -97,7 +97,9 @@ class Files(Protocol):
         """A new empty file; one of this name is emptied."""
 
     def read(self, path: str) -> bytes: ...
-    def list(self, directory: str) -> Sequence[DirectoryEntry]: ...
+    def list(self, directory: str) -> Sequence[DirectoryEntry]:
+        """By name, so that what is done with them is done in one order on every disk."""
+
     def exists(self, path: str) -> bool: ...
     def make_directory(self, path: str, mode: int = 0o777) -> None:
         """And those above it, which have the usual mode. One that is there stays as it is."""
@@ -343,12 +345,12 @@ class DiskFiles:
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
         with self.attempt(lambda: os.scandir(directory), directory) as entries:
-            return [
+            return sorted(
                 DirectoryEntry(
                     entry.name, is_directory := entry.is_dir(), 0 if is_directory else entry.stat().st_size
                 )
                 for entry in entries
-            ]
+            )
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -33,6 +33,7 @@ from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader
 from odradek.storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, format_partition_metadata
 from odradek.storage.config import LogConfig
+from odradek.storage.contents import Contents, LogHome
 from odradek.storage.deletions import Deletions
 from odradek.storage.epochs import NO_EPOCH, LeaderEpochs
 from odradek.storage.files import File, Files
@@ -89,20 +90,10 @@ def create_log(
     metadata.write_at(0, format_partition_metadata(topic_id))
     metadata.close()
     segment = Segment.create(files, directory, 0, config, now_ms)
-    log = Log(
-        files,
-        directory,
-        topic_partition,
-        topic_id,
-        config,
-        [segment],
-        LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}"),
-        Snapshots(files, directory, []),
-        log_start_offset=0,
-        end_offset=0,
-        rng=rng,
-        deletions=deletions,
-    )
+    epochs, snapshots = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}"), Snapshots(files, directory, [])
+    home = LogHome(files, directory, deletions, rng)
+    contents = Contents([segment], epochs, snapshots, Producers(), log_start_offset=0, end_offset=0)
+    log = Log(topic_partition, topic_id, config, home, contents)
     log.mark_unsynced([files.to_sync(metadata.path), *_names(files, directory)], 0)
     return log
 
@@ -143,28 +134,11 @@ def open_log(
         files, directory, (offset_of(name) for name in sizes if name.endswith(SNAPSHOT_SUFFIX))
     )
     loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms)
-    segments, log_start_offset, end_offset = loader.load(sizes)
-    epochs.truncate_from_end(end_offset)
-    epochs.truncate_from_start(log_start_offset)
     log = Log(
-        files,
-        directory,
-        topic_partition,
-        topic_id,
-        config,
-        segments,
-        epochs,
-        snapshots,
-        log_start_offset=log_start_offset,
-        end_offset=end_offset,
-        rng=rng,
-        deletions=deletions,
+        topic_partition, topic_id, config, LogHome(files, directory, deletions, rng), loader.load(sizes)
     )
     if loader.producers is not None:
-        log.producers = loader.producers
         log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
-    else:
-        rebuild_producers(log.producers, snapshots, segments, log_start_offset, end_offset)
     return log
 
 
@@ -193,8 +167,7 @@ class _Loader:
         self.producers: Producers | None = None  # as recovery left them
         self._epochs_on_record = bool(epochs.entries)
 
-    def load(self, sizes: dict[str, int]) -> tuple[list[Segment], int, int]:
-        """The segments, the log start offset and the end offset."""
+    def load(self, sizes: dict[str, int]) -> Contents:
         segments = self._open_segments(sizes)
         if not self.opening.clean:
             segments = self._recover_all(segments)
@@ -210,7 +183,16 @@ class _Loader:
                 start_offset,
             )
             start_offset = 0
-        return segments, max(start_offset, segments[0].base_offset), end_offset
+        return self._contents(segments, max(start_offset, segments[0].base_offset), end_offset)
+
+    def _contents(self, segments: list[Segment], start_offset: int, end_offset: int) -> Contents:
+        self.epochs.truncate_from_end(end_offset)
+        self.epochs.truncate_from_start(start_offset)
+        producers = self.producers
+        if producers is None:
+            producers = Producers()
+            rebuild_producers(producers, self.snapshots, segments, start_offset, end_offset)
+        return Contents(segments, self.epochs, self.snapshots, producers, start_offset, end_offset)
 
     def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
         """A log without records begins where its files or its log start say, whichever is later."""

@@ -48,10 +48,8 @@ class World:
         self._load()
 
     def _load(self) -> None:
-        self._partition = lead(self._log)
-        journal = WatchedJournal(
-            self._partition, lambda: sync(self._partition), self._before_append, self._after_append
-        )
+        self._partition = lead(self._log, lambda: sync(self._partition))
+        journal = WatchedJournal(self._partition, self._before_append, self._after_append)
         self.runner = Runner(journal, self._new_coordinator, self.answers.__setitem__, self.host)
         self.runner.begin_loading()
         self.host.run_for(0)
