@@ -66,7 +66,9 @@ class InProcess:
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-        answer = await self.ask(CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=settings)]), 7)
+        answer = await self.ask(
+            CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=settings)]), 7
+        )
         assert answer.topics[0].error_code == 0, answer
 
     async def produce(
