@@ -125,7 +125,8 @@ class Plan:
         """It has happened to a request."""
         fault.fired += 1
         count = f"{fault.fired}" if fault.times is None else f"{fault.fired} of {fault.times}"
-        log.info("%s happened to %s at %s: %s", fault, request.client_id, request.client_address, count)
+        client = request.client_id or "a client"
+        log.info("%s happened to %s at %s, %s", fault, client, request.client_address, count)
         self.on_fired(fault.id)
 
 
