@@ -37,6 +37,7 @@ LAYERS = {
     "broker": 8,
     "cli": 9,
     "testing": 9,
+    "faults": 10,
 }
 PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}

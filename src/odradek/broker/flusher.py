@@ -122,7 +122,7 @@ class Flusher:
 
     @property
     def _disk_is_fast(self) -> bool:
-        return self._average_seconds < INLINE_BELOW_SECONDS
+        return self._average_seconds < INLINE_BELOW_SECONDS and not self._files.syncs_may_block
 
     async def _sync_in_thread(self, tickets: Round) -> None:
         errors, seconds = await self._thread.run(self._sync, tickets)

@@ -42,6 +42,7 @@ from odradek.model import OFFSETS_TOPIC
 from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
+from odradek.net.transport import Converse
 from odradek.replication.replica import Replica
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
@@ -75,12 +76,14 @@ class Node:
         rng: Random,
         *,
         new_groups: Callable[[Services], GroupsOfNode],
+        new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises what keeps it from starting, with nothing left behind.
 
         `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
+        `new_converse` makes what answers requests, if that is not to be `answer_requests`.
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
         self._repeats = log_lines.enter(config.node_id, host)
@@ -95,6 +98,7 @@ class Node:
         self._rng = rng
         self._files = files
         self._new_groups = new_groups
+        self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
             self._files,
@@ -152,9 +156,7 @@ class Node:
         )
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
-        conversations = Conversations(Dispatcher(self.services), host.create_task, watch=watch)
-        self._server = self._network.serve(conversations.begin, _bounds(config))
+        self._server = self._network.serve(self._new_converse(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
@@ -262,6 +264,12 @@ class Node:
         self.metadata.close()
         self._repeats.close()
         log.info("broker %d stopped", self.node_id)
+
+
+def answer_requests(services: Services) -> Converse:
+    host, config = services.host, services.config
+    watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
+    return Conversations(Dispatcher(services), host.create_task, watch=watch).begin
 
 
 def make_data_directory(files: Files, path: str) -> None:

@@ -12,9 +12,7 @@ import argparse
 import errno
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +30,7 @@ from odradek.cli.logs import (
 from odradek.host.log_lines import NodeIdFilter
 
 if TYPE_CHECKING:
-    from odradek.broker.main import Broker
+    from odradek.broker.main import Broker, NewBroker
     from odradek.config.broker import BrokerConfig
 
 HOST = "localhost"
@@ -94,7 +92,8 @@ Stop with Ctrl-C.
 SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir}"
 
 
-def main(arguments: Sequence[str], command: str = "up") -> int:
+def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker | None" = None) -> int:
+    """`new_broker` is for those who run another kind of broker: `odradek.faults`."""
     options = parse_arguments(arguments, command)
     try:
         levels, log_format = log_options(options, os.environ)
@@ -114,10 +113,8 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
         return fail(str(error), BAD_USAGE)
     for warning in config.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
-    if options.stop_at_eof:
-        stop_at_end_of_input()
     try:
-        run(config, lambda broker: announce(broker, command, options.json))
+        run(config, lambda broker: announce(broker, command, options.json), new_broker)
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
     except ConfigError as error:
@@ -127,17 +124,6 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
     return 0
-
-
-def stop_at_end_of_input() -> None:
-    """Stop, as SIGTERM does, once whoever started us has closed our standard input, or died."""
-
-    def wait() -> None:
-        while os.read(0, 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="end-of-input", daemon=True).start()
 
 
 def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.Namespace:
@@ -187,7 +173,6 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
     parser.add_argument(
         "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
     )
-    parser.add_argument("--stop-at-eof", action="store_true", help=argparse.SUPPRESS)  # for odradek.testing
     options = parser.parse_args(arguments)
     options.command = command
     return options
