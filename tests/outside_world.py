@@ -20,16 +20,17 @@ import odradek
 ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
-    *("errors", "model", "wire", "records", "storage", "config", "host", "raft"),
+    *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
     *("metadata", "net", "controller", "replication", "coordinators", "api", "broker"),
 )
-# What runs beside a node: the process around it, and the process that compacts for it.
+# What runs beside a node: the process around it, the process that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
     "broker/__init__.py",
     "broker/main.py",
     "broker/collector.py",
     "broker/descriptors.py",
     "storage/cleaner_worker.py",
+    "storage/lossy.py",
 }
 
 PURE = {
@@ -63,7 +64,8 @@ NAMES = {
     *("asyncio.AbstractEventLoop", "asyncio.BaseEventLoop", "asyncio.Event", "asyncio.Future"),
     *("asyncio.Handle", "asyncio.Lock", "asyncio.Task", "asyncio.TimerHandle", "asyncio.gather"),
     *("asyncio.get_running_loop", "asyncio.shield", "asyncio.sleep", "asyncio.timeout"),
-    *("logging.DEBUG", "logging.Filter", "logging.INFO", "logging.LogRecord", "logging.WARNING"),
+    *("logging.DEBUG", "logging.ERROR", "logging.Filter", "logging.INFO", "logging.LogRecord"),
+    *("logging.Logger", "logging.WARNING"),
     "logging.getLogger",
     *("cramjam.gzip", "cramjam.lz4", "cramjam.snappy", "cramjam.zstd"),
     *("os.path.dirname", "os.path.join"),
@@ -96,7 +98,7 @@ ALLOWED = {
     "api/registry.py": {"importlib.import_module"},  # of our own modules
     "controller/controller.py": {"importlib.import_module"},
     "config/sources.py": {"read_text"},  # the settings, before there is a node
-    "wire/codec.py": {"exec"},  # of the readers and writers that it makes
+    "wire/source.py": {"exec"},  # of the readers and writers that it makes
 }
 
 

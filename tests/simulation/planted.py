@@ -44,15 +44,13 @@ SCRIPTED = [
     Scripted(
         "test_18",
         "the metadata log is recovered as any other: cut at the first damage",
-        Mutation(
-            "metadata.log", "recovery_point=recovery_point, strict=True)", "recovery_point=recovery_point)"
-        ),
+        Mutation("raft.store", "strict=True, needed_from=needed_from)", "needed_from=needed_from)"),
     ),
     Scripted(
         "test_19",
         "a parked fetch that was answered goes on waiting for its other partitions",
         Mutation(
-            "api.fetch", "watched, self._watched = self._watched, []", "watched, self._watched = [], []"
+            "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
         ),
     ),
     Scripted(
@@ -74,12 +72,15 @@ SCRIPTED = [
         "an append that lacks a descriptor counts as a failed disk",
         Mutation(
             "storage.log",
-            """        except CannotOpen as error:
-            raise self._storage_error("append", error) from error
+            """            if not isinstance(error, CannotOpen):
+                self._undo_write()
+            raise self._health.error("append", error) from error
 """,
-            """        except CannotOpen as error:
-            self.failed = True
-            raise self._storage_error("append", error) from error
+            """            if isinstance(error, CannotOpen):
+                self._health.fail()
+            else:
+                self._undo_write()
+            raise self._health.error("append", error) from error
 """,
         ),
     ),
@@ -97,9 +98,7 @@ SCRIPTED = [
         "test_25",
         "a leader enters its epoch with its first append only",
         Mutation(
-            "replication.partition",
-            "        self.log.leader_epochs.begin(leader_epoch, self.log.end_offset)\n",
-            "",
+            "replication.leader", "        log.leader_epochs.begin(self.leader_epoch, log.end_offset)\n", ""
         ),
     ),
 ]
@@ -119,8 +118,8 @@ SIMULATED = [
         [
             Mutation(
                 "api.produce",
-                "partition.when_committed(offset, partial(self._committed, partition))",
-                "self._committed(partition, ErrorCode.NONE)",
+                "leader.when_committed(offset, partial(self._committed, leader))",
+                "self._committed(leader, ErrorCode.NONE)",
             )
         ],
         seed=0,
@@ -131,10 +130,9 @@ SIMULATED = [
         [
             Mutation(
                 "storage.replay",
-                "        producers.replay(header, header.base_offset)\n        return None",
-                "        producers.replay(header, header.base_offset)\n"
-                "        del producers.by_id[header.producer_id].batches[:-1]\n"
-                "        return None",
+                "    producers.replay_batch(header, header.base_offset, marker)\n",
+                "    producers.replay_batch(header, header.base_offset, marker)\n"
+                "    del producers.by_id[header.producer_id].batches[:-1]\n",
             )
         ],
         seed=0,
@@ -169,9 +167,9 @@ SIMULATED = [
         "the high watermark moves beyond the synced offset",
         [
             Mutation(
-                "replication.partition",
-                "self.log.synced_offset if self.sync_commit else self.log.end_offset",
-                "self.log.end_offset",
+                "replication.leader",
+                "reached = log.synced_offset if self.settings.sync_commit else log.end_offset",
+                "reached = log.end_offset",
             )
         ],
         seed=0,
@@ -182,8 +180,8 @@ SIMULATED = [
         [
             Mutation(
                 "storage.scan",
-                "is_plausible(header) and position + header.size <= self._size",
-                "is_plausible(header)",
+                "header_at(self._bytes, position, self._size)",
+                "header_at(self._bytes, position, self._size + (1 << 20))",
             ),
             Mutation(
                 "storage.recovery",
@@ -210,7 +208,7 @@ SIMULATED = [
         "a parked fetch is answered twice",
         [
             Mutation(
-                "api.fetch", "watched, self._watched = self._watched, []", "watched, self._watched = [], []"
+                "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
             )
         ],
         seed=0,
@@ -231,8 +229,8 @@ SIMULATED = [
             ),
             Mutation(
                 "broker.local_partitions",
-                "        )\n        self._remove_doomed()\n        self._open_soon()",
-                "        )\n        self._open_soon()",
+                "        self._remove_doomed()\n        self._open_soon()\n\n    def reconfigure",
+                "        self._open_soon()\n\n    def reconfigure",
             ),
         ],
         seed=0,
@@ -241,23 +239,21 @@ SIMULATED = [
         "group-loaded-twice",
         "the groups of a partition are loaded twice, and two coordinators work on them",
         [
+            Mutation("broker.groups", "if self._is_behind or names_topic(delta, OFFSETS_TOPIC):", "if True:"),
             Mutation(
                 "broker.groups",
                 "            self._shard(index)\n",
-                "            found = self._services.replicas.find(OFFSETS_TOPIC, index)\n"
-                "            if found is not None:\n"
-                "                self.opened(found)\n",
+                "            self.new_role(self._services.replicas.get(OFFSETS_TOPIC, index))\n",
             ),
             Mutation(
                 "broker.groups",
-                """        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
+                """        if present is not None and present.leader is replica.leader:
             return
         if present is not None:
-            present.runner.resign()
+            del self._shards[index]
+            present.runner.resign("its partition has a new leader epoch")
 """,
-                """        if topic != OFFSETS_TOPIC:
-            return
-""",
+                "",
             ),
         ],
         seed=0,

@@ -261,6 +261,8 @@ class SimulatedLock:
 class SimulatedFiles:
     """One disk. Paths are absolute and use `/`."""
 
+    syncs_may_block = False
+
     def __init__(self) -> None:
         self._root = _Directory()
         self._locks: set[str] = set()
