@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tests.simulation.admin import REMADE, Admin
 from tests.simulation.audit import Auditor
 from tests.simulation.connection import Violation
+from tests.simulation.disk import check_disk
 from tests.simulation.machine import CannotStart, Machine
 from tests.simulation.members import ClassicMember, ConsumerMember
 from tests.simulation.play import SESSION_MS, Play
@@ -124,6 +125,15 @@ class Plan:
         if not await self._auditor.audit():
             raise Violation("the node cannot be asked, though all faults are over")
         await self.machine.stop()
+        check_disk(self.machine.files.contents(), self._compacted_logs())
+
+    def _compacted_logs(self) -> set[str]:
+        return {
+            partition.name
+            for topic in self.play.logs.current.values()
+            for partition in topic.partitions
+            if topic.may_be_compacted
+        }
 
     # --- a life ---
 
