@@ -2,11 +2,12 @@
 
 One broker, one topic, one session, one run: 100-byte distinct values in four partitions, read with all seven
 columns (CRC checked) into nothing and into a sum, batch and streaming, plain and lz4; written keyed with
-acks=all. Every figure is the median of five passes after three that warm up, and beside it the CPU that a
-million rows took, of Spark's JVM, its Python workers and our broker: a busy machine changes the first, hardly
-the second. Without Maven Central there is nothing to compare with, and ours is printed alone.
+acks=all; and a pipeline of ten million events (`bench.pipeline`). Every figure is the median of five passes after
+three that warm up, and beside it the CPU that a million rows took, of Spark's JVM, its Python workers and our
+broker: a busy machine changes the first, hardly the second. Without Maven Central there is nothing to compare with,
+and ours is printed alone.
 
-    python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,sink,memory]
+    python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,sink,memory,pipeline]
 
 Every pass is stored in results/spark.json, those that warm up apart, and the table of medians in spark.md.
 """
@@ -28,6 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tools.peer.kafka import KAFKA_VERSION, KafkaPeer, PeerUnavailable
 from tools.spark_jars import CONNECTOR_VERSION, connector_jars
 
+from bench import pipeline
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
 from bench.report import number_text, spread_text
 from bench.runner import RESULTS, Run
@@ -43,10 +45,11 @@ TUNED_SOURCE = {
     "kafka.fetch.max.bytes": "67108864",
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
-PARTS = ("source", "lz4", "stream", "sink", "memory")
+PARTS = ("source", "lz4", "stream", "sink", "memory", "pipeline")
 DEFAULT_ROWS = 5_000_000
 OURS, THEIRS, THEIRS_TUNED = "odradek", "jvm", "jvm-tuned"
 MEMORY = "memory of a reader"
+PIPELINE = "pipeline"
 
 
 @contextlib.contextmanager
@@ -121,10 +124,10 @@ class Bench:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._topics = 0
 
-    def new_topic(self) -> str:
+    def new_topic(self, partitions: int = PARTITIONS) -> str:
         self._topics += 1
         name = f"bench-{self._topics}"
-        self._admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+        self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
         return name
 
     def filled_topic(self, rows: int, **options: str) -> str:
@@ -241,6 +244,32 @@ def memory(bench: Bench) -> None:
     print(f"{MEMORY:32} {memory_text(peaks)}", flush=True)
 
 
+def pipelines(bench: Bench) -> None:
+    """Each once: a pass takes a minute or so. Rows in the sinks are counted."""
+    events = pipeline.EVENTS * bench.rows // DEFAULT_ROWS
+    frame = pipeline.event_frame(bench.spark, events)
+    for partitions in pipeline.PARTITIONS:
+        source, sink = bench.new_topic(partitions), bench.new_topic()
+        bench.write("odradek", frame, source, {})
+        took = pipeline.run_once(bench.bootstrap, source, sink, cpu_seconds)
+        assert bench.read("odradek", sink, {}).count() == events // pipeline.LARGE_SHARE, (
+            "rows were lost or repeated"
+        )
+        numbers = {
+            RATE: events / 1e6 / took["seconds"],
+            CPU: took["cpu_s"] / (events / 1e6),
+            "memory_mb": took["memory_mb"],
+        }
+        title = f"{PIPELINE} of {events:,} events, {partitions} partition{'s' if partitions > 1 else ''}"
+        bench.run.workloads[title] = title
+        bench.run.add(0, OURS, title, numbers)
+        print(f"{title:50} {pipeline_text(numbers)}", flush=True)
+
+
+def pipeline_text(numbers: dict[str, float]) -> str:
+    return f"{numbers[RATE]:.2f} M rows/s, {numbers[CPU]:.2f} s CPU/M, {numbers['memory_mb']:,.0f} MB"
+
+
 def memory_text(peaks: dict[str, float]) -> str:
     few, many = peaks.values()
     each = ", ".join(f"{peak:.0f} MB at {rows}" for rows, peak in peaks.items())
@@ -275,7 +304,7 @@ def markdown(run: Run) -> str:
     lines += ["**Medians ± half their spread, M rows/s; below, seconds of CPU for a million rows**", ""]
     lines += ["| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
     for title in run.workloads:
-        if title != MEMORY:
+        if title != MEMORY and not title.startswith(PIPELINE):
             cells = [_cell(run, system, title) for system in run.systems]
             ratios = [ratio(run, system, title) for system in others]
             cells += [f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})" for one in ratios]
@@ -283,6 +312,8 @@ def markdown(run: Run) -> str:
     for sample in run.samples:
         if sample["workload"] == MEMORY:
             lines += ["", f"{MEMORY.capitalize()}: {memory_text(sample['numbers'])}"]
+        elif sample["workload"].startswith(PIPELINE):
+            lines += ["", f"{sample['workload'].capitalize()}: {pipeline_text(sample['numbers'])}"]
     return "\n".join([*lines, ""])
 
 
@@ -348,6 +379,8 @@ def run_parts(bench: Bench, wanted: set[str]) -> None:
         bench.sink()
     if "memory" in wanted:
         memory(bench)
+    if "pipeline" in wanted:
+        pipelines(bench)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from odradek.controller.topics import create_topics
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import apply_records
 from odradek.metadata.records import RemoveTopicRecord
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
+from odradek.replication.replica import Replica
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -101,6 +102,10 @@ def end_offsets(broker: InProcess) -> list[int]:
     return [replicas.get(name, index).log.end_offset for name in TOPICS for index in range(PARTITIONS)]
 
 
+def leaders(broker: InProcess) -> list[Leader]:
+    return [replica.leader for replica in broker.broker.replicas if replica.leader is not None]
+
+
 def logs_of_topics(data_dir: Path) -> set[str]:
     """Directories under a name that a topic would use: those being removed are called otherwise."""
     return {path.name for name in TOPICS for path in data_dir.glob(f"{name}-*") if path.name[2:].isdecimal()}
@@ -135,7 +140,7 @@ def test_a_fetch_that_timed_out_hears_no_more(tmp_path: Path) -> None:
         await create_all(broker)
         answer = await fetch_all(broker, 0, LATEST_FETCH, max_wait_ms=1)
         assert answer.error_code == 0
-        assert not any(partition._data_waiters for partition in broker.broker.replicas)
+        assert not any(leader.has_waiters for leader in leaders(broker))
         assert await delete_all(broker) == [0, 0, 0]
 
     run(tmp_path, scenario)
@@ -150,10 +155,8 @@ def test_a_fetch_whose_connection_closed_hears_no_more(tmp_path: Path) -> None:
         broker.on_request = requests.append
         parked = [fetch_all(broker, 0, LATEST_FETCH) for _ in range(3)]
         await asyncio.sleep(0)
-        broker.broker.replicas.get("a", 0)._data_waiters = {
-            lambda _: requests[1].abandon(): None,
-            **broker.broker.replicas.get("a", 0)._data_waiters,
-        }
+        waiters = broker.broker.replicas.leader("a", 0)._high_watermark_waiters
+        waiters._waiters = {lambda _: requests[1].abandon(): None, **waiters._waiters}
         assert await delete_all(broker) == [0, 0, 0]
         await asyncio.gather(parked[0], parked[2])
         assert not parked[1].done()
@@ -195,8 +198,8 @@ def test_a_waiter_that_raises_does_not_stop_the_deletion(
         def broken(error: ErrorCode) -> None:
             raise ValueError("planted")
 
-        for partition in list(broker.broker.replicas):
-            partition.when_data_arrives(broken)
+        for leader in leaders(broker):
+            leader.when_high_watermark_moves(broken)
         parked = fetch_all(broker, 1, LATEST_FETCH)
         await asyncio.sleep(0)
         assert await delete_all(broker) == [0, 0, 0]
@@ -217,8 +220,8 @@ def test_a_listener_that_raises_fails_neither_the_request_nor_the_other_listener
         def broken(delta: object) -> None:
             raise ValueError("planted")
 
-        broker.broker.metadata._listeners.insert(0, broken)
-        broker.broker.metadata.listen(heard.append)
+        metadata = broker.broker.metadata
+        metadata._listeners = (broken, *metadata._listeners, heard.append)
         await create_all(broker)
         await produce_to_all(broker, b"x")
         assert await delete_all(broker) == [0, 0, 0]
@@ -231,15 +234,15 @@ def test_a_listener_that_raises_fails_neither_the_request_nor_the_other_listener
 
 @pytest.mark.plants_traceback
 def test_who_is_told_of_a_removed_partition_may_raise(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
-        def broken(partition: Partition) -> None:
+        def broken(replica: Replica) -> None:
             raise ValueError("planted")
 
         await create_all(broker)
         await produce_to_all(broker, b"x")
-        broker.broker._partitions.on_removed.insert(0, broken)
+        monkeypatch.setattr(broker.broker._compactor, "removed", broken)
         assert await delete_all(broker) == [0, 0, 0]
         assert logs_of_topics(tmp_path) == set()
 
@@ -269,6 +272,9 @@ def test_a_log_that_cannot_be_removed_does_not_serve_the_next_topic_of_its_name(
         request = produce_request("a", batch(b"new"), partition=1)
         assert answer_of(await broker.ask(request, 9)).base_offset == 0
         assert end_offsets(broker) == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+        broker.broker._partitions.retry_failed()
+        for _ in range(10):
+            await asyncio.sleep(0)
         for partition in broker.broker.replicas:
             topic = broker.broker.metadata.image.topics[partition.topic_partition.topic]
             assert partition.topic_id == partition.log.topic_id == topic.id
@@ -342,7 +348,8 @@ def test_a_topic_deleted_and_created_in_one_change(tmp_path: Path) -> None:
 def test_applying_a_change_twice_changes_nothing(tmp_path: Path) -> None:
     async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
         deltas: list[Any] = []
-        broker.broker.metadata.listen(deltas.append)
+        metadata = broker.broker.metadata
+        metadata._listeners = (*metadata._listeners, deltas.append)
         await create_all(broker)
         await produce_to_all(broker, b"old")
         assert await delete_all(broker) == [0, 0, 0]

@@ -70,12 +70,12 @@ def in_effect(broker: InProcess) -> list[Any]:
     server, store, compactor = parts._server, parts._store, parts._compactor
     return [
         partition.log.config,
-        partition.rules,
-        partition.min_insync_replicas,
-        partition.sync_commit,
+        partition.settings.rules,
+        partition.settings.min_insync_replicas,
+        partition.settings.sync_commit,
         server._bounds,
         server._new_connections.per_second,
-        store._producer_expiration_ms,
+        store.upkeep.producer_expiration_ms,
         compactor._cleaner.bytes_per_second,
         compactor._cleaner.map_bytes,
         compactor._config["log.cleaner.backoff.ms"],

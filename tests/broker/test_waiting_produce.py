@@ -28,8 +28,8 @@ class Stalled:
 
     def __init__(self, broker: InProcess) -> None:
         services = broker.broker.services
-        services.appended = lambda partition: None
-        self.partition = services.replicas.get("t", 0)
+        broker.broker._flusher.appended = lambda replica: None  # type: ignore[method-assign]
+        self.partition = services.replicas.leader("t", 0)
         self.answers: list[Request] = []
         self._dispatcher = Dispatcher(services)
 

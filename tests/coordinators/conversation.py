@@ -78,8 +78,8 @@ class Conversation:
     # --- the coordinator's life ---
 
     def start(self) -> None:
-        self.partition = lead(self.log)
-        journal = WatchedJournal(self.partition, self._appended, self._before_append, self._write_lines)
+        self.partition = lead(self.log, self._appended)
+        journal = WatchedJournal(self.partition, self._before_append, self._write_lines)
         self.runner = Runner(
             journal, lambda: GroupCoordinator(self.settings, self.rng), self._hear, self.host
         )

@@ -34,7 +34,7 @@ from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, O
 from odradek.coordinators.runner import Runner
 from odradek.coordinators.runtime import Batch, EncodedRecord, RequestContext
 from odradek.errors import ErrorCode
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -304,7 +304,7 @@ class World:
         self.offsets: dict[int, int] = {}  # the last offsets in the log
         self.open: dict[int, tuple[Consumer, Any, Callable[[Any], None], int, dict[int, int]]] = {}
         self.arrivals_ms: dict[Consumer, int] = {}  # one connection keeps the order
-        self.partition: Partition | None = None
+        self.partition: Leader | None = None
         self.runner: Runner[GroupCoordinator] | None = None
         self.handling: Any = None  # the request that the coordinator decides on
         self.settings = GroupSettings(group_initial_rebalance_delay_ms=self.rng.choice((0, 3_000)))
@@ -445,8 +445,8 @@ class World:
         """Clients find it before it has begun to load."""
         if self.rng.random() < 0.5:
             self.log.compact()
-        self.partition = lead(self.log)
-        journal = WatchedJournal(self.partition, self.sync_later, self.before_append, self.after_append)
+        self.partition = lead(self.log, self.sync_later)
+        journal = WatchedJournal(self.partition, self.before_append, self.after_append)
         self.runner = Runner(
             journal, lambda: GroupCoordinator(self.settings, self.rng), self.respond, self.host
         )
@@ -469,7 +469,7 @@ class World:
         if isinstance(self.handling, OffsetCommitRequest):
             self.checker.commit_accepted(self.handling, self.stored, self.now_ms)
         assert self.partition is not None
-        self.partition.in_sync_replicas = 0 if self.rng.random() < self.failing else 1
+        self.partition.has_enough_replicas = self.rng.random() >= self.failing
 
     def after_append(self, batch: Batch) -> None:
         self.appended.append((self.log.end_offset, batch.records))
@@ -479,7 +479,7 @@ class World:
         delay_ms = self.rng.choice(self.lags_ms)
         self.host.after(delay_ms, self.advance_high_watermark, self.partition, self.log.end_offset)
 
-    def advance_high_watermark(self, partition: Partition, offset: int) -> None:
+    def advance_high_watermark(self, partition: Leader, offset: int) -> None:
         if partition is self.partition:
             sync(partition, offset)
 

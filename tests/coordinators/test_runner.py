@@ -25,10 +25,12 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.records.batch import read_header
 from odradek.records.control import ControlType, build_control_batch
-from odradek.replication.partition import Partition
+from odradek.replication.replica import Replica
+from odradek.replication.settings import ReplicaSettings
 from odradek.storage.markers import Marker
 from odradek.storage.reading import read_batches
 from odradek.storage.simulated import SimulatedFiles
@@ -96,6 +98,9 @@ class Balances:
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("audit", now_ms + 60_000, lambda now_ms: None)
 
+    def summary(self) -> str:
+        return f"{len(self.amounts)} accounts" if self.amounts else ""
+
 
 class Bank:
     """A runner on a log, and what it has answered."""
@@ -110,8 +115,8 @@ class Bank:
             self.load()
 
     def start(self) -> None:
-        self.partition = lead(self.log)
-        journal = Journal(self.partition, self._appended)
+        self.partition = lead(self.log, self._appended)
+        journal = Journal(self.partition)
         self.runner = Runner(journal, Balances, self._respond, self.host)
 
     def load(self) -> None:
@@ -158,11 +163,11 @@ def test_a_response_leaves_when_its_batch_is_committed(bank: Bank) -> None:
 
 
 def test_an_append_that_fails_is_answered_and_undone(bank: Bank) -> None:
-    bank.partition.in_sync_replicas = 0
+    bank.partition.has_enough_replicas = False
     assert bank.ask(1, "set", "anna", 5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bank.ask(2, "end", BEN, COMMIT) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bank.runner.coordinator.undone == 2
-    bank.partition.in_sync_replicas = 1
+    bank.partition.has_enough_replicas = True
     assert bank.ask(3, "get", "anna") is None and 3 in bank.responses
     assert bank.log.end_offset == 0
 
@@ -212,10 +217,18 @@ def test_transactions_are_loaded_as_they_were_left(bank: Bank) -> None:
 def test_batches_are_kafka_s_on_a_real_log() -> None:
     """Transactional batches and control batches, which the log itself understands."""
     log = new_log(SimulatedFiles(), "/data/balances-0")
-    partition = Partition(TopicPartition("balances", 0), log.topic_id, log, 0)
-    partition.sync_commit = False
+    partition = Replica(
+        TopicPartition("balances", 0),
+        log.topic_id,
+        log,
+        ReplicaSettings(sync_commit=False),
+        high_watermark=0,
+        appended=Replica.log_written,
+    )
+    partition.take_role(1, Partition(1, 0, 0, (1,), (1,), ()), now_ms=0)
+    assert partition.leader is not None
     responses: dict[Token, Any] = {}
-    journal = Journal(partition, partition.maybe_advance_high_watermark)
+    journal = Journal(partition.leader)
     runner = Runner(journal, Balances, responses.__setitem__, VirtualHost(1_000))
     runner.begin_loading()
     runner.handle(("set", "all", 1), CONTEXT, 1)
@@ -352,7 +365,7 @@ def test_a_timer_that_raises_keeps_no_other_from_firing(bank: Bank) -> None:
 
 def test_an_append_of_a_timer_that_fails_is_answered(bank: Bank) -> None:
     bank.ask(1, "wait", 10)
-    bank.partition.in_sync_replicas = 0
+    bank.partition.has_enough_replicas = False
     bank.host.run_for(10)
     assert bank.responses == {1: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 

@@ -11,17 +11,19 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from odradek.coordinators.journal import Journal
 from odradek.coordinators.runtime import Batch, EncodedRecord
+from odradek.metadata.image import Partition
 from odradek.model import OFFSETS_TOPIC, TopicPartition
 from odradek.records.batch import BatchHeader, patch_placement, read_header
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
+from odradek.replication.settings import ReplicaSettings
 from odradek.storage.log import Appended
 
 NOTHING = lambda: None  # noqa: E731
+NODE = 1
 
 
 class VirtualTimer:
@@ -165,12 +167,11 @@ class WatchedJournal(Journal):
 
     def __init__(
         self,
-        partition: Partition,
-        appended: Callable[[], None],
+        leader: Leader,
         before: Callable[[Batch], None],
         after: Callable[[Batch], None],
     ) -> None:
-        super().__init__(partition, appended)
+        super().__init__(leader)
         self._before = before
         self._after = after
 
@@ -181,17 +182,28 @@ class WatchedJournal(Journal):
         return last_offset
 
 
-def lead(log: MemoryLog) -> Partition:
-    """A broker takes over: all that is in its log is committed."""
+def lead(log: MemoryLog, appended: Callable[[], None] = NOTHING) -> Leader:
+    """A broker takes over: all that is in its log is committed. `appended` is told of every append."""
     log.synced_offset = log.end_offset
-    return Partition(TopicPartition(OFFSETS_TOPIC, 0), UUID(int=1), log, 0)  # type: ignore[arg-type]
+    return Leader(
+        TopicPartition(OFFSETS_TOPIC, 0),
+        log,  # type: ignore[arg-type]
+        ReplicaSettings(min_insync_replicas=1),
+        NODE,
+        Partition(
+            leader=NODE, leader_epoch=0, partition_epoch=0, isr=(NODE,), replicas=(NODE,), directories=()
+        ),
+        high_watermark=0,
+        now_ms=0,
+        appended=appended,
+    )
 
 
-def sync(partition: Partition, offset: int | None = None) -> None:
+def sync(leader: Leader, offset: int | None = None) -> None:
     """Up to an offset, or all of it."""
-    log: Any = partition.log
+    log: Any = leader.log
     log.synced_offset = max(log.synced_offset, log.end_offset if offset is None else offset)
-    partition.maybe_advance_high_watermark()
+    leader.maybe_advance_high_watermark()
 
 
 class _Raising(logging.Handler):

@@ -13,6 +13,8 @@ from tests.support import RunningBroker, run_command, running_broker
 
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.reading import load
+from odradek.pipeline.sources import group_of
+from odradek.pipeline.topics import topics_of
 
 SMALL = """\
 [kafka]
@@ -126,6 +128,21 @@ def test_status_tells_batches_and_lag_from_checkpoint_and_cluster(path, broker, 
     out = next(one for one in found["queries"] if one["name"] == "out")
     assert (out["batch"], out["unfinished"], out["lag"]) == (0, True, {topic: 5})
     assert out["group"] == "odradek-pipeline-shop-out"
+
+
+def test_status_tells_lag_from_the_commit_group_where_the_checkpoint_is_elsewhere(path, broker, tmp_path):
+    lab = Lab(broker.bootstrap, tmp_path)
+    topic = lab.topic(1)
+    lab.fill(topic, [{}] * 7, partitions=1)
+    path.write_text(path.read_text().replace('"orders"\nformat', f'"{topic}"\nformat'))
+    pipeline = load(path, {})
+    with topics_of(pipeline, pipeline.sources["orders"].origin.kafka) as topics:
+        topics.commit(group_of(pipeline, "out"), {topic: {"0": 4}})
+    found = json.loads(odradek("status", path, "--json").stdout)
+    assert found["state"] == "not run on this machine"
+    (out,) = found["queries"]
+    assert (out["name"], out["batch"], out["lag"], out["lag_from"]) == ("out", None, {topic: 3}, "group")
+    assert f"{topic} 3" in odradek("status", path).stdout
 
 
 def test_status_without_a_cluster_says_so(path):

@@ -14,9 +14,6 @@ PROJECT = Path(__file__).parents[2] / "examples" / "declarative-pipeline"
 
 @pytest.mark.long
 @pytest.mark.timeout(1700)
-@pytest.mark.xfail(
-    reason="the second run does not find the first one's tables in the catalog: LOCATION_ALREADY_EXISTS"
-)
 def test_the_example_project_runs_twice_in_a_row(java, tmp_path: Path):
     pytest.importorskip("grpc")
     with running_broker(tmp_path) as broker:  # of its own: the project names its topics

@@ -33,6 +33,22 @@ def test_the_quick_start(java, lab: Lab):
     assert noise == [], "no noise of Spark's or Java's"
 
 
+@pytest.mark.timeout(300)
+def test_explain_prints_the_plan_of_every_sink(java, lab: Lab):
+    lab.topic(1, "explained")
+    (lab.directory / "plans.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{lab.bootstrap}"\n'
+        '[sources.orders]\ntopic = "explained"\nformat = "text"\n'
+        "[transforms.loud]\nsql = \"select upper(value) as value from orders where value <> 'quiet'\"\n"
+        '[sinks.out]\nfrom = "loud"\nconsole = true\n'
+    )
+    command = [sys.executable, "-m", "odradek", "pipeline", "explain", "plans.toml", "--mode", "simple"]
+    result = subprocess.run(command, cwd=lab.directory, capture_output=True, text=True, timeout=280)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "-- out" in result.stdout and "== Physical Plan ==" in result.stdout
+    assert "upper(" in result.stdout and "quiet" in result.stdout
+
+
 def test_the_example_file_is_good(tmp_path):
     (block,) = [
         one

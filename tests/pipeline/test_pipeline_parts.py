@@ -1,6 +1,7 @@
 """The parts that need neither Spark nor a broker: reasons, Avro, limits, failures, checkpoints, plans, examples."""
 
 import base64
+import io
 import json
 import os
 import struct
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from odradek.model import TopicPartition
 from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
@@ -19,9 +21,10 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.examples import example, infer
 from odradek.pipeline.failures import Backoff, Kind, classify
 from odradek.pipeline.isolation import Range, batch_in_flight, halves, isolate
+from odradek.pipeline.live_view import LiveView
 from odradek.pipeline.metrics import Metrics
 from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare
-from odradek.pipeline.progress import RejectionLimit, batch_progress
+from odradek.pipeline.progress import BatchProgress, RejectionLimit, batch_progress
 from odradek.pipeline.reading import load
 from odradek.pipeline.reasons import reason_for
 from odradek.spark.offsets import to_checkpoint
@@ -250,8 +253,8 @@ def test_bad_records_are_found_by_halving():
 # Progress
 
 
-def test_progress_in_the_words_of_operators():
-    progress = batch_progress(
+def a_batch() -> BatchProgress:
+    return batch_progress(
         "shop",
         "out",
         "sink",
@@ -270,12 +273,30 @@ def test_progress_in_the_words_of_operators():
             ],
         },
     )
+
+
+def test_progress_in_the_words_of_operators():
+    progress = a_batch()
     assert (progress.rows_in, progress.rows_out, progress.lag) == (10, 8, {"t": 4})
     metrics = Metrics()
     metrics.take(progress)
     shown = metrics.text()
     assert 'odradek_pipeline_lag_records{pipeline="shop",query="out",topic="t"} 4' in shown
     assert 'odradek_pipeline_rows_out_total{pipeline="shop",query="out"} 8' in shown
+
+
+def test_the_live_table_shows_totals_lag_and_where_the_time_goes():
+    screen = io.StringIO()
+    metrics = Metrics()
+    with LiveView(metrics, Console(file=screen, width=160, force_terminal=True)) as view:
+        view.batch(a_batch())
+        view.message("shop", "the brokers [are] away", kind="outage")
+        view.batch(a_batch())
+    (row,) = [line for line in screen.getvalue().splitlines() if "shop" in line and "out" in line][-1:]
+    cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    assert cells == ["shop", "out", "3", "20", "16", "20", "t 4", "0.5 s", "addBatch 0.4 s"]
+    assert "shop: the brokers [are] away" in screen.getvalue(), "what looks like markup is shown as it is"
+    assert 'odradek_pipeline_rows_in_total{pipeline="shop",query="out"} 20' in metrics.text()
 
 
 # Checkpoints

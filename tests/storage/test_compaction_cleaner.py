@@ -29,7 +29,7 @@ from odradek.storage.cleaner import (
 from odradek.storage.cleaner_worker import RateLimit
 from odradek.storage.cleaner_worker import run as run_job
 from odradek.storage.cleaning_job import job_from_json, job_to_json
-from odradek.storage.compaction import CompactionJob, LastRecord, SourceSegment
+from odradek.storage.compaction_job import CompactionJob, LastRecord, SourceSegment
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles
 from odradek.storage.log import Log
@@ -160,14 +160,10 @@ def test_the_rate_limit_sleeps_off_what_was_spent() -> None:
     assert slept == pytest.approx(11.0)
 
 
-def test_clean_offsets_survive_and_follow_truncation(tmp_path: Path) -> None:
+def test_clean_offsets_survive(tmp_path: Path) -> None:
     offsets = CleanOffsets(DiskFiles(), str(tmp_path))
     offsets.note(PARTITION, 50)
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 50}
-    offsets.truncate(PARTITION, 60)
-    assert offsets.offsets == {PARTITION: 50}
-    offsets.truncate(PARTITION, 40)
-    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 40}
     offsets.forget(PARTITION)
     assert offsets.offsets == {}
     offsets.note(OTHER, 3)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from odradek.storage.simulated import PowerCut, SimulatedFiles
+from odradek.storage.simulated import PAGE_BYTES, PowerCut, SimulatedFiles
 
 
 def disk() -> SimulatedFiles:
@@ -193,3 +193,19 @@ def test_a_removed_directory_gives_its_space_back() -> None:
     files.create("/data/topic-0/log").write_at(0, b"0123456789")
     files.remove_tree("/data/topic-0")
     assert files.free_bytes == 10
+
+
+def test_any_pages_of_an_unsynced_write_may_be_on_disk() -> None:
+    """A hole in the middle, too; never anything that was not written, nor a part of a page."""
+    content, found = b"x" * (5 * PAGE_BYTES), set()
+    for seed in range(200):
+        files = disk()
+        file = files.create("/data/file")
+        files.sync_directory("/data")
+        file.write_at(PAGE_BYTES // 2, content)
+        files.crash(random.Random(seed), is_scattered=True)
+        found.add(files.read("/data/file"))
+    seen = {bytes(data).rstrip(b"\0") for data in found}
+    assert any(b"x\0" in data and b"\0x" in data for data in found), "there is a hole"
+    assert {(len(data) + PAGE_BYTES // 2) % PAGE_BYTES for data in seen} <= {0, PAGE_BYTES // 2}
+    assert b"" in seen and bytes(PAGE_BYTES // 2) + content in seen

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from odradek.wire.fetch_response import Divergence, PartitionAnswer, TopicAnswer, encode_fetch_response
+from odradek.wire.fetch_response import Divergence, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.wire.frame import encode_response
 from odradek.wire.messages import fetch as generated
 
@@ -17,12 +17,12 @@ class Piece(NamedTuple):
     data: bytes
 
 
-def random_partition(rng: random.Random) -> tuple[PartitionAnswer, generated.PartitionData]:
+def random_partition(rng: random.Random) -> tuple[FetchedPartition, generated.PartitionData]:
     index, error, high, stable, start = (rng.randrange(1000) for _ in range(5))
     aborted = rng.choice([None, [], [(1, 2), (3, 4)]])
     data = rng.randbytes(rng.choice([0, 1, 200]))
     divergence = rng.choice([None, Divergence(5, 77)])
-    answer = PartitionAnswer(index, error, high, stable, start, aborted, Piece(data), len(data), divergence)
+    answer = FetchedPartition(index, error, high, stable, start, aborted, Piece(data), len(data), divergence)
     expected = generated.PartitionData(
         index,
         error,
@@ -50,7 +50,7 @@ def test_same_bytes(version: int) -> None:
                 uuid.UUID(int=rng.getrandbits(128)),
                 [random_partition(rng) for _ in range(rng.choice([0, 1, 3]))],
             )
-            topics.append(TopicAnswer("topic", topic_id, [answer for answer, _ in pairs]))
+            topics.append(FetchedTopic("topic", topic_id, [answer for answer, _ in pairs]))
             expected.append(generated.FetchableTopicResponse(topic_id, "topic", [one for _, one in pairs]))
         parts = encode_fetch_response(version, 99, 0, 1234, topics)
         frame = b"".join(part.data if isinstance(part, Piece) else bytes(part) for part in parts)

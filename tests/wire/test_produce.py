@@ -91,10 +91,10 @@ def test_writes_what_the_codec_writes(version: int) -> None:
                 numbers[1] = rng.choice([0, 87])
                 reason = rng.choice([None, "", "why" * 50]) if numbers[1] else None
                 records = rng.choice([[], [(3, "bad"), (4, "worse")]]) if numbers[1] else []
-                answers.append(produce.PartitionAnswer(*numbers, reason, records))
+                answers.append(produce.ProducedPartition(*numbers, reason, records))
                 errors = [generated.BatchIndexAndErrorMessage(*error) for error in records]
                 responses.append(generated.PartitionProduceResponse(*numbers, errors, reason))
-            topics.append(produce.TopicAnswer("topic", topic_id, answers))
+            topics.append(produce.ProducedTopic("topic", topic_id, answers))
             expected.append(generated.TopicProduceResponse(topic_id, "topic", responses))
         assert produce.encode_produce_response(version, 17, topics) == encode_response(
             generated.ProduceResponse(expected), 0, version, 17

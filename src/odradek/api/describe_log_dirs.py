@@ -5,9 +5,11 @@ Left out: replicas being moved between directories (there is one directory).
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.errors import KafkaError
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -24,13 +26,13 @@ def handle(
 ) -> Steps[DescribeLogDirsResponse]:
     chosen: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for topic, index in (
-        [partition.topic_partition for partition in services.replicas]
+        [replica.topic_partition for replica in services.replicas]
         if message.topics is None
         else _named(message.topics)
     ):
-        partition = services.replicas.find(topic, index)
-        if partition is not None:
-            chosen[topic].append(DescribeLogDirsPartition(index, partition.log.size_bytes, offset_lag=0))
+        with suppress(KafkaError):  # not on this broker
+            size = services.replicas.get(topic, index).log.size_bytes
+            chosen[topic].append(DescribeLogDirsPartition(index, size, offset_lag=0))
         yield
     space = services.host.disk_space(str(services.data_dir))
     return DescribeLogDirsResponse(

@@ -30,7 +30,7 @@ def handle(
 
 def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
     try:
-        producers = services.replicas.get(topic, index).log.producers
+        producers = services.replicas.leader(topic, index).log.producers
     except KafkaError as error:
         return PartitionResponse(index, error.code, error.message or None)
     return PartitionResponse(

@@ -5,38 +5,43 @@
 - Sessions (KIP-227), topic ids, leader epoch fencing, divergence by last fetched epoch.
 - Long polling: with fewer than `min_bytes` to send, the answer waits for data or for `max_wait_ms`. An error of
   any partition is answered at once.
-- Consumers see what is committed, `read_committed` ones what lies below every open transaction.
+- Consumers see what is committed, `read_committed` ones what lies below every open transaction. A record that was
+  acknowledged with acks=1 may not be on disk yet, and is not committed before it is: a Fetch for it waits for that as
+  for any data, and one that does not wait (`max_wait_ms` 0) may come too early and find nothing yet.
 
 Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), preferred read replicas.
 """
 
-import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
+from odradek.api.refused import log_refused_partition, log_unreadable
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.net.transport import Part
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
+from odradek.replication.waiters import Waiter
 from odradek.storage.shortage import CannotOpen
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import (
     Divergence,
-    PartitionAnswer,
-    TopicAnswer,
+    FetchedPartition,
+    FetchedTopic,
     encode_fetch_response,
     encode_in_steps,
 )
 from odradek.wire.messages.fetch import FetchRequest
 
-log = logging.getLogger(__name__)
-
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event loop
 TOPIC_IDS_SINCE = 13
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+Answers = list[tuple[Wanted, FetchedPartition]]
 
 
 def handle(services: Services, request: Request, message: FetchRequest) -> Steps[None] | None:
@@ -50,7 +55,11 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
     session.update(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
-    _answer_or_park(fetch, message, fetch.read())
+    reading = fetch.read()
+    if _is_enough(message, reading):
+        fetch.answer(reading.answers)
+    else:
+        fetch.park(reading).wait()
     return None
 
 
@@ -67,29 +76,44 @@ def _fetch_in_steps(
     yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
-    _answer_or_park(fetch, message, (yield from fetch.read_in_steps()))
-
-
-def _answer_or_park(fetch: "Fetching", message: FetchRequest, outcome: "Outcome") -> None:
-    if outcome.size >= message.min_bytes or outcome.has_error or message.max_wait_ms <= 0 or fetch.is_empty:
-        fetch.answer(outcome)
+    reading = yield from fetch.read_in_steps()
+    if _is_enough(message, reading):
+        fetch.answer(reading.answers)
     else:
-        fetch.park()
+        yield from fetch.park(reading).wait_in_steps()
 
 
-class Outcome:
+def _is_enough(message: FetchRequest, reading: "Reading") -> bool:
+    """To be answered now: nothing is worth waiting for, or nobody wants to wait."""
+    return (
+        reading.size >= message.min_bytes
+        or reading.has_error
+        or message.max_wait_ms <= 0
+        or not reading.answers
+    )
+
+
+class Reading:
     """What was read of each partition."""
 
     __slots__ = ("answers", "has_error", "size")
 
     def __init__(self) -> None:
-        self.answers: list[tuple[Wanted, PartitionAnswer]] = []
+        self.answers: Answers = []
         self.size = 0
         self.has_error = False
 
-    def add(self, wanted: Wanted, answer: PartitionAnswer) -> None:
+    def add(self, wanted: Wanted, answer: FetchedPartition) -> None:
         self.answers.append((wanted, answer))
         self.size += answer.length
+        if answer.error_code or answer.divergence is not None:
+            self.has_error = True
+
+    def replace(self, position: int, answer: FetchedPartition) -> None:
+        """One of the partitions was looked at again."""
+        wanted, before = self.answers[position]
+        self.answers[position] = wanted, answer
+        self.size += answer.length - before.length
         if answer.error_code or answer.divergence is not None:
             self.has_error = True
 
@@ -104,87 +128,94 @@ class Fetching:
         self._session = session
         self._wanted = list(session.partitions.values())
         self._limit = min(message.max_bytes, services.max_fetch_bytes)
-        self._min_bytes = message.min_bytes
-        self._max_wait_ms = message.max_wait_ms
         self._committed_only = message.isolation_level == READ_COMMITTED
         self._is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
-        self._timer: Timer | None = None
-        self._watched: list[Partition] = []  # those that will call us; none once the wait is over
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._wanted
 
     # --- reading ---
 
-    def read(self) -> Outcome:
-        outcome = Outcome()
+    def read(self) -> Reading:
+        reading = Reading()
         for wanted in self._wanted:
-            outcome.add(wanted, self._read_partition(wanted, outcome.size))
-        return outcome
+            reading.add(wanted, self._read_partition(wanted, reading.size))
+        return reading
 
-    def read_in_steps(self) -> Steps[Outcome]:
-        outcome = Outcome()
+    def read_in_steps(self) -> Steps[Reading]:
+        reading = Reading()
         for wanted in self._wanted:
-            outcome.add(wanted, self._read_partition(wanted, outcome.size))
+            reading.add(wanted, self._read_partition(wanted, reading.size))
             yield
-        return outcome
+        return reading
 
-    def _read_partition(self, wanted: Wanted, size_so_far: int) -> PartitionAnswer:
+    def look_again(self, reading: Reading, position: int) -> None:
+        """At one partition alone: what there is of it now, beside what was read of the others."""
+        wanted, before = reading.answers[position]
+        reading.replace(position, self._read_partition(wanted, reading.size - before.length))
+
+    def _read_again(self, reading: Reading, positions: Iterable[int]) -> None:
+        """Those that had something: files may have been replaced meanwhile, and there is one limit for all."""
+        size = 0
+        for position in positions:
+            wanted, answer = reading.answers[position]
+            if answer.length:
+                answer = self._read_partition(wanted, size)
+                reading.answers[position] = wanted, answer
+                size += answer.length
+
+    def _read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         asked = wanted.asked
         room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:
-            partition = self._find(wanted)
-            partition.check_leader_epoch(asked.current_leader_epoch)
-            divergence = self._divergence(partition, asked.last_fetched_epoch, asked.fetch_offset)
+            leader = self.leader_of(wanted)
+            leader.check_leader_epoch(asked.current_leader_epoch)
+            divergence = self._divergence(leader, asked.last_fetched_epoch, asked.fetch_offset)
             if divergence is not None:
-                return self._describe(partition, asked.partition)._replace(divergence=divergence)
-            return self._read_log(partition, wanted, min(asked.partition_max_bytes, room), minimum_one)
+                return self._describe(leader, asked.partition)._replace(divergence=divergence)
+            return self._read_log(leader, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
+            topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
+            log_refused_partition(self._request, topic, asked.partition, error)
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
-            return PartitionAnswer(asked.partition, error.code, aborted=aborted)
+            return FetchedPartition(asked.partition, error.code, aborted=aborted)
         except CannotOpen:  # which is logged where files are opened, once and not for each request
-            return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            return FetchedPartition(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except OSError as error:
-            log.error("%s-%d cannot be read: %s", wanted.topic or wanted.topic_id, asked.partition, error)
-            return PartitionAnswer(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            log_unreadable(wanted.topic or str(wanted.topic_id), asked.partition, error)
+            return FetchedPartition(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _find(self, wanted: Wanted) -> Partition:
+    def leader_of(self, wanted: Wanted) -> Leader:
         topic: str | None = wanted.topic
         if self._session.uses_topic_ids:
             topic = self._services.topic_name(wanted.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
-        partition = self._services.replicas.get(topic, wanted.asked.partition)
+        leader = self._services.replicas.leader(topic, wanted.asked.partition)
         if self._is_replica:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if partition.closed_with:
-            raise KafkaError(partition.closed_with)
-        return partition
+        return leader
 
     @staticmethod
-    def _divergence(partition: Partition, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
+    def _divergence(leader: Leader, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
         if last_fetched_epoch < 0:
             return None
-        epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
+        epoch, end_offset = leader.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return Divergence(epoch, end_offset)
         return None
 
-    def _describe(self, partition: Partition, index: int) -> PartitionAnswer:
-        return PartitionAnswer(
-            index, 0, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
+    def _describe(self, leader: Leader, index: int) -> FetchedPartition:
+        return FetchedPartition(
+            index, 0, leader.high_watermark, leader.last_stable_offset, leader.log.log_start_offset
         )
 
     def _read_log(
-        self, partition: Partition, wanted: Wanted, max_bytes: int, minimum_one: bool
-    ) -> PartitionAnswer:
-        offset, log = wanted.asked.fetch_offset, partition.log
-        stable_offset = partition.last_stable_offset
-        end = stable_offset if self._committed_only else partition.high_watermark
+        self, leader: Leader, wanted: Wanted, max_bytes: int, minimum_one: bool
+    ) -> FetchedPartition:
+        offset, log = wanted.asked.fetch_offset, leader.log
+        stable_offset = leader.last_stable_offset
+        end = stable_offset if self._committed_only else leader.high_watermark
         piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
         if piece is not None:
             piece.file.ensure_open()
@@ -194,10 +225,10 @@ class Fetching:
                 (transaction.producer_id, transaction.first_offset)
                 for transaction in (log.aborted_transactions(offset, end) if piece else ())
             ]
-        return PartitionAnswer(
+        return FetchedPartition(
             wanted.asked.partition,
             0,
-            partition.high_watermark,
+            leader.high_watermark,
             stable_offset,
             log.log_start_offset,
             aborted,
@@ -207,56 +238,42 @@ class Fetching:
 
     # --- waiting ---
 
-    def park(self) -> None:
-        """Wait for data, an error or the deadline, whichever comes first; it alone is answered.
+    def park(self, reading: Reading) -> "ParkedFetch":
+        """For data, an error or the deadline, whichever comes first; it alone is answered."""
+        parked = ParkedFetch(self, reading, self._message.min_bytes)
+        parked.timer = self._services.deadlines.add(self._message.max_wait_ms, parked.finish)
+        self._request.on_abandoned = parked.end
+        return parked
 
-        What is watched are the partitions themselves, not their names: when a topic is deleted the names are gone
-        before its partitions are closed, and those of other topics deleted with it are closed later still.
-        """
-        self._timer = self._services.deadlines.add(self._max_wait_ms, self._finish)
-        self._request.on_abandoned = self._end_waiting
-        self._watched = [self._find(wanted) for wanted in self._wanted]
-        self._watch()
-
-    def _watch(self) -> None:
-        for partition in self._watched:
-            partition.when_data_arrives(self._data_arrived)
-
-    def _data_arrived(self, error: ErrorCode) -> None:
-        outcome = self.read()
-        if error or outcome.has_error or outcome.size >= self._min_bytes:
-            self._finish(outcome)
-        else:
-            self._watch()
-
-    def _finish(self, outcome: Outcome | None = None) -> None:
-        self._end_waiting()
+    def finish(self, reading: Reading, positions: Sequence[int], is_fresh: bool) -> None:
+        """Answer with these partitions, after a wait. `is_fresh` if all that has data was read just now."""
         try:
-            self.answer(outcome or self.read())
+            if not is_fresh:
+                self._read_again(reading, positions)
+            answers = reading.answers
+            is_all = len(positions) == len(answers)
+            self.answer(answers if is_all else [answers[position] for position in positions])
         except Exception as error:
             answer_error(self._request, self._message, error)
 
-    def _end_waiting(self) -> None:
-        assert self._timer is not None
-        self._timer.cancel()
-        watched, self._watched = self._watched, []
-        for partition in watched:
-            partition.forget_data_waiter(self._data_arrived)
+    @property
+    def wants_news_only(self) -> bool:
+        return self._session.is_incremental
 
     # --- answering ---
 
-    def answer(self, outcome: Outcome) -> None:
-        if len(outcome.answers) > MANY_PARTITIONS:
-            self._request.answer_in_steps(self._answer_in_steps(outcome))
+    def answer(self, answers: Answers) -> None:
+        if len(answers) > MANY_PARTITIONS:
+            self._request.answer_in_steps(self._answer_in_steps(answers))
             return
-        topics: dict[object, TopicAnswer] = {}
-        for wanted, answer in outcome.answers:
+        topics: dict[object, FetchedTopic] = {}
+        for wanted, answer in answers:
             self._tell(topics, wanted, answer)
         send(self._request, ErrorCode.NONE, self._session.id, list(topics.values()))
 
-    def _answer_in_steps(self, outcome: Outcome) -> Steps[list[Part]]:
-        topics: dict[object, TopicAnswer] = {}
-        for wanted, answer in outcome.answers:
+    def _answer_in_steps(self, answers: Answers) -> Steps[list[Part]]:
+        topics: dict[object, FetchedTopic] = {}
+        for wanted, answer in answers:
             self._tell(topics, wanted, answer)
             yield
         version, correlation_id = self._request.version, self._request.correlation_id
@@ -265,7 +282,7 @@ class Fetching:
         )
         return parts  # type: ignore[return-value]
 
-    def _tell(self, topics: dict[object, TopicAnswer], wanted: Wanted, answer: PartitionAnswer) -> None:
+    def _tell(self, topics: dict[object, FetchedTopic], wanted: Wanted, answer: FetchedPartition) -> None:
         """What is news to the client, which its session remembers."""
         session = self._session
         if session.is_incremental and not wanted.has_news(answer):
@@ -276,11 +293,87 @@ class Fetching:
                 session.move_to_end(wanted)
         topic = topics.get(wanted.topic_key)
         if topic is None:
-            topic = topics[wanted.topic_key] = TopicAnswer(wanted.topic, wanted.topic_id, [])
+            topic = topics[wanted.topic_key] = FetchedTopic(wanted.topic, wanted.topic_id, [])
         topic.partitions.append(answer)
 
 
-def send(request: Request, error: ErrorCode, session_id: int, topics: list[TopicAnswer]) -> None:
+class ParkedFetch:
+    """A Fetch that waits. It is woken by the partitions that change, looks at those alone, and answers with what it
+    knows of the others: waiting for ten thousand partitions costs no more than the one that has data.
+
+    What it waits on are the leaders themselves, not the names of partitions: when a topic is deleted the names are
+    gone before its leaders are closed, and those of other topics deleted with it are closed later still.
+    """
+
+    __slots__ = ("_fetch", "_min_bytes", "_news", "_reading", "_watches", "timer")
+
+    def __init__(self, fetch: Fetching, reading: Reading, min_bytes: int) -> None:
+        self._fetch = fetch
+        self._reading = reading
+        self._min_bytes = min_bytes
+        # The positions of what the client has not been told, where that is all it wants to hear.
+        self._news: set[int] | None = set() if fetch.wants_news_only else None
+        self.timer: Timer | None = None  # None once the wait is over
+        self._watches: list[tuple[Leader, Waiter]] = []  # none once the wait is over
+
+    def wait(self) -> None:
+        for position in range(len(self._reading.answers)):
+            self._watch(position)
+            if self.timer is None:
+                return
+
+    def wait_in_steps(self) -> Steps[None]:
+        for position in range(len(self._reading.answers)):
+            self._watch(position)
+            yield
+            if self.timer is None:
+                return
+
+    def _watch(self, position: int) -> None:
+        """A large Fetch is read in several turns: what has changed since its first ones is looked at now."""
+        wanted, answer = self._reading.answers[position]
+        if self._news is not None and wanted.has_news(answer):
+            self._news.add(position)
+        try:
+            leader = self._fetch.leader_of(wanted)
+        except KafkaError as error:
+            self._woken(position, error.code)
+            return
+        watch = partial(self._woken, position)
+        self._watches.append((leader, watch))
+        if leader.high_watermark != answer.high_watermark:
+            self._woken(position, ErrorCode.NONE)
+        else:
+            leader.when_high_watermark_moves(watch)
+
+    def _woken(self, position: int, error: ErrorCode) -> None:
+        reading = self._reading
+        self._fetch.look_again(reading, position)
+        if self._news is not None:
+            self._news.add(position)
+        if error or reading.has_error or reading.size >= self._min_bytes:
+            self.finish(is_fresh=reading.size == reading.answers[position][1].length)
+        else:
+            leader, watch = self._watches[position]
+            leader.when_high_watermark_moves(watch)
+
+    def finish(self, is_fresh: bool = False) -> None:
+        everything: Sequence[int] = range(len(self._reading.answers))
+        knows_news = self._news is not None and len(self._watches) == len(everything)
+        self.end()
+        self._fetch.finish(self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh)
+
+    def end(self) -> None:
+        """Of the wait: nothing wakes it any more."""
+        assert self.timer is not None
+        self.timer.cancel()
+        self.timer = None
+        watches, self._watches = self._watches, []
+        for leader, watch in watches:
+            leader.forget_waiter(watch)
+
+
+def send(request: Request, error: ErrorCode, session_id: int, topics: list[FetchedTopic]) -> None:
     parts: list[Part] = encode_fetch_response(  # type: ignore[assignment]
         request.version, request.correlation_id, error, session_id, topics
     )

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import Steps
-from odradek.wire.fetch_response import PartitionAnswer
+from odradek.wire.fetch_response import FetchedPartition
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 NO_SESSION = 0
@@ -46,7 +46,7 @@ class Wanted:
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 
-    def has_news(self, answer: PartitionAnswer) -> bool:
+    def has_news(self, answer: FetchedPartition) -> bool:
         return bool(
             answer.length
             or answer.error_code
@@ -55,7 +55,7 @@ class Wanted:
             or answer.log_start_offset != self.told_log_start_offset
         )
 
-    def told(self, answer: PartitionAnswer) -> None:
+    def told(self, answer: FetchedPartition) -> None:
         """After an error everything is news again."""
         self.told_high_watermark = -1 if answer.error_code else answer.high_watermark
         self.told_log_start_offset = -1 if answer.error_code else answer.log_start_offset
@@ -114,6 +114,10 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def get(self, session_id: int) -> Session | None:
+        """To look at: the session is not used by this."""
+        return self._sessions.get(session_id)
 
     def open(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
         """The session that a request belongs to, brought up to date with it."""

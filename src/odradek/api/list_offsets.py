@@ -2,18 +2,21 @@
 
 - By time: the first record whose timestamp is at or after the one asked for, not the start of its batch; what
   the client's isolation level does not show yet is not found.
+- A record that was acknowledged with acks=1 counts (see `own_writes`).
 - Tiered storage does not exist: earliest local is earliest, and there is no latest tiered offset and none that
   waits for upload (-1).
 """
 
-import logging
 from collections import Counter
+from typing import Any
 
+from odradek.api.own_writes import OwnWrites
+from odradek.api.refused import log_unreadable
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
-from odradek.replication.partition import Partition
-from odradek.storage.lookup import offset_for_timestamp, offset_of_max_timestamp
+from odradek.replication.leader import Leader
+from odradek.storage.lookup import FoundRecord, offset_for_timestamp, offset_of_max_timestamp
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -22,8 +25,6 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-log = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
@@ -40,81 +41,112 @@ KNOWN_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 READ_COMMITTED = 1
+ANYWAY = {EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD}  # whatever is committed
+OFFSET_NOT_AVAILABLE_SINCE = 5
 NOT_FOUND = (-1, -1, -1)  # timestamp, offset, leader epoch
 
 Found = tuple[int, int, int]
 
 
-def handle(services: Services, request: Request, message: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
-    asked_for: Counter[tuple[str, int]] = Counter()
-    for topic in message.topics:
-        for asked in topic.partitions:
-            asked_for[topic.name, asked.partition_index] += 1
-            yield
+def handle(services: Services, request: Request, message: ListOffsetsRequest) -> Steps[Any]:
     search = Search(services, request.version, message)
-    answer = ListOffsetsResponse()
+    own_writes = OwnWrites(services)
     for topic in message.topics:
-        results: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
-            results.append(search.answer(topic.name, asked, asked_for))
+            search.asked_for[topic.name, asked.partition_index] += 1
+            if search.goes_by_high_watermark(asked.timestamp):
+                own_writes.expect(topic.name, asked.partition_index)
             yield
-        answer.topics.append(ListOffsetsTopicResponse(topic.name, results))
-    return answer
+    if own_writes:
+        return _answer_after(own_writes, services, search)
+    return (yield from search.answer())
+
+
+async def _answer_after(own_writes: OwnWrites, services: Services, search: "Search") -> ListOffsetsResponse:
+    await own_writes.committed(search.message.timeout_ms)
+    return await services.turns.complete(search.answer())
 
 
 class Search:
     def __init__(self, services: Services, version: int, message: ListOffsetsRequest) -> None:
+        self.message = message
+        self.asked_for: Counter[tuple[str, int]] = Counter()  # how often each partition is named
         self._services = services
         self._version = version
         self._is_consumer = message.replica_id < 0
         self._committed_only = message.isolation_level == READ_COMMITTED
 
-    def answer(
-        self, topic: str, asked: ListOffsetsPartition, asked_for: Counter[tuple[str, int]]
-    ) -> ListOffsetsPartitionResponse:
+    def goes_by_high_watermark(self, timestamp: int) -> bool:
+        return self._is_consumer and timestamp not in ANYWAY
+
+    def answer(self) -> Steps[ListOffsetsResponse]:
+        response = ListOffsetsResponse()
+        for topic in self.message.topics:
+            results: list[ListOffsetsPartitionResponse] = []
+            for asked in topic.partitions:
+                results.append(self._answer(topic.name, asked))
+                yield
+            response.topics.append(ListOffsetsTopicResponse(topic.name, results))
+        return response
+
+    def _answer(self, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         index = asked.partition_index
         try:
-            if asked_for[topic, index] > 1:
+            if self.asked_for[topic, index] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            partition = self._services.replicas.get(topic, index)
-            partition.check_leader_epoch(asked.current_leader_epoch)
-            timestamp, offset, leader_epoch = self._find(partition, asked.timestamp)
+            leader = self._services.replicas.leader(topic, index)
+            leader.check_leader_epoch(asked.current_leader_epoch)
+            timestamp, offset, leader_epoch = self._find(leader, asked.timestamp)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(index, error.code, timestamp=-1, offset=-1, leader_epoch=-1)
         except OSError as error:
-            log.error("%s-%d cannot be searched: %s", topic, index, error)
+            log_unreadable(topic, index, error)
             code = ErrorCode.KAFKA_STORAGE_ERROR
             return ListOffsetsPartitionResponse(index, code, timestamp=-1, offset=-1, leader_epoch=-1)
         return ListOffsetsPartitionResponse(
             index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
         )
 
-    def _find(self, partition: Partition, timestamp: int) -> Found:
+    def _find(self, leader: Leader, timestamp: int) -> Found:
         if timestamp < 0 and self._version < KNOWN_SINCE.get(timestamp, self._version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        end = self._end(partition)
-        if timestamp == LATEST:
-            return -1, end, partition.leader_epoch
+        log_start_offset = leader.log.log_start_offset
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return (
-                -1,
-                partition.log.log_start_offset,
-                self._epoch_at(partition, partition.log.log_start_offset),
-            )
+            return -1, log_start_offset, self._epoch_at(leader, log_start_offset)
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return NOT_FOUND
-        if timestamp == MAX_TIMESTAMP:
-            found = offset_of_max_timestamp(partition.log)
-            return found if found is not None and found.offset < end else NOT_FOUND
-        return offset_for_timestamp(partition.log, timestamp, end) or NOT_FOUND
-
-    def _end(self, partition: Partition) -> int:
-        if not self._is_consumer:
-            return partition.log.end_offset
-        return partition.last_stable_offset if self._committed_only else partition.high_watermark
+        end = self._end(leader)
+        if timestamp == LATEST:
+            self._check_high_watermark(leader)
+            return -1, end, leader.leader_epoch
+        found = self._search(leader, timestamp, end)
+        if found is None:
+            self._check_high_watermark(leader)
+        return found or NOT_FOUND
 
     @staticmethod
-    def _epoch_at(partition: Partition, offset: int) -> int:
+    def _search(leader: Leader, timestamp: int, end: int) -> FoundRecord | None:
+        if timestamp != MAX_TIMESTAMP:
+            return offset_for_timestamp(leader.log, timestamp, end)
+        found = offset_of_max_timestamp(leader.log) if leader.log.segments else None
+        return found if found is not None and found.offset < end else None
+
+    def _check_high_watermark(self, leader: Leader) -> None:
+        """What a new leader would say may be less than what the one before it has said (KIP-207)."""
+        if self._is_consumer and not leader.knows_high_watermark:
+            is_new = self._version >= OFFSET_NOT_AVAILABLE_SINCE
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE if is_new else ErrorCode.LEADER_NOT_AVAILABLE,
+                f"The leader of {leader.topic_partition} does not know yet what is committed",
+            )
+
+    def _end(self, leader: Leader) -> int:
+        if not self._is_consumer:
+            return leader.log.end_offset
+        return leader.last_stable_offset if self._committed_only else leader.high_watermark
+
+    @staticmethod
+    def _epoch_at(leader: Leader, offset: int) -> int:
         """Of the record at this offset; an empty log that never had one has the leader's."""
-        epoch = partition.log.leader_epochs.epoch_for_offset(offset)
-        return epoch if epoch >= 0 else partition.leader_epoch
+        epoch = leader.log.leader_epochs.epoch_for_offset(offset)
+        return epoch if epoch >= 0 else leader.leader_epoch

@@ -35,11 +35,11 @@ def handle(
 def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
     try:
-        partition = services.replicas.get(topic, asked.partition)
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        leader = services.replicas.leader(topic, asked.partition)
+        leader.check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code
         return answer
     answer.error_code = ErrorCode.NONE
-    answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
+    answer.leader_epoch, answer.end_offset = leader.end_offset_for_epoch(asked.leader_epoch)
     return answer

@@ -8,7 +8,7 @@
 - A request that takes long (many partitions, many megabytes, many records that a rule of the topic wants looked at) is
   handled in several turns of the event loop, by itself.
 - acks=0 is never answered, and an error then closes the connection; acks=1 is answered once written; acks=all
-  once committed, which includes being on disk (see `replication.partition`), or at the request's timeout with
+  once committed, which includes being on disk (see `replication.leader`), or at the request's timeout with
   REQUEST_TIMED_OUT.
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 
@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from odradek.api.refused import log_refused_batch, log_refused_partition, log_timed_out
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
@@ -38,18 +39,19 @@ from odradek.records.validation import (
     finish_records,
     prepare_batch,
 )
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
 from odradek.storage.log import Appended
 from odradek.wire.codec import Steps
 from odradek.wire.produce import (
     TOPIC_IDS_SINCE,
-    PartitionAnswer,
+    ProducedPartition,
+    ProducedTopic,
     ProduceRequest,
-    TopicAnswer,
     TopicBatches,
     encode_answers_in_steps,
     encode_produce_response,
 )
+from odradek.wording import count_of, some
 
 ALL = -1
 MANY_PARTITIONS = 200  # more are appended in several turns of the event loop
@@ -71,29 +73,30 @@ TELL_NOTHING = frozenset(
 class ManyRecords(TakesLong):
     """A batch whose records have to be looked at, and are many."""
 
-    def __init__(self, partition: Partition, batch: memoryview, header: BatchHeader) -> None:
-        self.partition = partition
+    def __init__(self, leader: Leader, batch: memoryview, header: BatchHeader) -> None:
+        self.leader = leader
         self.batch = batch
         self.header = header
 
 
-class Outcome(PartitionAnswer):
+class BatchAnswer(ProducedPartition):
     """What becomes of one batch: the answer, and the offset that its acknowledgement waits for."""
 
-    __slots__ = ("last_offset", "partition")
+    __slots__ = ("last_offset", "leader")
 
-    def __init__(self, index: int, partition: Partition) -> None:
+    def __init__(self, index: int, leader: Leader) -> None:
         super().__init__(index)
-        self.log_start_offset = partition.log.log_start_offset
-        self.partition = partition
+        self.log_start_offset = leader.log.log_start_offset
+        self.leader = leader
         self.last_offset = -1
 
     def appended(self, result: Appended | KafkaError) -> None:
         if isinstance(result, KafkaError):
+            log_refused_batch(self.leader.topic_partition, result)
             self.refuse(result)
             return
         self.base_offset, self.last_offset, is_duplicate, timestamp = result
-        rules = self.partition.rules
+        rules = self.leader.settings.rules
         if is_duplicate or rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             self.time_ms = timestamp
 
@@ -107,7 +110,7 @@ class Outcome(PartitionAnswer):
 
     @property
     def is_committed(self) -> bool:
-        return self.last_offset < self.partition.high_watermark
+        return self.last_offset < self.leader.high_watermark
 
     def fail(self, error: ErrorCode) -> None:
         self.error_code = error
@@ -117,25 +120,25 @@ class Outcome(PartitionAnswer):
 class Production:
     """One request: what it asks for, what it is answered with, and what it waits for."""
 
-    __slots__ = ("answers", "outcomes", "request", "timeout_ms", "wants")
+    __slots__ = ("answers", "batches", "request", "timeout_ms", "wants")
 
     def __init__(self, request: Request, message: ProduceRequest) -> None:
         self.request = request
         self.timeout_ms = max(message.timeout_ms, 0)
         self.wants = message.acks
-        self.answers: list[TopicAnswer] = []
-        self.outcomes: list[Outcome] = []  # of the batches that were taken
+        self.answers: list[ProducedTopic] = []
+        self.batches: list[BatchAnswer] = []  # of the batches that were taken
 
     @property
-    def waits_for(self) -> tuple[int, list[Partition]]:
+    def waits_for(self) -> tuple[int, list[Leader]]:
         """Its timeout, and the partitions that have not committed its batches yet."""
         if self.wants != ALL:
             return 0, []
-        return self.timeout_ms, [outcome.partition for outcome in self.outcomes if not outcome.is_committed]
+        return self.timeout_ms, [answer.leader for answer in self.batches if not answer.is_committed]
 
     def send(self) -> None:
         request = self.request
-        if len(self.answers) > MANY_PARTITIONS or len(self.outcomes) > MANY_PARTITIONS:
+        if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
             request.answer_in_steps(self._encode())
             return
         frame = encode_produce_response(request.version, request.correlation_id, self.answers)
@@ -192,8 +195,8 @@ async def _append_in_turns(services: Services, request: Request, message: Produc
     pace = services.turns.pace()
     for topic in message.topics:
         name = appends.name_of(topic)
-        answers: list[PartitionAnswer] = []
-        production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
+        answers: list[ProducedPartition] = []
+        production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
         for index, records in topic.partitions:
             answers.append(await appends.add_in_turns(production, message, name, index, records))
             appends.write()
@@ -238,7 +241,7 @@ class Appends:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._now_ms = services.now_ms()
-        self._batches: dict[Partition, list[tuple[Outcome, tuple[memoryview, BatchHeader]]]] = {}
+        self._batches: dict[Leader, list[tuple[BatchAnswer, tuple[memoryview, BatchHeader]]]] = {}
 
     def add(self, request: Request, message: ProduceRequest) -> Production:
         """Check all batches of a request; those that may be appended are written by `write`."""
@@ -256,7 +259,7 @@ class Appends:
                     self._add(production, message, name, index, records)
                     for index, records in topic.partitions
                 ]
-                production.answers.append(TopicAnswer(topic.name, topic.topic_id, answers))
+                production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
         except TakesLong:
             self._take_back(production)
             raise
@@ -267,11 +270,11 @@ class Appends:
 
     def _take_back(self, production: Production) -> None:
         """Its batches were the last ones gathered for their partitions."""
-        for outcome in production.outcomes:
-            gathered = self._batches[outcome.partition]
+        for answer in production.batches:
+            gathered = self._batches[answer.leader]
             gathered.pop()
             if not gathered:
-                del self._batches[outcome.partition]
+                del self._batches[answer.leader]
 
     async def add_in_turns(
         self,
@@ -280,31 +283,32 @@ class Appends:
         topic: str | None,
         index: int,
         records: memoryview | None,
-    ) -> PartitionAnswer:
+    ) -> ProducedPartition:
         """As `add`, of one partition, however many records have to be looked at."""
         try:
             return self._add(production, message, topic, index, records)
         except ManyRecords as many:
-            outcome = Outcome(index, many.partition)
+            answer = BatchAnswer(index, many.leader)
             try:
                 batch = await self._prepare_in_turns(many)
             except KafkaError as error:
-                outcome.refuse(error)
+                log_refused_partition(production.request, topic, index, error)
+                answer.refuse(error)
             else:
-                production.outcomes.append(outcome)
-                self._batches.setdefault(many.partition, []).append((outcome, batch))
-            return outcome
+                production.batches.append(answer)
+                self._batches.setdefault(many.leader, []).append((answer, batch))
+            return answer
 
     async def _prepare_in_turns(self, many: "ManyRecords") -> Prepared:
         """The codecs work in a thread, and let the event loop go on meanwhile."""
-        partition, batch, header = many.partition, many.batch, many.header
-        rules, now_ms, turns = partition.rules, self._now_ms, self._services.turns
+        leader, batch, header = many.leader, many.batch, many.header
+        rules, now_ms, turns = leader.settings.rules, self._now_ms, self._services.turns
         in_thread = self._services.host.in_thread
         data = await in_thread(uncompressed_records, batch, header)
         max_timestamp = await turns.complete(check_records(data, header, rules, now_ms))
         prepared = await in_thread(finish_records, batch, header, rules, data, max_timestamp, now_ms)
-        if partition.closed_with:
-            raise KafkaError(partition.closed_with)
+        if leader.closed_with:
+            raise KafkaError(leader.closed_with)
         return prepared
 
     def _add(
@@ -314,59 +318,59 @@ class Appends:
         topic: str | None,
         index: int,
         records: memoryview | None,
-    ) -> PartitionAnswer:
+    ) -> ProducedPartition:
         try:
-            partition = self._partition(message.acks, topic, index)
+            leader = self._leader(message.acks, topic, index)
         except KafkaError as error:
-            return PartitionAnswer(index, error.code, error_message=error.message or None)
-        outcome = Outcome(index, partition)
+            log_refused_partition(production.request, topic, index, error)
+            return ProducedPartition(index, error.code, error_message=error.message or None)
+        answer = BatchAnswer(index, leader)
         try:
             is_transactional = message.transactional_id is not None
-            batch = self._checked(partition, records, production.request.version, is_transactional)
+            batch = self._checked(leader, records, production.request.version, is_transactional)
         except KafkaError as error:
-            outcome.refuse(error)
-            return outcome
-        production.outcomes.append(outcome)
-        gathered = self._batches.get(partition)
+            log_refused_partition(production.request, topic, index, error)
+            answer.refuse(error)
+            return answer
+        production.batches.append(answer)
+        gathered = self._batches.get(leader)
         if gathered is None:
-            self._batches[partition] = [(outcome, batch)]
+            self._batches[leader] = [(answer, batch)]
         else:
-            gathered.append((outcome, batch))
-        return outcome
+            gathered.append((answer, batch))
+        return answer
 
-    def _partition(self, acks: int, topic: str | None, index: int) -> Partition:
+    def _leader(self, acks: int, topic: str | None, index: int) -> Leader:
         if acks not in (0, 1, ALL):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = self._services.replicas.get(topic, index)
+        leader = self._services.replicas.leader(topic, index)
         if acks == ALL:
-            partition.check_enough_replicas()
-        return partition
+            leader.check_enough_replicas()
+        return leader
 
     def _checked(
-        self, partition: Partition, batch: memoryview | None, version: int, is_transactional: bool
+        self, leader: Leader, batch: memoryview | None, version: int, is_transactional: bool
     ) -> tuple[memoryview, BatchHeader]:
         if not batch:
             raise NotOneBatch(ErrorCode.INVALID_RECORD, "a partition without records")
-        if partition.closed_with:
-            raise KafkaError(partition.closed_with)
-        header = check_batch(batch, partition.rules.max_message_bytes, version)
+        rules = leader.settings.rules
+        header = check_batch(batch, rules.max_message_bytes, version)
         if is_transactional or header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
         try:
-            return prepare_batch(batch, header, partition.rules, self._now_ms)
+            return prepare_batch(batch, header, rules, self._now_ms)
         except TakesLong:
-            raise ManyRecords(partition, batch, header) from None
+            raise ManyRecords(leader, batch, header) from None
 
     def write(self) -> None:
-        batches_by_partition, self._batches = self._batches, {}
-        for partition, gathered in batches_by_partition.items():
+        batches_by_leader, self._batches = self._batches, {}
+        for leader, gathered in batches_by_leader.items():
             batches = [batch for _, batch in gathered]
-            results = partition.log.append_all_as_leader(batches, partition.leader_epoch, self._now_ms)
-            for (outcome, _), result in zip(gathered, results, strict=True):
-                outcome.appended(result)
-            self._services.appended(partition)
+            results = leader.append_all(batches, self._now_ms)
+            for (answer, _), result in zip(gathered, results, strict=True):
+                answer.appended(result)
 
 
 class Acknowledgement:
@@ -376,39 +380,46 @@ class Acknowledgement:
 
     def __init__(self, productions: list[Production]) -> None:
         self._productions = productions
-        self._remaining: dict[Partition, int] = {}  # the offset that each one's high watermark has to reach
+        self._remaining: dict[Leader, int] = {}  # the offset that each one's high watermark has to reach
         self._timer: Timer | None = None
+
+    def __str__(self) -> str:
+        """What it waits for, if it takes so long that the log mentions it."""
+        names = [str(leader.topic_partition) for leader in self._remaining]
+        return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
 
     def wait(self, services: Services, timeout_ms: int) -> None:
         remaining = self._remaining
         for production in self._productions:
-            for outcome in production.outcomes:
-                if not outcome.is_committed:
-                    remaining[outcome.partition] = max(
-                        remaining.get(outcome.partition, 0), outcome.last_offset + 1
-                    )
+            production.request.subject = self
+            for answer in production.batches:
+                if not answer.is_committed:
+                    remaining[answer.leader] = max(remaining.get(answer.leader, 0), answer.last_offset + 1)
         self._timer = services.deadlines.add(timeout_ms, self._time_out)
-        for partition, offset in list(remaining.items()):
-            partition.when_committed(offset, partial(self._committed, partition))
+        for leader, offset in list(remaining.items()):
+            leader.when_committed(offset, partial(self._committed, leader))
 
-    def _committed(self, partition: Partition, error: ErrorCode) -> None:
-        if self._remaining.pop(partition, None) is None:
+    def _committed(self, leader: Leader, error: ErrorCode) -> None:
+        if self._remaining.pop(leader, None) is None:
             return
         if error:
-            self._fail_uncommitted([partition], error)
+            self._fail_uncommitted([leader], error)
         if not self._remaining:
             self._send()
 
     def _time_out(self) -> None:
+        for production in self._productions:
+            uncommitted = [leader.topic_partition for leader in production.waits_for[1]]
+            log_timed_out(production.request, uncommitted, production.timeout_ms)
         self._fail_uncommitted(self._remaining, ErrorCode.REQUEST_TIMED_OUT)
         self._remaining = {}
         self._send()
 
-    def _fail_uncommitted(self, partitions: Container[Partition], error: ErrorCode) -> None:
+    def _fail_uncommitted(self, leaders: Container[Leader], error: ErrorCode) -> None:
         for production in self._productions:
-            for outcome in production.outcomes:
-                if outcome.partition in partitions and not outcome.is_committed:
-                    outcome.fail(error)
+            for answer in production.batches:
+                if answer.leader in leaders and not answer.is_committed:
+                    answer.fail(error)
 
     def _send(self) -> None:
         assert self._timer is not None

@@ -16,7 +16,6 @@ from odradek.errors import KafkaError
 from odradek.host.interface import Host, Timer
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
-from odradek.replication.partition import Partition
 from odradek.replication.replicas import Replicas
 from odradek.wire.codec import Message, Steps
 
@@ -75,7 +74,6 @@ class Services:
     metadata: Metadata
     replicas: Replicas
     fetch_sessions: FetchSessions
-    appended: Callable[[Partition], None]  # to be told of every append
     # Let logs start at these offsets, on disk when it returns; what went wrong, by partition.
     delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines
@@ -108,5 +106,9 @@ class Services:
 
     async def decide(self, request: Request, message: Message) -> Any:
         """Send a client's request to the controller."""
-        context = RequestContext(request.version, request.client_id or "", request.client_address)
-        return await self.metadata.decide(message, context)
+        return await self.metadata.decide(message, context_of(request, request.version))
+
+
+def context_of(request: Request, version: int) -> RequestContext:
+    """Of what is decided for a client, in a request of its own or, in this version, in one of ours."""
+    return RequestContext(version, request.client_id or "", request.client_address, str(request.principal))

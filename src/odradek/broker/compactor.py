@@ -9,7 +9,7 @@ from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import ResourceType
 from odradek.model import TopicPartition
-from odradek.replication.partition import Partition
+from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
 from odradek.storage.cleaner import Cleaner, CleaningFailed, CleaningTarget, CleanOffsets, choose, facts_of
 from odradek.storage.files import Files
@@ -35,12 +35,12 @@ class Compactor:
         )
         self._is_short = False  # of descriptors, when a log was last to be compacted
         self._candidates: dict[TopicPartition, None] = dict.fromkeys(
-            partition.topic_partition for partition in replicas if len(partition.log.segments) > 1
+            replica.topic_partition for replica in replicas if len(replica.log.segments) > 1
         )
 
-    def appended(self, partition: Partition) -> None:
-        if partition.log.config.compact:
-            self._candidates[partition.topic_partition] = None
+    def appended(self, replica: Replica) -> None:
+        if replica.log.config.compact and replica.log.segments:
+            self._candidates[replica.topic_partition] = None
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """A log that is being cleaned is finished as it was begun."""
@@ -55,15 +55,15 @@ class Compactor:
             if resource.type == ResourceType.TOPIC:
                 topic = delta.after.topics.get(resource.name)
                 indexes = topic.partitions if topic else ()
-                concerned = [self._replicas.opened(resource.name, index) for index in indexes]
+                concerned = [self._replicas.present(resource.name, index) for index in indexes]
             else:
                 concerned = list(self._replicas)  # a broker's settings are the defaults of every topic
-            for partition in filter(None, concerned):
-                self.appended(partition)
+            for replica in filter(None, concerned):
+                self.appended(replica)
 
-    def removed(self, partition: Partition) -> None:
+    def removed(self, replica: Replica) -> None:
         """The partition is deleted: stop work on it before its directory is renamed."""
-        name = partition.topic_partition
+        name = replica.topic_partition
         self._cleaner.abort(name)
         self._cleaner.forget(name)
         self._clean_offsets.forget(name)
@@ -91,7 +91,7 @@ class Compactor:
         try:
             return await self.clean_one()
         except OSError as error:
-            log.error("compaction could not go on, trying again: %s", error)
+            log.error("compaction stopped, trying again: %s", error)
         except Exception:
             log.exception("compaction failed, trying again")
         return False
@@ -100,40 +100,40 @@ class Compactor:
         """Clean the log that needs it most; whether there was one, and it went well."""
         now_ms = self._now_ms()
         target = self._choose(now_ms)
-        partition = self._replicas.find(*target.partition) if target else None
-        if target is None or partition is None:
+        replica = self._replicas.present(*target.partition) if target else None
+        if target is None or replica is None:
             return False
         try:
-            stats = await self._cleaner.clean(partition.log, target, now_ms)
+            stats = await self._cleaner.clean(replica.log, target, now_ms)
         except CannotOpen as error:
             if not self._is_short:
                 self._is_short = True
-                log.warning("%s could not be compacted, trying again: %s", target.partition, error)
+                log.warning("cannot compact %s, trying again: %s", target.partition, error)
             return False
         except (CleaningFailed, OSError) as error:
             self._candidates.pop(target.partition, None)
-            log.warning("%s could not be compacted: %s", target.partition, error)
+            log.warning("cannot compact %s: %s", target.partition, error)
             return False
         self._is_short = False
-        if self._replicas.opened(*target.partition) is not partition:
+        if self._replicas.present(*target.partition) is not replica:
             return True  # deleted meanwhile: the next log of this name is not clean
         self._clean_offsets.note(target.partition, stats.end_offset)
-        log.info("%s compacted up to offset %d", target.partition, stats.end_offset)
+        log.info("compacted %s up to offset %d", target.partition, stats.end_offset)
         return True
 
     def _choose(self, now_ms: int) -> CleaningTarget | None:
         facts = []
         for name in list(self._candidates):
-            partition = self._candidate(name)
-            if partition is None:
+            replica = self._candidate(name)
+            if replica is None:
                 self._candidates.pop(name, None)
             else:
                 clean_offset = self._clean_offsets.offsets.get(name)
-                facts.append(facts_of(partition.log, partition.last_stable_offset, clean_offset))
+                facts.append(facts_of(replica.log, replica.last_stable_offset, clean_offset))
         return choose(facts, now_ms)
 
-    def _candidate(self, name: TopicPartition) -> Partition | None:
-        partition = self._replicas.find(*name)
-        if partition is None or not partition.log.config.compact or name in self._cleaner.uncleanable:
+    def _candidate(self, name: TopicPartition) -> Replica | None:
+        replica = self._replicas.present(*name)
+        if replica is None or not replica.log.config.compact or name in self._cleaner.uncleanable:
             return None
-        return partition
+        return replica

@@ -20,10 +20,12 @@ import logging
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
-from odradek.replication.partition import Partition
+from odradek.host.log_lines import counted
+from odradek.replication.replica import Replica
 from odradek.storage.config import NEVER
 from odradek.storage.files import Files
 from odradek.storage.sync import SyncTicket, sync_tickets
+from odradek.wording import count_of, duration, some
 
 log = logging.getLogger(__name__)
 
@@ -31,34 +33,36 @@ INLINE_BELOW_SECONDS = 0.001
 RETRY_SECONDS = 0.2
 SMOOTHING = 0.2  # weight of the newest sync in the average
 
-Round = list[tuple[Partition, SyncTicket]]
+Round = list[tuple[Replica, SyncTicket]]
 
 
 class Flusher:
-    def __init__(self, host: Host, files: Files) -> None:
+    def __init__(self, host: Host, files: Files, slow_ms: int = -1) -> None:
+        """A round that takes longer than `slow_ms` is logged; -1 means never."""
+        self._slow_seconds = slow_ms / 1000 if slow_ms >= 0 else float("inf")
         self._host = host
         self._files = files
         self._max_files = max(1, files.max_open // 2)  # the rest stay open for reads and appends
-        self._unopened: set[Partition] = set()  # whose files could not be opened when they were last tried
-        self._dirty: dict[Partition, None] = {}
+        self._unopened: set[Replica] = set()  # whose files could not be opened when they were last tried
+        self._dirty: dict[Replica, None] = {}
         self._scheduled = False  # a round is due or under way
         self._average_seconds = 0.0
         self._thread = host.new_thread("sync")
 
-    def appended(self, partition: Partition) -> None:
+    def appended(self, replica: Replica) -> None:
         """To be called after every append of a leader."""
-        if partition.sync_commit:
-            self._mark(partition)
+        if replica.settings.sync_commit:
+            self._mark(replica)
             return
-        partition.maybe_advance_high_watermark()
-        config = partition.log.config
-        if partition.log.end_offset - partition.log.synced_offset >= config.flush_messages:
-            self._mark(partition)
+        replica.log_written()
+        config = replica.log.config
+        if replica.log.end_offset - replica.log.synced_offset >= config.flush_messages:
+            self._mark(replica)
         elif config.flush_ms != NEVER:
-            self._host.call_later(config.flush_ms / 1000, self._mark, partition)
+            self._host.call_later(config.flush_ms / 1000, self._mark, replica)
 
-    def _mark(self, partition: Partition) -> None:
-        self._dirty[partition] = None
+    def _mark(self, replica: Replica) -> None:
+        self._dirty[replica] = None
         if not self._scheduled:
             self._scheduled = True
             self._host.call_soon(self._begin_round)
@@ -77,48 +81,48 @@ class Flusher:
         tickets: Round = []
         count = 0
         dirty, self._dirty = iter(self._dirty), {}
-        for partition in dirty:
-            ticket = self._ticket(partition)
+        for replica in dirty:
+            ticket = self._ticket(replica)
             if ticket is not None:
-                tickets.append((partition, ticket))
+                tickets.append((replica, ticket))
                 count += len(ticket.files)
                 if count >= self._max_files:
                     break
         self._dirty.update(dict.fromkeys(dirty))
         return tickets, count
 
-    def _ticket(self, partition: Partition) -> SyncTicket | None:
-        """What must be synced of a partition. What keeps one from being synced keeps no other: a topic that is
+    def _ticket(self, replica: Replica) -> SyncTicket | None:
+        """What must be synced of a replica. What keeps one from being synced keeps no other: a topic that is
         deleted is left alone, and files that cannot be opened are tried again."""
-        if partition.closed_with:
-            self._unopened.discard(partition)
+        if replica.closed_with:
+            self._unopened.discard(replica)
             return None
         try:
-            ticket = partition.log.begin_sync()
+            ticket = replica.log.begin_sync()
         except KafkaError as error:
-            if partition not in self._unopened:
-                self._unopened.add(partition)
-                log.error("%s, trying again every %g s", error, RETRY_SECONDS)
-            self._host.call_later(RETRY_SECONDS, self._mark, partition)
+            if replica not in self._unopened:
+                self._unopened.add(replica)
+                log.error("cannot sync: %s. Trying again every %g s", error, RETRY_SECONDS)
+            self._host.call_later(RETRY_SECONDS, self._mark, replica)
             return None
-        if partition in self._unopened:
-            self._unopened.remove(partition)
-            log.info("%s can be synced again", partition.topic_partition)
+        if replica in self._unopened:
+            self._unopened.remove(replica)
+            log.info("%s can be synced again", replica.topic_partition)
         if ticket is None:
-            self._already_synced(partition)
+            self._already_synced(replica)
         return ticket
 
-    def _already_synced(self, partition: Partition) -> None:
+    def _already_synced(self, replica: Replica) -> None:
         """Whatever rolled the log since the append (retention, segment.ms, DeleteRecords) has synced it, or could not:
         no round will tell those who wait."""
-        if partition.log.failed:
-            self._tell(partition, OSError(errno.EIO, "its disk has failed"))
+        if replica.log.failed:
+            self._tell(replica, OSError(errno.EIO, "its disk has failed"))
         else:
-            self._tell(partition, None)
+            self._tell(replica, None)
 
     @property
     def _disk_is_fast(self) -> bool:
-        return self._average_seconds < INLINE_BELOW_SECONDS
+        return self._average_seconds < INLINE_BELOW_SECONDS and not self._files.syncs_may_block
 
     async def _sync_in_thread(self, tickets: Round) -> None:
         errors, seconds = await self._thread.run(self._sync, tickets)
@@ -132,29 +136,53 @@ class Flusher:
     def _finish_round(self, tickets: Round, errors: list[OSError | None], seconds: float) -> None:
         self._average_seconds += SMOOTHING * (seconds - self._average_seconds)
         self._scheduled = False
+        if seconds > self._slow_seconds:
+            _log_slow(tickets, seconds)
         if self._dirty:
             self._mark(next(iter(self._dirty)))
-        for (partition, ticket), error in zip(tickets, errors, strict=True):
-            partition.log.complete_sync(ticket, error)
+        for (replica, ticket), error in zip(tickets, errors, strict=True):
+            replica.log.complete_sync(ticket, error)
             if ticket.is_partial and error is None:
-                self._mark(partition)
-        for (partition, _), error in zip(tickets, errors, strict=True):
-            self._tell(partition, error)
+                self._mark(replica)
+        for (replica, _), error in zip(tickets, errors, strict=True):
+            self._tell(replica, error)
 
     @staticmethod
-    def _tell(partition: Partition, error: OSError | None) -> None:
-        """Whoever waits is answered here; if that goes wrong for one partition, the others go on."""
+    def _tell(replica: Replica, error: OSError | None) -> None:
+        """Whoever waits is answered here; if that goes wrong for one replica, the others go on."""
         try:
             if error is None:
-                partition.maybe_advance_high_watermark()
+                replica.log_written()
                 return
-            log.error("%s cannot be synced, it takes no more records: %s", partition.topic_partition, error)
-            partition.close(ErrorCode.KAFKA_STORAGE_ERROR)
+            log.error(
+                "the sync of %s failed, so it takes no more records until this broker is restarted: %s",
+                replica.topic_partition,
+                error,
+            )
+            replica.close(ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception:
-            log.exception("%s: an answer failed", partition.topic_partition)
+            log.exception(
+                "%s: a request that waited for its sync failed: this is a bug", replica.topic_partition
+            )
 
     async def close(self) -> None:
         """Wait for the round under way, if any."""
         while self._scheduled:
             await asyncio.sleep(0.001)
         self._thread.close()
+
+
+def _log_slow(tickets: Round, seconds: float) -> None:
+    names = [str(replica.topic_partition) for replica, _ in tickets]
+    counted(
+        log,
+        logging.WARNING,
+        "this disk",
+        "slow syncs",
+        "slow sync: %s took %s (%s). Producers with acks=all wait for it: look at the disk",
+        count_of(len(names), "partition"),
+        duration(seconds),
+        some(names),
+        seconds=round(seconds, 3),
+        partitions=len(names),
+    )

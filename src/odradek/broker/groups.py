@@ -10,8 +10,8 @@ soon as it can.
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import fields
-from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -30,8 +30,10 @@ from odradek.coordinators.runtime import RequestContext, Shard
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
+from odradek.replication.replica import Replica
 from odradek.wire.codec import Steps
+from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Groups:
         self._shards: dict[int, RunningShard] = {}
         self._creating: asyncio.Task[str] | None = None
         self._not_created = ""  # why the internal topic could not be created, as last logged
+        self._is_behind = False  # the last look at the partitions failed half-way
         self._open_shards()
 
     # --- which shard ---
@@ -94,7 +97,7 @@ class Groups:
             self._not_created = reason
             is_expected = isinstance(error, (OSError, KafkaError))
             log.error(
-                "groups are not available, the next FindCoordinator tries again: %s",
+                "groups are not available, and the next FindCoordinator tries again: %s",
                 reason,
                 exc_info=not is_expected,
             )
@@ -108,6 +111,7 @@ class Groups:
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group."""
+        request.subject = f"group {shown(group_id)}"
         token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend), 0)
         self._submit(partition_of(group_id, self._partition_count), request, message, token)
 
@@ -115,6 +119,7 @@ class Groups:
         self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
     ) -> Steps[None]:
         """A request about one group, in parts that are handled one after the other."""
+        request.subject = f"group {shown(group_id)}"
         shard = partition_of(group_id, self._partition_count)
         return self._gather(request, [(shard, part) for part in parts], amend)
 
@@ -162,39 +167,38 @@ class Groups:
         return coordinator
 
     def _shard(self, index: int) -> "RunningShard | None":
-        """If it should be here and is not, its log could not be opened: asking for that tries again."""
-        shard = self._shards.get(index)
-        if shard is None and OFFSETS_TOPIC in self._services.image.topics:
-            partition = self._services.replicas.find(OFFSETS_TOPIC, index)
-            if partition is not None:
-                self.opened(partition)
+        """None where this broker does not lead the partition."""
+        if index not in self._shards and OFFSETS_TOPIC in self._services.image.topics:
+            with suppress(KafkaError):  # another broker leads it, or its log cannot be opened now
+                self.new_role(self._services.replicas.get(OFFSETS_TOPIC, index))
         return self._shards.get(index)
 
     def _open_shards(self) -> None:
         """Have a shard for every partition that the topic has now, and none of an earlier one of its name."""
         topic = self._services.image.topics.get(OFFSETS_TOPIC)
         for index, shard in list(self._shards.items()):
-            if topic is None or shard.partition.topic_id != topic.id:
+            if topic is None or shard.replica.topic_id != topic.id:
                 del self._shards[index]
-                shard.runner.resign()
+                shard.runner.resign(f"{OFFSETS_TOPIC} was deleted")
         for index in topic.partitions if topic else ():
             self._shard(index)
 
-    def opened(self, partition: Partition) -> None:
-        """A partition is there, maybe long after its topic was created."""
-        topic, index = partition.topic_partition
+    def new_role(self, replica: Replica) -> None:
+        """A shard lives as long as this broker leads its partition, in one epoch."""
+        topic, index = replica.topic_partition
+        if topic != OFFSETS_TOPIC:
+            return
         present = self._shards.get(index)
-        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
+        if present is not None and present.leader is replica.leader:
             return
         if present is not None:
-            present.runner.resign()
-        shard = self._shards[index] = RunningShard(partition, self._run(partition))
-        shard.runner.tell(self._forget_offsets_of_missing_topics)
-        shard.runner.begin_loading()
-
-    def _run(self, partition: Partition) -> Runner[GroupCoordinator]:
-        journal = Journal(partition, partial(self._services.appended, partition))
-        return Runner(journal, self._new_coordinator, respond, self._host)
+            del self._shards[index]
+            present.runner.resign("its partition has a new leader epoch")
+        if replica.leader is not None:
+            runner = Runner(Journal(replica.leader), self._new_coordinator, respond, self._host)
+            self._shards[index] = RunningShard(replica, replica.leader, runner)
+            runner.tell(self._forget_offsets_of_missing_topics)
+            runner.begin_loading()
 
     def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
         """A topic may be deleted, and made again, and the broker stop before the offsets are gone."""
@@ -207,21 +211,33 @@ class Groups:
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)
-        self._open_shards()
+        if self._is_behind or names_topic(delta, OFFSETS_TOPIC):
+            self._is_behind = True
+            self._open_shards()
+            self._is_behind = False
         deleted = {topic.name for topic in delta.deleted_topics}
         for shard in list(self._shards.values()) if deleted else ():
             try:
                 shard.runner.tell(lambda coordinator, now_ms: coordinator.topics_deleted(deleted, now_ms))
             except Exception:
-                log.exception("%s: offsets of deleted topics stay", shard.partition.topic_partition)
+                log.exception(
+                    "%s: cannot remove the offsets of deleted topics: this is a bug",
+                    shard.replica.topic_partition,
+                )
 
     def close(self) -> None:
         for shard in self._shards.values():
-            shard.runner.resign()
+            shard.runner.resign("this broker stops", logging.DEBUG)
+
+
+def names_topic(delta: MetadataDelta, name: str) -> bool:
+    changed = (change.after for change in delta.changed_topics)
+    return any(topic.name == name for topic in (*delta.created_topics, *delta.deleted_topics, *changed))
 
 
 class RunningShard(NamedTuple):
-    partition: Partition
+    replica: Replica
+    leader: Leader  # of its journal: of one epoch, like the shard
     runner: Runner[GroupCoordinator]
 
 

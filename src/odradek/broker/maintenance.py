@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from odradek.broker.metadata import BrokerMetadata
 from odradek.config.broker import BrokerConfig
 from odradek.model import TopicPartition
-from odradek.replication.partition import Partition
+from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
 from odradek.storage.store import LogStore
 
@@ -36,10 +36,10 @@ class Maintenance:
         self._replicas = replicas
         self._retention_seconds = config["log.retention.check.interval.ms"] / 1000
         self._checkpoint_seconds = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
-        self._unsaved: dict[TopicPartition, Partition] = {}  # appended to since the last checkpoint
+        self._unsaved: dict[TopicPartition, Replica] = {}  # appended to since the last checkpoint
 
-    def appended(self, partition: Partition) -> None:
-        self._unsaved[partition.topic_partition] = partition
+    def appended(self, replica: Replica) -> None:
+        self._unsaved[replica.topic_partition] = replica
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -47,6 +47,7 @@ class Maintenance:
             self._repeat(self._retention_seconds, self.look_after_logs),
             self._repeat(self._checkpoint_seconds, self.checkpoint),
             self._repeat(self._checkpoint_seconds, self._metadata.checkpoint),
+            self._repeat(self._checkpoint_seconds, self._metadata.maintain),
             self._repeat(self._checkpoint_seconds, self._remove_deleted),
         )
 
@@ -67,8 +68,8 @@ class Maintenance:
         self._store.maintain(self._now_ms(), self._high_watermark)
 
     def _high_watermark(self, topic_partition: TopicPartition) -> int:
-        partition = self._replicas.find(*topic_partition)
-        return partition.high_watermark if partition else 0
+        replica = self._replicas.present(*topic_partition)
+        return replica.high_watermark if replica else 0
 
     async def _remove_deleted(self) -> None:
         while self._store.deletions.run_next(self._now_ms()):
@@ -78,14 +79,14 @@ class Maintenance:
         self._retry_failed()
         if self._unsaved or self._store.needs_checkpoint:
             unsaved, self._unsaved = self._unsaved, {}
-            for partition in unsaved.values():
-                partition.is_touched = False
+            for replica in unsaved.values():
+                replica.is_touched = False
             try:
                 self._store.checkpoint(
                     {
-                        name: partition.high_watermark
-                        for name, partition in unsaved.items()
-                        if self._replicas.opened(*name) is partition  # and not deleted meanwhile
+                        name: replica.high_watermark
+                        for name, replica in unsaved.items()
+                        if self._replicas.present(*name) is replica  # and not deleted meanwhile
                     }
                 )
             except OSError:

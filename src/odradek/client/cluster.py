@@ -44,6 +44,11 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from odradek.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 
 EARLIEST = -2  # as timestamps of ListOffsets
 LATEST = -1
@@ -143,6 +148,10 @@ class Cluster:
                     raise
                 deadline.pause(error)
 
+    def ask(self, purpose: str, request: Message, answer_type: type[Answer]) -> Answer:
+        """Ask any broker, again until one answers or there was time enough."""
+        return self._retrying(purpose, lambda: self._ask_anyone(request, answer_type))
+
     def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
         """Known brokers first, then those the settings name: they may all have moved."""
         addresses = [(node.host, node.port) for node in self._nodes.values()]
@@ -161,7 +170,7 @@ class Cluster:
     def topic_names(self) -> list[str]:
         """Every topic that is not Kafka's own."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = self._retrying("list topics", lambda: self._ask_anyone(request, MetadataResponse))
+        answer = self.ask("list topics", request, MetadataResponse)
         self._learn(answer)
         return sorted(topic.name for topic in answer.topics if topic.name and not topic.is_internal)
 
@@ -310,6 +319,27 @@ class Cluster:
                         raise KafkaError(code, f"{topic.name}-{result.partition_index}: {code.name}")
 
         self._retrying(f"commit offsets of group {group}", commit, timeout_s)
+
+    def committed_offsets(self, group: str, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """All that the group has committed; nothing where there is no such group."""
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], group_id=group, topics=None
+        )
+
+        def ask() -> dict[TopicPartition, int]:
+            answer = self.connection(self._coordinator_of(group)).call(request, OffsetFetchResponse)
+            found = answer.groups[0] if answer.groups else answer
+            if found.error_code:
+                code = ErrorCode(found.error_code)
+                raise KafkaError(code, f"offsets of group {group}: {code.name}")
+            return {
+                TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+                for topic in found.topics
+                for partition in topic.partitions
+                if partition.committed_offset >= 0
+            }
+
+        return self._retrying(f"read the offsets of group {group}", ask, timeout_s)
 
     def _coordinator_of(self, group: str) -> Node:
         request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])

@@ -24,11 +24,17 @@ from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from odradek.wire.messages.fetch import FetchRequest
 from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.offset_commit import OffsetCommitRequest
+from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.messages.produce import ProduceRequest
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-HIGHEST_VERSIONS = {FetchRequest.API_KEY: 12, ProduceRequest.API_KEY: 12, OffsetCommitRequest.API_KEY: 9}
+HIGHEST_VERSIONS = {
+    FetchRequest.API_KEY: 12,
+    OffsetCommitRequest.API_KEY: 9,
+    OffsetFetchRequest.API_KEY: 9,
+    ProduceRequest.API_KEY: 12,
+}
 MAX_ANSWER_BYTES = 1 << 30
 NO_TLS = ". It seems that this listener does not speak TLS, as kafka.security.protocol says"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it

@@ -4,75 +4,71 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from odradek.coordinators.runtime import Batch, Producer
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, Buffer, read_header
 from odradek.records.control import build_marker_batch
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.log import Log
+from odradek.storage.log import Appended, Log
 from odradek.storage.markers import read_marker
 from odradek.storage.reading import read_batches
 
 Waiter = Callable[[ErrorCode], None]
 
 
-class LeaderPartition(Protocol):
-    """A partition that this broker leads: `replication.partition.Partition`."""
+class JournalLeader(Protocol):
+    """What a journal needs of `replication.leader.Leader`."""
 
     topic_partition: TopicPartition
     log: Log
-    leader_epoch: int
-    closed_with: ErrorCode
     high_watermark: int
 
     def check_enough_replicas(self) -> None: ...
+
+    def append(
+        self, batch: bytearray, header: BatchHeader, now_ms: int, *, check_sequence: bool
+    ) -> Appended: ...
 
     def when_committed(self, offset: int, waiter: Waiter) -> None: ...
 
 
 class Journal:
-    def __init__(self, partition: LeaderPartition, appended: Callable[[], None]) -> None:
-        """`appended` lets whoever syncs the log, or copies it, know that there is more of it."""
-        self._partition = partition
-        self._appended = appended
+    """On the leader of one epoch: when that ends, so does the journal."""
+
+    def __init__(self, leader: JournalLeader) -> None:
+        self._leader = leader
 
     @property
     def name(self) -> TopicPartition:
-        return self._partition.topic_partition
+        return self._leader.topic_partition
 
     @property
     def high_watermark(self) -> int:
-        return self._partition.high_watermark
+        return self._leader.high_watermark
 
     # --- writing ---
 
     def append(self, batch: Batch, now_ms: int) -> int:
         """The offset of its last record. If it raises, nothing of the batch is in the log."""
-        partition = self._partition
-        if partition.closed_with:
-            raise KafkaError(partition.closed_with)
-        partition.check_enough_replicas()
+        leader = self._leader
+        leader.check_enough_replicas()
         encoded = encode(batch, now_ms)
-        appended = partition.log.append_as_leader(
-            encoded, read_header(encoded), partition.leader_epoch, now_ms, check_sequence=False
-        )
-        return appended.last_offset
+        return leader.append(encoded, read_header(encoded), now_ms, check_sequence=False).last_offset
 
     def commit(self, last_offset: int, waiter: Waiter) -> None:
-        """Have what was appended committed; `waiter` hears when it is, or why it never will be."""
-        self._appended()
-        self._partition.when_committed(last_offset + 1, waiter)
+        """`waiter` hears when what was appended is committed, or why it never will be."""
+        self._leader.when_committed(last_offset + 1, waiter)
 
     # --- reading ---
 
     @property
     def is_empty(self) -> bool:
-        log = self._partition.log
+        log = self._leader.log
         return log.end_offset == log.log_start_offset
 
     def pieces(self) -> Iterator[list[Batch]]:
         """Everything from the beginning, about a megabyte at a time."""
-        for piece in read_batches(self._partition.log):
+        for piece in read_batches(self._leader.log):
             yield [decode(header, batch) for header, batch in piece]
 
 

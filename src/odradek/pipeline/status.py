@@ -1,4 +1,8 @@
-"""Where a pipeline stands, told from its checkpoint and its cluster, whether it runs or not. Needs no Spark."""
+"""Where a pipeline stands, whether it runs or not. Needs no Spark.
+
+The checkpoint knows best. Where it is not on this machine, because the pipeline runs elsewhere or its directory is
+gone, the groups tell how far it came: every query commits the offsets of its finished batches to one.
+"""
 
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -8,6 +12,7 @@ from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.definition import Pipeline, TopicSource
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.progress import waiting_in
+from odradek.pipeline.sources import group_of
 from odradek.pipeline.topics import BrokersAway, Offsets, topics_of
 
 
@@ -15,11 +20,12 @@ from odradek.pipeline.topics import BrokersAway, Offsets, topics_of
 class QueryStatus:
     name: str
     kind: str
-    batch: int | None
-    finished_at: str | None
-    unfinished: bool
     group: str
+    batch: int | None = None
+    finished_at: str | None = None
+    unfinished: bool = False
     lag: dict[str, int] = field(default_factory=dict)
+    lag_from: str | None = None  # "checkpoint" or "group"
     skipped: int = 0
 
 
@@ -37,59 +43,96 @@ class Status:
         return asdict(self)
 
 
+@dataclass
+class _Cluster:
+    """What the brokers know: where topics end, by source, and how far groups have come."""
+
+    latest: dict[str, Offsets] = field(default_factory=dict)
+    committed: dict[str, Offsets] = field(default_factory=dict)
+
+
 def status(pipeline: Pipeline) -> Status:
     checkpoint = Checkpoint(pipeline)
     manifest = checkpoint.manifest()
     process = checkpoint.runner()
-    paused = checkpoint.is_paused
-    state = "paused" if paused else "running" if process else "stopped" if manifest else "never run"
-    found = Status(pipeline.name, state, process, str(checkpoint.directory), (manifest or {}).get("version"))
-    latest = _latest(pipeline, found)
-    for kind, directory in (("sink", "sinks"), ("rejects", "rejects")):
-        parent = checkpoint.directory / directory
-        for path in sorted(parent.iterdir()) if parent.is_dir() else []:
-            found.queries.append(_query_status(pipeline, checkpoint, kind, path.name, latest))
+    found = Status(pipeline.name, "", process, str(checkpoint.directory), (manifest or {}).get("version"))
+    found.queries = _queries(pipeline, checkpoint)
+    cluster = _ask_cluster(pipeline, found)
+    for query in found.queries:
+        _read_checkpoint(checkpoint, query, cluster)
+        _read_group(query, cluster)
+    if manifest is None:
+        found.queries = [query for query in found.queries if query.lag_from]
+    if checkpoint.is_paused:
+        found.state = "paused"
+    elif process:
+        found.state = "running"
+    elif manifest:
+        found.state = "stopped"
+    else:
+        found.state = "not run on this machine" if found.queries else "never run"
     return found
 
 
-def _latest(pipeline: Pipeline, found: Status) -> dict[str, Offsets]:
-    """The ends of the topics, by source."""
-    latest: dict[str, Offsets] = {}
+def _queries(pipeline: Pipeline, checkpoint: Checkpoint) -> list[QueryStatus]:
+    """Those of the file, and those that an earlier state of it has left in the checkpoint."""
+    found = []
+    for kind, directory, suffix, known in (
+        ("sink", "sinks", "", set(pipeline.sinks)),
+        ("rejects", "rejects", "-rejects", set()),
+    ):
+        parent = checkpoint.directory / directory
+        names = {path.name for path in parent.iterdir()} if parent.is_dir() else set()
+        for name in sorted(names or known):
+            found.append(QueryStatus(name, kind, group_of(pipeline, name + suffix)))
+    return found
+
+
+def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
+    cluster = _Cluster()
     try:
         for source in pipeline.sources.values():
             if isinstance(source.origin, TopicSource):
                 with topics_of(pipeline, source.origin.kafka, source.key) as topics:
-                    latest[source.name] = topics.latest(topics.subscribed(source.origin))
+                    cluster.latest[source.name] = topics.latest(topics.subscribed(source.origin))
+                    for query in found.queries:
+                        committed = cluster.committed.setdefault(query.group, {})
+                        for topic, offsets in topics.committed(query.group).items():
+                            committed.setdefault(topic, {}).update(offsets)
     except BrokersAway as error:
         found.warning = f"lag is not known: {error.problem}"
     except PipelineError as error:
         found.warning = f"lag is not known: {error.text()}"
     except Exception as error:  # a topic that is gone
         found.warning = f"lag is not known: {error}"
-    return latest
+    return cluster
 
 
-def _query_status(
-    pipeline: Pipeline, checkpoint: Checkpoint, kind: str, name: str, latest: dict[str, Offsets]
-) -> QueryStatus:
-    progress = checkpoint.progress(kind, name)
-    suffix = "" if kind == "sink" else "-rejects"
-    group = f"odradek-pipeline-{pipeline.name}-{name}{suffix}"
+def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Cluster) -> None:
+    progress = checkpoint.progress(query.kind, query.name)
     if progress is None:
-        return QueryStatus(name, kind, None, None, False, group)
-    finished = None
+        return
+    query.batch, query.unfinished = progress.finished, progress.finished < progress.batch
     if progress.committed_at_s is not None:
-        finished = datetime.fromtimestamp(progress.committed_at_s, UTC).isoformat(timespec="seconds")
-    lag: dict[str, int] = {}
+        query.finished_at = datetime.fromtimestamp(progress.committed_at_s, UTC).isoformat(timespec="seconds")
+    latest = cluster.latest
     for source, ends in (progress.committed or {}).items():
         known = latest.get(source) or (next(iter(latest.values())) if len(latest) == 1 else {})
         if isinstance(ends, dict):
-            lag |= waiting_in(ends, known)
-    skipped = sum(
+            query.lag |= waiting_in(ends, known)
+            query.lag_from = "checkpoint"
+    query.skipped = sum(
         len(offsets)
-        for topics in checkpoint.skipped(kind, name).values()
+        for topics in checkpoint.skipped(query.kind, query.name).values()
         for partitions in topics.values()
         for offsets in partitions.values()
     )
-    unfinished = progress.finished < progress.batch
-    return QueryStatus(name, kind, progress.finished, finished, unfinished, group, lag, skipped)
+
+
+def _read_group(query: QueryStatus, cluster: _Cluster) -> None:
+    committed = cluster.committed.get(query.group)
+    if query.batch is not None or not committed:
+        return
+    for ends in cluster.latest.values():
+        query.lag |= waiting_in(committed, {topic: end for topic, end in ends.items() if topic in committed})
+    query.lag_from = "group"

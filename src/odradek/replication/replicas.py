@@ -1,42 +1,54 @@
-"""The partitions that this broker holds, by name. One that is named before its log is there is opened for that."""
+"""The replicas that this broker keeps, by name. Asking for one makes no files, and opens none.
+
+A handler asks for the role it needs: `leader` refuses where this broker does not lead.
+"""
 
 from collections.abc import Callable, Iterator
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
-from odradek.replication.partition import Partition
+from odradek.replication.leader import Leader
+from odradek.replication.replica import Replica
 
 
 class Replicas:
-    def __init__(self, open_missing: Callable[[str, int], Partition | None]) -> None:
-        """`open_missing` opens a partition that should be here and is not open yet."""
-        self._partitions: dict[tuple[str, int], Partition] = {}
-        self._open_missing = open_missing
+    def __init__(self, begin_missing: Callable[[str, int], Replica | None]) -> None:
+        """`begin_missing` begins a replica that the metadata wants and nobody asked for yet, in memory. Raises
+        KafkaError where it cannot be served now."""
+        self._replicas: dict[tuple[str, int], Replica] = {}
+        self._begin_missing = begin_missing
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return len(self._replicas)
 
-    def __iter__(self) -> Iterator[Partition]:
-        return iter(self._partitions.values())
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
 
-    def find(self, topic: str, partition: int) -> Partition | None:
-        return self._partitions.get((topic, partition)) or self._open_missing(topic, partition)
+    def present(self, topic: str, partition: int) -> Replica | None:
+        """If somebody asked for it before, or its log is made."""
+        return self._replicas.get((topic, partition))
 
-    def opened(self, topic: str, partition: int) -> Partition | None:
-        """If it is open already."""
-        return self._partitions.get((topic, partition))
-
-    def get(self, topic: str, partition: int) -> Partition:
-        found = self._partitions.get((topic, partition)) or self._open_missing(topic, partition)
+    def get(self, topic: str, partition: int) -> Replica:
+        found = self._replicas.get((topic, partition)) or self._begin_missing(topic, partition)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
-    def add(self, partition: Partition) -> None:
-        self._partitions[partition.topic_partition] = partition
+    def leader(self, topic: str, partition: int) -> Leader:
+        """The role that most requests need."""
+        replica = self._replicas.get((topic, partition)) or self.get(topic, partition)
+        leader = replica.leader
+        if leader is None:
+            raise KafkaError(replica.closed_with or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leader.closed_with:
+            raise KafkaError(leader.closed_with)
+        return leader
 
-    def remove(self, topic_partition: TopicPartition) -> Partition | None:
-        return self._partitions.pop(topic_partition, None)
+    def add(self, replica: Replica) -> None:
+        self._replicas[replica.topic_partition] = replica
+
+    def remove(self, topic_partition: TopicPartition) -> Replica | None:
+        return self._replicas.pop(topic_partition, None)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {partition.topic_partition: partition.high_watermark for partition in self}
+        return {replica.topic_partition: replica.high_watermark for replica in self}

@@ -23,7 +23,7 @@ from odradek.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
 from odradek.storage.cleaning_job import job_to_json
-from odradek.storage.compaction import (
+from odradek.storage.compaction_job import (
     DEFAULT_MAP_BYTES,
     CleanedGroup,
     CompactionJob,
@@ -171,11 +171,6 @@ class CleanOffsets:
     def note(self, partition: TopicPartition, offset: int) -> None:
         self.offsets[partition] = offset
         write_offsets(self._files, self._path, self.offsets)
-
-    def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """The log was cut: what comes after this offset will be other records, and dirty."""
-        if self.offsets.get(partition, offset) > offset:
-            self.note(partition, offset)
 
     def forget(self, partition: TopicPartition) -> None:
         """Writes nothing, so that a topic can be deleted whatever the disk is like. The next note removes the entry

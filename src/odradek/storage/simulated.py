@@ -4,8 +4,9 @@ A write is at once seen by reads, and durable once its file is synced. A file's 
 directory is: creating, renaming and removing are changes to a directory like writes to a file. `crash`
 throws away what is not durable, or, given `rng`, keeps of each file and directory the changes up to a
 random one, that one perhaps torn. With `is_scattered`, it keeps any of them: a write may be on disk though an earlier
-one to the same file is not, and one name may be renamed though another, renamed before, is not. Only what concerns
-the same name keeps its order, and nothing survives a lost truncation of its file.
+one to the same file is not, any pages of a write though others are not, and one name may be renamed though another,
+renamed before, is not. Only what concerns the same name keeps its order, and nothing survives a lost truncation of its
+file.
 
 `cut_power` is a crash under a running broker: the disk goes on as a new object, and whoever still uses the old one
 gets `PowerCut`, which is no `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
@@ -21,10 +22,13 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from odradek.records.batch import Buffer
 from odradek.storage.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
 from odradek.storage.shortage import CannotOpen
+
+PAGE_BYTES = 64  # of a real disk it is 4,096; small ones tear small batches, too
 
 
 class PowerCut(BaseException):
@@ -76,11 +80,21 @@ def _kept_writes(
         return kept
     kept = []
     for position, data in changes:
-        if rng.random() < 0.5:
+        chance = rng.random()
+        if chance < 0.4:
             kept.append((position, data))
         elif data is None:
             break
+        elif chance < 0.6:
+            kept += [page for page in _pages(position, data) if rng.random() < 0.5]
     return kept
+
+
+def _pages(position: int, data: bytes) -> list[tuple[int, bytes]]:
+    """A write as a disk takes it: page by page, each on disk or not."""
+    ends = range(position // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, position + len(data), PAGE_BYTES)
+    bounds = [position, *ends, position + len(data)]
+    return [(start, data[start - position : end - position]) for start, end in pairwise(bounds)]
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -247,6 +261,8 @@ class SimulatedLock:
 class SimulatedFiles:
     """One disk. Paths are absolute and use `/`."""
 
+    syncs_may_block = False
+
     def __init__(self) -> None:
         self._root = _Directory()
         self._locks: set[str] = set()
@@ -257,9 +273,8 @@ class SimulatedFiles:
         self.opens_left: int | None = None  # None: no limit
         self.shortages = 0  # how often there were no descriptors
         self.on_sync: Callable[[], None] | None = None  # called before each, where a crash may be tried
-        self.on_change: Callable[[], None] | None = (
-            None  # called before each write, truncation and change of names
-        )
+        # Called with the path before each write, truncation and change of names.
+        self.on_change: Callable[[str], None] | None = None
         self.is_off = False
 
     # Faults
@@ -363,12 +378,12 @@ class SimulatedFiles:
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
         self.take_descriptor(directory)
-        return [
+        return sorted(
             DirectoryEntry(
                 name, isinstance(node, _Directory), 0 if isinstance(node, _Directory) else len(node.seen)
             )
             for name, node in self._directory(directory).seen.items()
-        ]
+        )
 
     def exists(self, path: str) -> bool:
         try:

@@ -39,7 +39,7 @@ class Divergence(NamedTuple):
     end_offset: int
 
 
-class PartitionAnswer(NamedTuple):
+class FetchedPartition(NamedTuple):
     partition: int
     error_code: int
     high_watermark: int = -1
@@ -51,14 +51,14 @@ class PartitionAnswer(NamedTuple):
     divergence: Divergence | None = None
 
 
-class TopicAnswer(NamedTuple):
+class FetchedTopic(NamedTuple):
     name: str
     topic_id: UUID
-    partitions: list[PartitionAnswer]
+    partitions: list[FetchedPartition]
 
 
 def encode_fetch_response(
-    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[TopicAnswer]
+    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
 ) -> list[object]:
     """A whole frame in parts."""
     if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
@@ -70,13 +70,13 @@ def encode_fetch_response(
 
 
 def encode_in_steps(
-    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[TopicAnswer]
+    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
 ) -> Steps[list[object]]:
     return _Encoder(version).encode(correlation_id, error_code, session_id, topics)
 
 
 def _encode_one_answer(
-    version: int, correlation_id: int, session: bytes, topic: TopicAnswer, answer: PartitionAnswer
+    version: int, correlation_id: int, session: bytes, topic: FetchedTopic, answer: FetchedPartition
 ) -> list[object]:
     """What most consumers are answered, with one partition and nothing unusual to say of it."""
     flexible = version >= FLEXIBLE
@@ -134,7 +134,7 @@ class _Encoder:
         self.records_size = 0
 
     def encode(
-        self, correlation_id: int, error_code: int, session_id: int, topics: list[TopicAnswer]
+        self, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
     ) -> Steps[list[object]]:
         first = self.out
         if self.flexible:
@@ -158,7 +158,7 @@ class _Encoder:
         if self.flexible:
             self.out.append(0)
 
-    def write_topic(self, topic: TopicAnswer) -> Steps[None]:
+    def write_topic(self, topic: FetchedTopic) -> Steps[None]:
         self.out += topic_key(self.version, topic.name, topic.topic_id)
         self.write_count(len(topic.partitions))
         for count, partition in enumerate(topic.partitions):
@@ -167,7 +167,7 @@ class _Encoder:
                 yield
         self.write_no_tags()
 
-    def write_partition(self, answer: PartitionAnswer) -> None:
+    def write_partition(self, answer: FetchedPartition) -> None:
         if self.version >= 5:
             self.out += PARTITION_V5.pack(*answer[:5])
         else:

@@ -51,7 +51,7 @@ class ProduceRequest(NamedTuple):
     topics: list[TopicBatches]
 
 
-class PartitionAnswer:
+class ProducedPartition:
     """What is said of one partition; changed while the answer waits, if its batch is not committed in time."""
 
     __slots__ = (
@@ -83,12 +83,12 @@ class PartitionAnswer:
         self.record_errors = record_errors or ()
 
 
-class TopicAnswer(NamedTuple):
+class ProducedTopic(NamedTuple):
     """Waits until its batches are committed, so it holds no view on the frame that they came in."""
 
     name: str
     topic_id: UUID
-    partitions: list[PartitionAnswer]
+    partitions: list[ProducedPartition]
 
 
 class ProduceReader:
@@ -260,7 +260,7 @@ def _skip_tagged_fields(frame: memoryview, position: int) -> int:
     return skip_tagged_fields(frame, position)
 
 
-def encode_produce_response(version: int, correlation_id: int, topics: list[TopicAnswer]) -> Buffer:
+def encode_produce_response(version: int, correlation_id: int, topics: list[ProducedTopic]) -> Buffer:
     """A whole frame."""
     if len(topics) == 1 and version >= LOG_START_SINCE:
         name, topic_id, answers = topics[0]
@@ -270,7 +270,7 @@ def encode_produce_response(version: int, correlation_id: int, topics: list[Topi
 
 
 def _encode_one_answer(
-    version: int, correlation_id: int, name: str, topic_id: UUID, answer: PartitionAnswer
+    version: int, correlation_id: int, name: str, topic_id: UUID, answer: ProducedPartition
 ) -> bytes:
     """What most producers are answered: a few numbers between bytes that hardly ever change."""
     size, before, behind = _around_one_answer(version, name, topic_id)
@@ -285,14 +285,16 @@ def _encode_one_answer(
 @lru_cache(REMEMBERED_TOPICS)
 def _around_one_answer(version: int, name: str, topic_id: UUID) -> tuple[int, bytes, bytes]:
     """The frame's size, and what stands around the numbers of its one partition."""
-    topic = TopicAnswer(name, topic_id, [PartitionAnswer(0)])
+    topic = ProducedTopic(name, topic_id, [ProducedPartition(0)])
     frame = bytes(drain(encode_answers_in_steps(version, 0, [topic])))
     (size,) = SIZE.unpack_from(frame)
     start = frame.index(_ANSWER.pack(0, 0, -1, -1, -1))
     return size, frame[RESPONSE_START.size : start], frame[start + _ANSWER.size :]
 
 
-def encode_answers_in_steps(version: int, correlation_id: int, topics: list[TopicAnswer]) -> Steps[bytearray]:
+def encode_answers_in_steps(
+    version: int, correlation_id: int, topics: list[ProducedTopic]
+) -> Steps[bytearray]:
     flexible = version >= FLEXIBLE
     out = bytearray(RESPONSE_START.size)
     if flexible:
@@ -323,7 +325,7 @@ def _write_count(out: bytearray, count: int, flexible: bool) -> None:
         write_uvarint(out, count + 1)
 
 
-def _write_topic_key(out: bytearray, topic: TopicAnswer, version: int) -> None:
+def _write_topic_key(out: bytearray, topic: ProducedTopic, version: int) -> None:
     if version >= TOPIC_IDS_SINCE:
         out += topic.topic_id.bytes
     else:
@@ -339,7 +341,7 @@ def _write_string(out: bytearray, text: str | None, flexible: bool) -> None:
     out += encoded
 
 
-def _write_partition(out: bytearray, answer: PartitionAnswer, version: int, flexible: bool) -> None:
+def _write_partition(out: bytearray, answer: ProducedPartition, version: int, flexible: bool) -> None:
     if version < LOG_START_SINCE:
         out += _ANSWER_V4.pack(answer.index, answer.error_code, answer.base_offset, answer.time_ms)
         return

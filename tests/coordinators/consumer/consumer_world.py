@@ -48,10 +48,8 @@ class World:
         self._load()
 
     def _load(self) -> None:
-        self._partition = lead(self._log)
-        journal = WatchedJournal(
-            self._partition, lambda: sync(self._partition), self._before_append, self._after_append
-        )
+        self._partition = lead(self._log, lambda: sync(self._partition))
+        journal = WatchedJournal(self._partition, self._before_append, self._after_append)
         self.runner = Runner(journal, self._new_coordinator, self.answers.__setitem__, self.host)
         self.runner.begin_loading()
         self.host.run_for(0)
@@ -77,7 +75,8 @@ class World:
     def grow_topic(self, name: str, partition_count: int) -> None:
         before = self.topics.image.topics[name]
         after = before._replace(partitions=dict.fromkeys(range(partition_count), PARTITION))
-        self._publish(changed=[TopicChange(before, after)])
+        indexes = tuple(range(len(before.partitions), partition_count))
+        self._publish(changed=[TopicChange(before, after, indexes)])
 
     def delete_topic(self, name: str) -> None:
         self._publish(deleted=[self.topics.image.topics[name]])
@@ -187,7 +186,8 @@ def error_of(check: Any) -> ErrorCode:
 
 def snapshot(group: ConsumerGroup) -> dict[str, Any]:
     """Everything durable, and everything derived from it."""
-    return {name: value for name, value in vars(group).items() if name != "topics_version"}
+    memory = ("topics_version", "rebalancing_since_ms")
+    return {name: value for name, value in vars(group).items() if name not in memory}
 
 
 class Client:

@@ -1,0 +1,151 @@
+"""A follower of a partition, for one leader epoch: its log becomes a copy of the leader's.
+
+It asks the leader for what comes behind the end of its log, and says which epoch its last record is of. Where the two
+logs have parted, the leader answers with the epoch in which they did, and the follower cuts its log there. It is never
+cut to the high watermark, which is known late: a record may be committed before the follower hears of it.
+
+It asks only once its log is synced: the leader takes a fetch from an offset as proof that everything below is on
+this disk.
+
+Pure: no sockets, no clock, no files but through the log.
+"""
+
+import logging
+from collections.abc import Callable
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import Partition
+from odradek.model import TopicPartition
+from odradek.records.batch import Buffer
+from odradek.replication.settings import ReplicaSettings
+from odradek.replication.waiters import ChangeWaiters, Waiter
+from odradek.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    __slots__ = (
+        "_appended",
+        "_sync_waiters",
+        "closed_with",
+        "high_watermark",
+        "leader",
+        "leader_epoch",
+        "log",
+        "settings",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        settings: ReplicaSettings,
+        registration: Partition,
+        *,
+        high_watermark: int,
+        appended: Callable[[], None],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log = log
+        self.settings = settings
+        self.leader = registration.leader  # whom to fetch from; NO_LEADER where there is none now
+        self.leader_epoch = registration.leader_epoch  # of the fetches; never changes
+        self.closed_with = ErrorCode.NONE  # why it follows no longer: then it appends nothing
+        self._appended = appended
+        self._sync_waiters = ChangeWaiters(topic_partition)
+        # An epoch in which we led and appended nothing left no trace that a leader could know of.
+        log.leader_epochs.truncate_from_end(log.end_offset)
+        # Log start <= high watermark <= log end. Not above the leader's, and lower where we have not heard of that yet.
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
+
+    def __repr__(self) -> str:
+        return f"<Follower of {self.topic_partition} in epoch {self.leader_epoch}>"
+
+    def configure(self, settings: ReplicaSettings) -> None:
+        self.settings = settings
+        self.log_synced()
+
+    # --- what to ask for ---
+
+    @property
+    def may_fetch(self) -> bool:
+        """All that would be below the fetch offset is on disk, or need not be."""
+        return not self.settings.sync_commit or self.log.synced_offset == self.log.end_offset
+
+    @property
+    def fetch_offset(self) -> int:
+        assert self.may_fetch
+        return self.log.end_offset
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """Of the last record of our log; -1 if it has none."""
+        return self.log.leader_epochs.latest
+
+    def when_synced(self, waiter: Waiter) -> None:
+        """Call once, at the next moment when it may fetch."""
+        if self.closed_with:
+            waiter(self.closed_with)
+        elif self.may_fetch:
+            waiter(ErrorCode.NONE)
+        else:
+            self._sync_waiters.add(waiter)
+
+    def log_synced(self) -> None:
+        if self.may_fetch:
+            self._sync_waiters.wake()
+
+    # --- what comes back ---
+
+    def append(self, batches: Buffer, now_ms: int) -> int:
+        """Batches of the leader's log, with the offsets they have there; a last one that is cut short is left out.
+        Returns the bytes taken."""
+        self._check_open()
+        end_offset = self.log.end_offset
+        try:
+            return self.log.append_as_follower(batches, now_ms)
+        finally:
+            if self.log.end_offset != end_offset:  # what came before a batch that failed stays
+                self._appended()
+
+    def truncate(self, epoch: int, end_offset: int) -> None:
+        """The leader's log has parted from ours: `epoch` is its newest that is not newer than our last record's, and
+        ended at `end_offset` there. If we do not know that epoch, we cut off all that is newer, and the next fetch
+        asks again."""
+        self._check_open()
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"The leader of {self.topic_partition} does not know where the logs have parted",
+            )
+        log = self.log
+        our_epoch, our_end_offset = log.leader_epochs.end_offset_for(epoch, log.end_offset)
+        offset = min(end_offset, our_end_offset if our_epoch >= 0 else log.end_offset)
+        if offset < self.high_watermark:
+            logger.warning(
+                "%s: truncating to offset %d, though all below %d was committed: broker %d was elected leader without "
+                "those records (unclean.leader.election.enable), and they are lost",
+                self.topic_partition,
+                offset,
+                self.high_watermark,
+                self.leader,
+            )
+        log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, log.end_offset)
+
+    def learn_high_watermark(self, offset: int) -> None:
+        """From a response of the leader. What we do not have yet is not committed here."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.log.end_offset))
+
+    def _check_open(self) -> None:
+        if self.closed_with:
+            raise KafkaError(self.closed_with)
+
+    # --- the end ---
+
+    def close(self, error: ErrorCode) -> None:
+        """Another epoch begins, the topic is deleted, the log has failed or the broker stops."""
+        self.closed_with = error
+        self._sync_waiters.wake(error)

@@ -1,0 +1,318 @@
+"""The leader of a partition, for one leader epoch: it takes the records, and knows what is committed.
+
+The **high watermark** is the offset below which everything is committed: stored by every in-sync replica. Each
+replica counts as far as its log is synced (`log.sync.commit`), the leader like the others, so that every record
+acknowledged with acks=all, and every record that a consumer sees, is on all those disks.
+
+- It is the minimum over the *maximal* ISR: the current one, and the one that was proposed to the controller and may be
+  in force already. Whichever of the two the controller elects a new leader from, that one has all that is committed.
+- It stands still while the current ISR is smaller than min(`min.insync.replicas`, replicas).
+- It never goes back.
+- It starts from its checkpoint, not from the end of the log. What lies between may be missing on other replicas, and
+  be cut off there and here when one of them led meanwhile. Until every in-sync replica has fetched in this epoch,
+  nobody knows more. A leader that is its only replica has nobody to ask: what is synced in its log is what the whole
+  ISR has stored, so its high watermark is there at once, however old the checkpoint is. (A start syncs what recovery
+  found before it serves any of it.) So records acknowledged before a crash are readable at once after it.
+
+An epoch is one object. When the next one begins, on this broker or another, this one is closed and all who wait on it
+are told: an acknowledgement of the old epoch can never leave because of what the new one commits.
+
+`append` is the only way to the log for who leads it, so that whoever syncs the log, and whoever waits for its end or
+its high watermark, hears of every append.
+
+Pure: no sockets, no clock, no files but through the log.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import Partition
+from odradek.model import TopicPartition
+from odradek.records.batch import BatchHeader
+from odradek.replication.progress import UNKNOWN_OFFSET, Progress
+from odradek.replication.settings import ReplicaSettings
+from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
+from odradek.storage.log import Appended, Log
+
+NOBODY: Mapping[int, Progress] = {}
+
+replica_set = lru_cache(1024)(frozenset[int])  # most partitions have the replicas of many others
+
+
+class Leader:
+    __slots__ = (
+        "_appended",
+        "_end_waiters",
+        "_high_watermark_waiters",
+        "_offset_waiters",
+        "closed_with",
+        "epoch_start_offset",
+        "has_enough_replicas",
+        "high_watermark",
+        "isr",
+        "leader_epoch",
+        "log",
+        "maximal_isr",
+        "node_id",
+        "partition_epoch",
+        "progress",
+        "replicas",
+        "settings",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        settings: ReplicaSettings,
+        node_id: int,
+        registration: Partition,
+        *,
+        high_watermark: int,
+        now_ms: int,
+        appended: Callable[[], None],
+    ) -> None:
+        """The epoch begins here, before anything is appended in it. `high_watermark` is what was known before, from
+        the checkpoint or an earlier role; `appended` is told of every append, and has the log synced."""
+        self.topic_partition = topic_partition
+        self.log = log
+        self.settings = settings
+        self.node_id = node_id
+        self.leader_epoch = registration.leader_epoch  # of all that this object appends; never changes
+        self.epoch_start_offset = (
+            log.end_offset
+        )  # all below is of earlier epochs, all from here on of this one
+        self.closed_with = ErrorCode.NONE  # why it leads no longer: then it appends nothing and nobody waits
+        self._appended = appended
+        self._offset_waiters = OffsetWaiters(topic_partition)
+        self._high_watermark_waiters = ChangeWaiters(topic_partition)
+        self._end_waiters = ChangeWaiters(topic_partition)
+        self.partition_epoch = registration.partition_epoch  # of the registration in force; never falls
+        self.replicas = replica_set(registration.replicas)  # of the registration in force; we are one of them
+        self.isr = replica_set(registration.isr)  # of the registration in force; within `replicas`
+        self.maximal_isr = (
+            self.isr
+        )  # `isr` and what is proposed, which may be in force already; never less than `isr`
+        self.has_enough_replicas = False  # `isr` has min(min.insync.replicas, replicas) members
+        # Of every other replica, and of no one else: what it has fetched in this epoch.
+        self.progress: Mapping[int, Progress] = NOBODY
+        self._replicas_changed(now_ms)
+        log.leader_epochs.begin(self.leader_epoch, log.end_offset)
+        # Log start <= high watermark <= log end, and never falls.
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
+        self.maybe_advance_high_watermark()
+
+    def __repr__(self) -> str:
+        return f"<Leader of {self.topic_partition} in epoch {self.leader_epoch}>"
+
+    # --- appending ---
+
+    def append(
+        self, batch: bytearray | memoryview, header: BatchHeader, now_ms: int, *, check_sequence: bool = True
+    ) -> Appended:
+        """One batch, patched in place. If it raises, nothing of it is in the log. Coordinators send no sequences to
+        check."""
+        if self.closed_with:
+            raise KafkaError(self.closed_with)
+        appended = self.log.append_as_leader(batch, header, self.leader_epoch, now_ms, check_sequence)
+        self._tell_of_append()
+        return appended
+
+    def append_all(
+        self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int
+    ) -> list[Appended | KafkaError]:
+        """The batches of clients, by one write where they go into one segment; what became of each."""
+        if self.closed_with:
+            return [KafkaError(self.closed_with)] * len(batches)
+        results = self.log.append_all_as_leader(batches, self.leader_epoch, now_ms)
+        self._tell_of_append()
+        return results
+
+    def _tell_of_append(self) -> None:
+        self._appended()
+        if self._end_waiters:
+            self._end_waiters.wake()
+
+    def check_enough_replicas(self) -> None:
+        """acks=all is refused before anything is written where it could not be kept."""
+        if not self.has_enough_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    # --- what is committed ---
+
+    def maybe_advance_high_watermark(self) -> None:
+        """After an append, a sync, a replica's fetch, or a change of the ISR or the settings."""
+        log = self.log
+        reached = log.synced_offset if self.settings.sync_commit else log.end_offset
+        if reached <= self.high_watermark:
+            return
+        if self.progress:
+            reached = min(reached, self._stored_by_others())
+            if reached <= self.high_watermark:
+                return
+        if self.has_enough_replicas:
+            self.high_watermark = reached
+            self._offset_waiters.reached(reached)
+            if self._high_watermark_waiters:
+                self._high_watermark_waiters.wake()
+
+    def _stored_by_others(self) -> int:
+        return min(
+            [
+                self.progress[replica].log_end_offset if replica in self.progress else UNKNOWN_OFFSET
+                for replica in self.maximal_isr
+                if replica != self.node_id
+            ],
+            default=self.log.end_offset,
+        )
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open: the end of what `read_committed` may see."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """Earlier leaders may have committed all that came before this epoch. While the high watermark is not past
+        that, it may be lower than what clients were shown (KIP-207)."""
+        return self.high_watermark >= self.epoch_start_offset
+
+    @property
+    def is_held_back_by_own_sync(self) -> bool:
+        """There are records that nobody but our own disk keeps from being committed. Whoever was told that they are
+        written (acks=1) expects to find them: waiting for the sync under way is worth it."""
+        return self.high_watermark < self.log.end_offset and not self.progress
+
+    # --- the other replicas ---
+
+    def replica_fetched(self, replica: int, broker_epoch: int, offset: int, now_ms: int) -> None:
+        """A fetch from this offset on: that replica has synced all below it."""
+        progress = self.progress.get(replica)
+        if progress is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} has no replica of {self.topic_partition}"
+            )
+        progress.fetched(offset, self.log.end_offset, broker_epoch, now_ms)
+        self.maybe_advance_high_watermark()
+
+    def joining_replicas(self) -> dict[int, int]:
+        """Those that may join the ISR, and their broker epochs. They have all that is committed, and all that came
+        before this epoch: the high watermark we know may be lower than what an earlier leader committed."""
+        enough = max(self.high_watermark, self.epoch_start_offset)
+        return {
+            replica: progress.broker_epoch
+            for replica, progress in self.progress.items()
+            if replica not in self.maximal_isr and progress.log_end_offset >= enough
+        }
+
+    def lagging_replicas(self, now_ms: int, max_lag_ms: int) -> frozenset[int]:
+        """Those of the ISR that have not had all of the log for this long."""
+        end_offset = self.log.end_offset
+        return frozenset(
+            replica
+            for replica, progress in self.progress.items()
+            if replica in self.isr
+            and progress.log_end_offset != end_offset
+            and now_ms - progress.last_caught_up_ms > max_lag_ms
+        )
+
+    def propose_isr(self, isr: frozenset[int]) -> None:
+        """An AlterPartition is about to leave. From now on the controller may have put it in force."""
+        assert self.node_id in isr and isr <= self.replicas and self.maximal_isr == self.isr
+        self.maximal_isr = self.isr | isr
+
+    def withdraw_proposal(self) -> None:
+        """The controller refused it for good. (Without a response nobody knows, and the proposal stands.)"""
+        self.maximal_isr = self.isr
+        self.maybe_advance_high_watermark()
+
+    def adopt(self, registration: Partition, now_ms: int) -> None:
+        """The metadata changed and we still lead in the same epoch. A proposal that was made to an older registration
+        is refused by its partition epoch, so what is in force is all there is."""
+        assert registration.leader_epoch == self.leader_epoch
+        if registration.partition_epoch <= self.partition_epoch:
+            return
+        self.partition_epoch = registration.partition_epoch
+        self.replicas = replica_set(registration.replicas)
+        self.isr = self.maximal_isr = replica_set(registration.isr)
+        self._replicas_changed(now_ms)
+        self.maybe_advance_high_watermark()
+
+    def configure(self, settings: ReplicaSettings) -> None:
+        self.settings = settings
+        self._count_isr()
+        self.maybe_advance_high_watermark()
+
+    def _count_isr(self) -> None:
+        """As in Kafka, a topic cannot be asked for more in-sync replicas than it has."""
+        self.has_enough_replicas = len(self.isr) >= min(self.settings.min_insync_replicas, len(self.replicas))
+
+    def _replicas_changed(self, now_ms: int) -> None:
+        """One in the ISR has its full time to catch up; one outside has to show first that it did."""
+        self._count_isr()
+        others = self.replicas - {self.node_id}
+        if others or self.progress:
+            known = self.progress
+            self.progress = {
+                replica: known.get(replica) or Progress(now_ms if replica in self.isr else 0)
+                for replica in sorted(others)
+            }
+
+    # --- waiting ---
+
+    def when_committed(self, offset: int, waiter: Waiter) -> None:
+        """Call once everything below `offset` is committed, by this leader in this epoch."""
+        if self.closed_with:
+            waiter(self.closed_with)
+        elif offset <= self.high_watermark:
+            waiter(ErrorCode.NONE)
+        else:
+            self._offset_waiters.add(offset, waiter)
+
+    def when_high_watermark_moves(self, waiter: Waiter) -> None:
+        """Call once, when there may be more for consumers to read."""
+        if self.closed_with:
+            waiter(self.closed_with)
+        else:
+            self._high_watermark_waiters.add(waiter)
+
+    def when_log_end_moves(self, waiter: Waiter) -> None:
+        """Call once, when there is more for followers to read: their syncs overlap with ours."""
+        if self.closed_with:
+            waiter(self.closed_with)
+        else:
+            self._end_waiters.add(waiter)
+
+    def forget_waiter(self, waiter: Waiter) -> None:
+        self._high_watermark_waiters.discard(waiter)
+        self._end_waiters.discard(waiter)
+
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._offset_waiters or self._high_watermark_waiters or self._end_waiters)
+
+    # --- checks ---
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """What the client believes the leader's epoch to be; -1 if it does not say."""
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The newest epoch of our log that is not newer than this one, and the offset where it ended."""
+        return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.end_offset)
+
+    # --- the end ---
+
+    def close(self, error: ErrorCode) -> None:
+        """Another epoch begins, the topic is deleted, the log has failed or the broker stops: nobody waits any
+        longer, and nothing is appended."""
+        self.closed_with = error
+        self._offset_waiters.end(error)
+        self._high_watermark_waiters.wake(error)
+        self._end_waiters.wake(error)

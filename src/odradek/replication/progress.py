@@ -1,0 +1,53 @@
+"""How far another replica of a partition has come, as far as its leader knows: from the fetches it sent in this epoch.
+
+Pure: the time is an argument, of a clock that never jumps.
+"""
+
+from odradek.errors import ErrorCode, KafkaError
+
+UNKNOWN_OFFSET = -1
+NO_BROKER_EPOCH = -1
+
+
+class Progress:
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end_offset",
+        "broker_epoch",
+        "last_caught_up_ms",
+        "log_end_offset",
+    )
+
+    def __init__(self, last_caught_up_ms: int) -> None:
+        # Everything below it is on that replica's disk: it asks for an offset only once it has synced what is below.
+        # UNKNOWN_OFFSET until it fetches in this epoch. It may fall: a replica that restarts, or truncates, begins
+        # again from a lower offset.
+        self.log_end_offset = UNKNOWN_OFFSET
+        # Of the process that sent the last fetch; never falls. A replica that was restarted has a higher one.
+        self.broker_epoch = NO_BROKER_EPOCH
+        # The latest time at which it had all that the leader had. Never falls.
+        self.last_caught_up_ms = last_caught_up_ms
+        # The last fetch: when it came, and where the leader's log ended then.
+        self._fetched_ms = last_caught_up_ms
+        self._leader_end_offset = UNKNOWN_OFFSET
+
+    def __repr__(self) -> str:
+        return f"<Progress to {self.log_end_offset} of broker epoch {self.broker_epoch}>"
+
+    def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
+        """A fetch from `offset` on came. One of an earlier process of that broker is refused: it says nothing about
+        the log that is there now."""
+        if broker_epoch < self.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"A fetch of broker epoch {broker_epoch} came after one of {self.broker_epoch}",
+            )
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif self._leader_end_offset != UNKNOWN_OFFSET and offset >= self._leader_end_offset:
+            # It has what we had when it asked last: with steady writes it is never further.
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self._fetched_ms)
+        self.log_end_offset = offset
+        self.broker_epoch = broker_epoch
+        self._fetched_ms = now_ms
+        self._leader_end_offset = leader_end_offset

@@ -1,0 +1,90 @@
+"""Those who wait for something to happen to a partition: plain callbacks, without a clock or a socket.
+
+A waiter is called once for each wait, with the error that the wait ended with, or NONE when what it waited for came
+true. It may do as it likes: end other waits, wait again, close the partition. One that raises is logged, and the
+others are called all the same: a failed response to one client must not keep another client's from leaving, nor undo
+half of what woke them.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Waiter = Callable[[ErrorCode], None]
+
+
+def tell(name: TopicPartition, waiter: Waiter, error: ErrorCode) -> None:
+    try:
+        waiter(error)
+    except Exception:
+        logger.exception("%s: a request that waited for it failed: this is a bug; the others go on", name)
+
+
+class ChangeWaiters:
+    """They wait for the next change, whatever it is."""
+
+    __slots__ = ("_name", "_waiters")
+
+    def __init__(self, name: TopicPartition) -> None:
+        self._name = name
+        self._waiters: dict[Waiter, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def add(self, waiter: Waiter) -> None:
+        self._waiters[waiter] = None
+
+    def discard(self, waiter: Waiter) -> None:
+        self._waiters.pop(waiter, None)
+
+    def wake(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        waiters = self._waiters
+        for waiter in list(waiters):
+            if waiter in waiters:  # unless one before it ended its wait
+                del waiters[waiter]
+                tell(self._name, waiter, error)
+
+
+NOBODY: deque[tuple[int, Waiter]] = (
+    deque()
+)  # of all partitions that nobody has waited for: most of ten thousand
+
+
+class OffsetWaiters:
+    """They wait for an offset that only ever rises to reach theirs; the lowest are told first."""
+
+    __slots__ = ("_name", "_waiters")
+
+    def __init__(self, name: TopicPartition) -> None:
+        self._name = name
+        self._waiters = NOBODY  # ordered by offset
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def add(self, offset: int, waiter: Waiter) -> None:
+        if self._waiters is NOBODY:
+            self._waiters = deque()
+        waiters = self._waiters
+        if not waiters or offset >= waiters[-1][0]:
+            waiters.append((offset, waiter))
+            return
+        # Rare: a repeated batch waits for where it was first stored, a large Produce for what it appended turns ago.
+        place = next(index for index, (other, _) in enumerate(waiters) if other > offset)
+        waiters.insert(place, (offset, waiter))
+
+    def reached(self, offset: int) -> None:
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= offset:
+            tell(self._name, waiters.popleft()[1], ErrorCode.NONE)
+
+    def end(self, error: ErrorCode) -> None:
+        """It will never be reached."""
+        while self._waiters:
+            tell(self._name, self._waiters.popleft()[1], error)
