@@ -23,7 +23,7 @@ PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
     *("metadata", "net", "controller", "replication", "coordinators", "api", "broker"),
 )
-# What runs beside a node: the process around it, the process that compacts for it, and a disk for tests that want faults.
+# What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
     "broker/__init__.py",
     "broker/main.py",

@@ -380,15 +380,19 @@ class LogHistory:
         ):
             raise Violation(f"topic {topic.name} ({topic.id}) is gone, though nobody deleted it")
 
-    def check_topics(self, before: dict[str, TopicHistory], found: dict[str, tuple[UUID, int]]) -> None:
-        """What Metadata says; `before` is what was there when it was asked for."""
-        for name, topic in before.items():
+    def counts(self) -> dict[str, tuple[TopicHistory, int]]:
+        """The topics that exist, and how many partitions they have."""
+        return {name: (topic, len(topic.partitions)) for name, topic in self.current.items()}
+
+    def check_topics(
+        self, before: dict[str, tuple[TopicHistory, int]], found: dict[str, tuple[UUID, int]]
+    ) -> None:
+        """What Metadata says; `before` are the `counts` when it was asked for."""
+        for name, (topic, wanted) in before.items():
             if topic.is_stable and self.current.get(name) is topic:
                 id, count = found.get(name, (None, 0))
-                if id != topic.id or count < len(topic.partitions):
-                    raise Violation(
-                        f"topic {name} {topic.id} with {len(topic.partitions)} partitions became {id}, {count}"
-                    )
+                if id != topic.id or count < wanted:
+                    raise Violation(f"topic {name} ({topic.id}), {wanted} partitions, became {id}, {count}")
         for name, (id, _) in found.items():
             if id in self.topics and self.topics[id].deleted is not None and name not in before:
                 raise Violation(f"topic {name} ({id}) is back")
