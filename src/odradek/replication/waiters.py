@@ -51,7 +51,9 @@ class ChangeWaiters:
                 tell(self._name, waiter, error)
 
 
-NOBODY: deque[tuple[int, Waiter]] = deque()  # of all partitions that nobody has waited for: most of ten thousand
+NOBODY: deque[tuple[int, Waiter]] = (
+    deque()
+)  # of all partitions that nobody has waited for: most of ten thousand
 
 
 class OffsetWaiters:
