@@ -9,6 +9,7 @@ the broker runs in a process of its own or in the test's. A test that plants one
 
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -44,3 +45,17 @@ def no_tracebacks(request: pytest.FixtureRequest) -> Iterator[None]:
     found = handler.found + [text for broker in RunningBroker.known if (text := broker.new_tracebacks())]
     if found and request.node.get_closest_marker("plants_traceback") is None:
         pytest.fail("a traceback was logged:\n" + "\n".join(found))
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    from odradek.spark.environment import missing
+
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:12]}"

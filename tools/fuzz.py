@@ -53,6 +53,7 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.wire.schema import fields_of
 
 TOPICS = ("a", "b", "c.d", "__consumer_offsets")
 # The topics that the frames speak of, with settings that make a broker look at records in every way it can.
@@ -195,7 +196,7 @@ class Frames:
 
     def _fill(self, struct_type: Any, version: int) -> Any:
         values: dict[str, Any] = {}
-        for wanted in codec._fields(struct_type):
+        for wanted in fields_of(struct_type):
             wire = wanted.wire
             if not wire.is_in(version):
                 continue

@@ -5,8 +5,8 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from odradek.wire import codec
 from odradek.wire.codec import Field, encode, read_message
+from odradek.wire.schema import fields_of
 
 
 def sample(message_type: Any, version: int) -> Any:
@@ -16,7 +16,7 @@ def sample(message_type: Any, version: int) -> Any:
 
 
 def _struct(struct_type: Any, numbers: typing.Iterator[int]) -> Any:
-    return struct_type(**{field.name: _value(field, numbers) for field in codec._fields(struct_type)})
+    return struct_type(**{field.name: _value(field, numbers) for field in fields_of(struct_type)})
 
 
 def _value(field: Field, numbers: typing.Iterator[int]) -> Any:

@@ -14,7 +14,6 @@ from odradek.api import registry
 from odradek.api.fetch import Fetching
 from odradek.api.refusal import refuse, refuse_undone
 from odradek.errors import ErrorCode, KafkaError
-from odradek.wire import codec
 from odradek.wire.codec import drain, encode, read_message
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -26,6 +25,7 @@ from odradek.wire.messages.delete_records import (
 )
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.wire.schema import fields_of
 
 NOT_CONTROLLER = KafkaError(ErrorCode.NOT_CONTROLLER, "Ask node 3.")
 VERSIONS = [
@@ -52,7 +52,7 @@ def refused(api_key: int, version: int) -> tuple[Any, Any]:
 
 def error_codes(struct: Any, version: int) -> Iterator[int]:
     """Every code that this version of a response carries, at any depth."""
-    for field in codec._fields(type(struct)):
+    for field in fields_of(type(struct)):
         value = getattr(struct, field.name)
         if field.name == "error_code" and field.wire.is_in(version):
             yield value
@@ -215,7 +215,7 @@ def test_every_item_of_the_request_is_in_the_response(what: str) -> None:
 def test_each_response_without_a_code_at_its_top_is_named_above() -> None:
     named = {(name.split()[0], version) for name, (versions, _, _) in NAMES.items() for version in versions}
     for api_key, version in VERSIONS:
-        fields = codec._fields(registry.response_type(api_key))
+        fields = fields_of(registry.response_type(api_key))
         if not any(field.name == "error_code" and field.wire.is_in(version) for field in fields):
             place = registry.APIS[api_key].module, version
             assert place in named or (api_key, version) in WITHOUT_A_PLACE, place

@@ -220,8 +220,8 @@ def test_a_listener_that_raises_fails_neither_the_request_nor_the_other_listener
         def broken(delta: object) -> None:
             raise ValueError("planted")
 
-        broker.broker.metadata._listeners.insert(0, broken)
-        broker.broker.metadata.listen(heard.append)
+        metadata = broker.broker.metadata
+        metadata._listeners = (broken, *metadata._listeners, heard.append)
         await create_all(broker)
         await produce_to_all(broker, b"x")
         assert await delete_all(broker) == [0, 0, 0]
@@ -234,7 +234,7 @@ def test_a_listener_that_raises_fails_neither_the_request_nor_the_other_listener
 
 @pytest.mark.plants_traceback
 def test_who_is_told_of_a_removed_partition_may_raise(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
         def broken(replica: Replica) -> None:
@@ -242,7 +242,7 @@ def test_who_is_told_of_a_removed_partition_may_raise(
 
         await create_all(broker)
         await produce_to_all(broker, b"x")
-        broker.broker._partitions.on_removed.insert(0, broken)
+        monkeypatch.setattr(broker.broker._compactor, "removed", broken)
         assert await delete_all(broker) == [0, 0, 0]
         assert logs_of_topics(tmp_path) == set()
 
@@ -348,7 +348,8 @@ def test_a_topic_deleted_and_created_in_one_change(tmp_path: Path) -> None:
 def test_applying_a_change_twice_changes_nothing(tmp_path: Path) -> None:
     async def scenario(broker: InProcess, files: UnrenamedFiles) -> None:
         deltas: list[Any] = []
-        broker.broker.metadata.listen(deltas.append)
+        metadata = broker.broker.metadata
+        metadata._listeners = (*metadata._listeners, deltas.append)
         await create_all(broker)
         await produce_to_all(broker, b"old")
         assert await delete_all(broker) == [0, 0, 0]

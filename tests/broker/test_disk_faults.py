@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path: Path) -> None:
         for _ in range(2):
             await broker.produce(TOPIC, [(None, b"x" * 5000)])
         log = broker.broker.replicas.get(TOPIC, 0).log
-        log._tail.reset(log.end_offset)  # what is remembered of the newest batches
+        log._row.tail.reset(log.end_offset)  # what is remembered of the newest batches
         files.unopened = log.active.log.path
         log.active.log.close()
         found = (await broker.ask(fetch_request(TOPIC), 12)).responses[0].partitions[0]

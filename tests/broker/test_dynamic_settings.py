@@ -75,7 +75,7 @@ def in_effect(broker: InProcess) -> list[Any]:
         partition.settings.sync_commit,
         server._bounds,
         server._new_connections.per_second,
-        store._producer_expiration_ms,
+        store.upkeep.producer_expiration_ms,
         compactor._cleaner.bytes_per_second,
         compactor._cleaner.map_bytes,
         compactor._config["log.cleaner.backoff.ms"],

@@ -24,10 +24,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4().hex[:12]}"

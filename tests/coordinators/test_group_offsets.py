@@ -227,6 +227,20 @@ def test_offsets_of_deleted_topics_go(talk: Conversation) -> None:
     assert (talk.fetch_offset("a"), talk.fetch_offset("b")) == (-1, 2)
 
 
+def test_offsets_of_an_earlier_topic_of_a_name_go(talk: Conversation) -> None:
+    """The broker stopped after the topic was made again, and before the tombstones were written."""
+    old, new = UUID(int=1), UUID(int=2)
+    for name, topic_id in (("a", old), ("b", new), ("c", UUID(int=0))):
+        topic = OffsetCommitRequestTopic(topic_id, name, [OffsetCommitRequestPartition(0, 7)])
+        request = OffsetCommitRequest(group_id=GROUP, topics=[topic])
+        talk.runner.handle(request, RequestContext(10), ("tool", 9, name))
+    ids = {"a": new, "b": new, "c": new}
+    talk.runner.tell(lambda coordinator, now_ms: coordinator.forget_missing_topics(ids.get, now_ms))
+    assert [talk.fetch_offset(name) for name in ids] == [-1, 7, 7]
+    talk.restarts()
+    assert [talk.fetch_offset(name) for name in ids] == [-1, 7, 7]
+
+
 def test_offsets_of_a_consumer_without_membership_expire_after_their_commit(talk: Conversation) -> None:
     talk.commit_offset("tool", 1, topic="a")
     talk.passes(40 * MINUTE_MS)

@@ -126,9 +126,12 @@ def commit(link: Link, member: Member, topics: list[str], topic: str, partition:
     raise AssertionError(f"{member.group}: never got to commit")
 
 
+def committed_offsets_request(group: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)])
+
+
 def committed_offsets(link: Link, group: str) -> dict[tuple[str, int], int]:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None)])
-    (answer,) = patiently(link, request, 9).groups
+    (answer,) = patiently(link, committed_offsets_request(group), 9).groups
     assert answer.error_code == ErrorCode.NONE, answer
     return {
         (topic.name, place.partition_index): place.committed_offset

@@ -18,10 +18,10 @@ from odradek.metadata.records import (
     TopicRecord,
 )
 from odradek.model import METADATA_TOPIC_ID
+from odradek.raft.control import LeaderChange, read_control_records
 from odradek.raft.election import QuorumStateCorrupt
+from odradek.raft.voters import ReplicaKey
 from odradek.records.batch import read_header
-from odradek.records.control import ControlType, LeaderChange, Voter, decode_control_key, decode_leader_change
-from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.simulated import SimulatedFiles
 from odradek.storage.sync import sync_tickets
@@ -80,9 +80,8 @@ def test_every_epoch_opens_with_a_leader_change():
     for offset, batch in enumerate((data[: first.size], data[first.size :])):
         header = read_header(batch)
         assert header.is_control and (header.base_offset, header.leader_epoch) == (offset, offset + 1)
-        [record] = decode_batch(batch)
-        assert decode_control_key(record.key) is ControlType.LEADER_CHANGE
-        assert decode_leader_change(record.value) == LeaderChange(1, (Voter(1),), (Voter(1),))
+        change = LeaderChange(1, (ReplicaKey(1),), (ReplicaKey(1),))
+        assert list(read_control_records(batch, header)) == [(offset, change)]
 
 
 def test_only_what_is_synced_is_published():

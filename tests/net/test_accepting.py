@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import math
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
-from odradek.net.server import ACCEPT_PAUSE_SECONDS, Server
+from odradek.net.server import ACCEPT_PAUSE_SECONDS, Rate, Server
 from odradek.net.transport import Transport
 
 BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
@@ -35,10 +37,11 @@ class Silent:
         pass
 
 
-class StubLoop:
+class StubHost:
     """Who is watched, and what is to be called later."""
 
     def __init__(self) -> None:
+        self.loop = self
         self.watched: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
         self.later: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
 
@@ -50,6 +53,9 @@ class StubLoop:
 
     def call_later(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> None:
         self.later.append((seconds, callback, arguments))
+
+    def monotonic(self) -> float:
+        return 0.0
 
     def readable(self, descriptor: int) -> None:
         callback, arguments = self.watched[descriptor]
@@ -82,29 +88,29 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def test_a_listener_that_cannot_accept_pauses_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    loop, listener = StubLoop(), StubListener()
-    server = Server(loop, Silent, BOUNDS)  # type: ignore[arg-type]
+    host, listener = StubHost(), StubListener()
+    server = Server(host, Silent, BOUNDS)  # type: ignore[arg-type]
     server._listeners.append(listener)  # type: ignore[arg-type]
-    loop.add_reader(7, server._accept, listener, "PLAINTEXT")
+    host.add_reader(7, server._accept, listener, "PLAINTEXT")
     with caplog.at_level(logging.INFO):
         for attempt in range(1, 6):
-            loop.readable(7)
+            host.readable(7)
             assert listener.attempts == attempt  # one for each pause
-            assert 7 not in loop.watched
-            ((seconds, callback, arguments),) = loop.later
+            assert 7 not in host.watched
+            ((seconds, callback, arguments),) = host.later
             assert seconds == ACCEPT_PAUSE_SECONDS
-            loop.later.clear()
+            host.later.clear()
             callback(*arguments)
-            assert 7 in loop.watched
+            assert 7 in host.watched
         listener.error = None
         client = socket.create_server(("127.0.0.1", 0))
         with socket.create_connection(client.getsockname()) as theirs:
             listener.waiting.append(client.accept()[0])
-            loop.readable(7)
+            host.readable(7)
             assert server.connection_count == 1
             assert theirs.fileno() >= 0
         client.close()
-    assert 7 in loop.watched
+    assert 7 in host.watched
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
     assert "Too many open files" in caplog.records[0].message
     server.close_connections()
@@ -115,7 +121,7 @@ def test_a_connection_that_cannot_be_set_up_is_closed(
 ) -> None:
     """A socket that is no TCP socket refuses the options: as one that was reset does on some systems."""
     ours, theirs = pair
-    server = Server(StubLoop(), Silent, BOUNDS)  # type: ignore[arg-type]
+    server = Server(StubHost(), Silent, BOUNDS)  # type: ignore[arg-type]
     server._welcome(ours, ("127.0.0.1", 1), "PLAINTEXT")
     assert theirs.recv(1) == b""
     assert (server.connection_count, dict(server._per_address)) == (0, {})
@@ -124,8 +130,7 @@ def test_a_connection_that_cannot_be_set_up_is_closed(
 
 def test_no_more_connections_than_there_are_descriptors_for(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        bounds = BOUNDS._replace(max_descriptors=3)
-        server = Server(asyncio.get_running_loop(), Silent, bounds)
+        server = Server(RealHost(asyncio.get_running_loop()), Silent, BOUNDS, max_sockets=3)
         port = server.listen("PLAINTEXT", "127.0.0.1", 0)
         clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         for client in clients[3:]:
@@ -146,3 +151,19 @@ def test_no_more_connections_than_there_are_descriptors_for(caplog: pytest.LogCa
     refused = [record.message for record in caplog.records if "refused" in record.message]
     assert len(refused) == 1
     assert "leaves room for 3 connections" in refused[0]
+
+
+def test_without_a_limit_everybody_may_come_at_once() -> None:
+    """Also when the clock has not moved since the last one: infinitely many in no time are not a number."""
+    rate = Rate(lambda: 0.0, math.inf)
+    assert [rate.wait_seconds() for _ in range(3)] == [0.0, 0.0, 0.0]
+
+
+def test_what_a_rate_lets_through_follows_its_clock() -> None:
+    now = 0.0
+    rate = Rate(lambda: now, 2.0)
+    assert [rate.wait_seconds() for _ in range(3)] == [0.0, 0.0, 0.5]
+    now = 0.5
+    assert [rate.wait_seconds() for _ in range(2)] == [0.0, 0.5]
+    now = 60.0
+    assert [rate.wait_seconds() for _ in range(3)] == [0.0, 0.0, 0.5]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.net.echo import BOUNDS, Echo, framed
 
+from odradek.host.real import RealHost
 from odradek.host.simulated import VirtualLoop
 from odradek.net.channel import Channel, ChannelClosed
 from odradek.net.network import Network, Server
@@ -41,8 +42,8 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def on_sockets(scenario: Callable[[Two], Awaitable[None]]) -> None:
         async def main() -> None:
-            loop = asyncio.get_running_loop()
-            two = Two(SocketNetwork(loop), SocketNetwork(loop), "localhost")
+            host = RealHost(asyncio.get_running_loop())
+            two = Two(SocketNetwork(host), SocketNetwork(host), "localhost")
             await asyncio.wait_for(scenario(two), 60)
             two.close()
 

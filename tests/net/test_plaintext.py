@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.host.real import RealHost
 from odradek.net import output, plaintext
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
@@ -21,10 +22,11 @@ from odradek.storage.log import Slice
 LIMIT = 100_000
 
 
-class StubLoop:
+class StubHost:
     """Notes who is watched for what."""
 
     def __init__(self) -> None:
+        self.loop = self
         self.readers: dict[int, Callable[[], None]] = {}
         self.writers: dict[int, Callable[[], None]] = {}
         self.soon: list[Callable[[], None]] = []
@@ -42,6 +44,9 @@ class StubLoop:
 
     def remove_writer(self, descriptor: int) -> None:
         del self.writers[descriptor]
+
+    def monotonic(self) -> float:
+        return 0.0
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
@@ -95,13 +100,13 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def loop() -> StubLoop:
-    return StubLoop()
+def host() -> StubHost:
+    return StubHost()
 
 
 @pytest.fixture
-def pool(loop: StubLoop) -> Pool:
-    return Pool(loop, 1 << 20, LIMIT)  # type: ignore[arg-type]
+def pool(host: StubHost) -> Pool:
+    return Pool(host, 1 << 20, LIMIT)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -113,14 +118,14 @@ def framed(content: bytes) -> bytes:
     return struct.pack(">i", len(content)) + content
 
 
-def test_frames_are_cut_out_wherever_the_reads_fall(wire: Wire, loop: StubLoop) -> None:
+def test_frames_are_cut_out_wherever_the_reads_fall(wire: Wire, host: StubHost) -> None:
     for byte in framed(b"one"):
         wire.theirs.sendall(bytes([byte]))
-        loop.readers[wire.descriptor]()
+        host.readers[wire.descriptor]()
     wire.theirs.sendall(framed(b"two") + framed(b"") + framed(b"three")[:6])
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     wire.theirs.sendall(framed(b"three")[6:])
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     assert [event for event in wire.events if event != "finish"] == [
         OwnFrame(memoryview(b"one"), 0),
         b"two",
@@ -130,17 +135,17 @@ def test_frames_are_cut_out_wherever_the_reads_fall(wire: Wire, loop: StubLoop) 
 
 
 @pytest.mark.parametrize("size", [-1, (1 << 20) + 1])
-def test_a_size_that_is_not_allowed_ends_the_connection(wire: Wire, loop: StubLoop, size: int) -> None:
+def test_a_size_that_is_not_allowed_ends_the_connection(wire: Wire, host: StubHost, size: int) -> None:
     wire.theirs.sendall(framed(b"ok") + struct.pack(">i", size))
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     assert wire.events[0] == b"ok"
-    assert wire.events[1].startswith(f"lost: protocol error: a frame of {size} bytes")
+    assert wire.events[1].startswith(f"lost: it claims a frame of {size} bytes")
     assert wire.events[2:] == ["finish"], "what was received is finished all the same"
     assert wire.closed == [wire.transport]
     assert wire.theirs.recv(1) == b""
 
 
-def test_the_socket_is_watched_for_input_exactly_while_reading(wire: Wire, loop: StubLoop) -> None:
+def test_the_socket_is_watched_for_input_exactly_while_reading(wire: Wire, host: StubHost) -> None:
     transport = wire.transport
     for move in (
         transport.pause_reading,
@@ -152,37 +157,37 @@ def test_the_socket_is_watched_for_input_exactly_while_reading(wire: Wire, loop:
         transport.pause_reading,
     ):
         move()
-        assert (wire.descriptor in loop.readers) == (transport.receiving is Receiving.READING)
+        assert (wire.descriptor in host.readers) == (transport.receiving is Receiving.READING)
     assert transport.receiving is Receiving.ENDED
     transport.close("test")
     transport.close("again")
-    assert (loop.readers, wire.events) == ({}, ["reading ended", "lost: test"])
+    assert (host.readers, wire.events) == ({}, ["reading ended", "lost: test"])
 
 
 def test_a_frame_without_memory_waits_though_its_receiver_pauses_meanwhile(
-    wire: Wire, loop: StubLoop, pool: Pool
+    wire: Wire, host: StubHost, pool: Pool
 ) -> None:
     transport = wire.transport
     pool.memory.begin(first := Waiting())
     pool.memory.take(LIMIT)
     wire.theirs.sendall(framed(bytes(50_000))[:30_000])
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     wire.theirs.sendall(framed(bytes(50_000))[30_000:])
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     assert transport.receiving is Receiving.STARVED
     transport.resume_reading()
     assert transport.receiving is Receiving.STARVED
     assert not transport.is_late(float("inf")), "it is we who do not read"
     transport.pause_reading()
     transport.resume_reading()
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     assert transport.receiving is Receiving.STARVED
     transport.pause_reading()
     pool.memory.end(first)
     pool.memory.release(LIMIT)
     assert transport.receiving is Receiving.PAUSED
     transport.resume_reading()
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     own = wire.events[-2]
     assert (len(own.frame), own.claimed) == (50_000, 50_000)
     transport.give_back(own, is_reusable=True)
@@ -195,32 +200,32 @@ class Waiting:
         pass
 
 
-def test_the_socket_is_watched_for_output_exactly_while_it_is_full(wire: Wire, loop: StubLoop) -> None:
+def test_the_socket_is_watched_for_output_exactly_while_it_is_full(wire: Wire, host: StubHost) -> None:
     transport = wire.transport
     transport.output.add((bytes(5 << 20),))
     transport.flush_soon()
-    assert (transport.sending, len(loop.soon)) == (Sending.GATHERING, 1)
-    loop.soon[0]()
+    assert (transport.sending, len(host.soon)) == (Sending.GATHERING, 1)
+    host.soon[0]()
     assert (transport.sending, wire.events) == (Sending.BLOCKED, ["flushed"])
     received = 0
-    while wire.descriptor in loop.writers:
+    while wire.descriptor in host.writers:
         received += len(wire.theirs.recv(1 << 20))
-        loop.writers[wire.descriptor]()
-        assert (wire.descriptor in loop.writers) == (transport.sending is Sending.BLOCKED)
+        host.writers[wire.descriptor]()
+        assert (wire.descriptor in host.writers) == (transport.sending is Sending.BLOCKED)
     assert transport.sending is Sending.IDLE
     assert set(wire.events) == {"flushed"}
     while received < 5 << 20:
         received += len(wire.theirs.recv(1 << 20))
 
 
-def test_what_is_added_while_frames_are_handled_leaves_at_once(wire: Wire, loop: StubLoop) -> None:
+def test_what_is_added_while_frames_are_handled_leaves_at_once(wire: Wire, host: StubHost) -> None:
     transport = wire.transport
     receiver = transport.receiver
     receiver.finish = lambda: transport.output.add((framed(b"response"),))  # type: ignore[method-assign]
     wire.theirs.sendall(framed(b"request"))
-    loop.readers[wire.descriptor]()
+    host.readers[wire.descriptor]()
     assert wire.theirs.recv(100) == framed(b"response")
-    assert (transport.sending, loop.soon) == (Sending.IDLE, [])
+    assert (transport.sending, host.soon) == (Sending.IDLE, [])
 
 
 def test_a_file_stays_open_for_the_thread_that_reads_it_after_the_connection_is_closed(
@@ -239,7 +244,7 @@ def test_a_file_stays_open_for_the_thread_that_reads_it_after_the_connection_is_
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        wire = Wire(*sockets, Pool(loop, 1 << 20, LIMIT))
+        wire = Wire(*sockets, Pool(RealHost(loop), 1 << 20, LIMIT))
         wire.transport.output.add((Slice(file, 0, output.COPY_BELOW * 2),))
         wire.transport.flush_soon()
         await loop.run_in_executor(None, is_asked.wait, 30)

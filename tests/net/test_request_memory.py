@@ -11,6 +11,7 @@ import pytest
 from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import Turns
+from odradek.host.real import RealHost
 from odradek.net import plaintext
 from odradek.net.bounds import Bounds
 from odradek.net.memory import RequestMemory
@@ -34,7 +35,7 @@ class Counting:
         self.turns = Turns(time.monotonic)
         loop = asyncio.get_running_loop()
         self.conversations = Conversations(self, loop.create_task)
-        self.server = Server(loop, self.conversations.begin, BOUNDS)
+        self.server = Server(RealHost(loop), self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.handled: list[int] = []
         self.effect: Awaitable[None] | None = None

@@ -363,9 +363,9 @@ def test_a_whole_broker_is_asked_over_it() -> None:
         node = Node(
             BrokerConfig(config),
             host,
+            world.network.place("broker"),
             files,
             world.rng,
-            new_server=world.network.place("broker").serve,
             new_groups=Groups,
         )
         await node.start()

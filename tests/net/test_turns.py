@@ -6,6 +6,7 @@ import socket
 from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import TURN_SECONDS, Turns
+from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
 from odradek.net.server import Server
 from odradek.wire.codec import Steps
@@ -33,7 +34,7 @@ class Working:
         self.turns = Turns(self.clock)
         loop = asyncio.get_running_loop()
         self.conversations = Conversations(self, loop.create_task)
-        self.server = Server(loop, self.conversations.begin, BOUNDS)
+        self.server = Server(RealHost(loop), self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.handled: list[str] = []
         self.by_turn: list[list[str]] = []

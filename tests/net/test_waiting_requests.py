@@ -10,6 +10,7 @@ from odradek.api import conversation
 from odradek.api.conversation import Conversations
 from odradek.api.request import Request
 from odradek.api.turns import Turns
+from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
 from odradek.net.server import Server
 from odradek.wire.frame import encode_request
@@ -26,7 +27,7 @@ class Parking:
         self.turns = Turns(time.monotonic)
         loop = asyncio.get_running_loop()
         self.conversations = Conversations(self, loop.create_task)
-        self.server = Server(loop, self.conversations.begin, BOUNDS)
+        self.server = Server(RealHost(loop), self.conversations.begin, BOUNDS)
         self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
         self.parked: list[Request] = []
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lab import SETTINGS, Lab
+from tests.selection import mark_spark
 from tests.support import RunningBroker, running_broker
 
 HERE = Path(__file__).parent
@@ -22,18 +23,7 @@ STAND_ALONE = {
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents and item.path.name not in STAND_ALONE:
-            item.add_marker(pytest.mark.spark)
-
-
-@pytest.fixture(scope="session")
-def java() -> None:
-    from odradek.spark.environment import missing
-
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
+    mark_spark(HERE, items, STAND_ALONE)
 
 
 @pytest.fixture(scope="session")

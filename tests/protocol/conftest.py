@@ -1,6 +1,5 @@
-"""A broker for all tests that nothing happens to, and topics with names of their own."""
+"""A broker for all tests that nothing happens to."""
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -25,8 +24,3 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def raw(broker: RunningBroker) -> Iterator[Raw]:
     with Raw(broker.bootstrap) as connection:
         yield connection
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"

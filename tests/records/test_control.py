@@ -1,26 +1,15 @@
 """Control records, against the schemas of Kafka's where there is one."""
 
-import io
-import uuid
-
 import pytest
-from kio.schema.leader_change_message.v0.data import LeaderChangeMessage as LeaderChangeV0
-from kio.schema.leader_change_message.v0.data import Voter as VoterV0
-from kio.schema.leader_change_message.v1.data import LeaderChangeMessage as LeaderChangeV1
-from kio.serial import entity_reader, entity_writer
 
 from odradek.errors import KafkaError
 from odradek.records.control import (
     ControlType,
-    LeaderChange,
-    Voter,
     build_control_batch,
     build_marker_batch,
     decode_control_key,
-    decode_leader_change,
     decode_marker,
     encode_control_key,
-    encode_leader_change,
     encode_marker,
 )
 from odradek.records.record import decode_batch, header_of
@@ -68,40 +57,9 @@ def test_markers_may_grow() -> None:
     assert decode_marker(encode_marker(5) + b"more") == 5
 
 
-CHANGE = LeaderChange(
-    2, (Voter(1, uuid.UUID(int=11)), Voter(2, uuid.UUID(int=12))), (Voter(2, uuid.UUID(int=12)),)
-)
-
-
-def test_a_leader_change_is_what_kafka_reads() -> None:
-    message = entity_reader(LeaderChangeV1)(encode_leader_change(CHANGE), 0)[0]
-    assert (message.version, message.leader_id) == (1, 2)
-    assert [(voter.voter_id, voter.voter_directory_id) for voter in message.voters] == [
-        (1, uuid.UUID(int=11)),
-        (2, uuid.UUID(int=12)),
-    ]
-    assert decode_leader_change(encode_leader_change(CHANGE)) == CHANGE
-
-
-def test_a_leader_change_of_version_0_is_read() -> None:
-    buffer = io.BytesIO()
-    voters = (VoterV0(voter_id=1), VoterV0(voter_id=3))
-    entity_writer(LeaderChangeV0)(
-        buffer, LeaderChangeV0(version=0, leader_id=3, voters=voters, granting_voters=voters[1:])
-    )
-    assert decode_leader_change(buffer.getvalue()) == LeaderChange(3, (Voter(1), Voter(3)), (Voter(3),))
-
-
-def test_a_leader_change_cut_short_at_every_byte() -> None:
-    value = encode_leader_change(CHANGE)
-    for length in range(len(value) - 1):
-        with pytest.raises(KafkaError):
-            decode_leader_change(value[:length])
-
-
 def test_a_control_batch_of_the_quorum() -> None:
     batch = build_control_batch(
-        ControlType.LEADER_CHANGE, encode_leader_change(CHANGE), timestamp=5, base_offset=3, leader_epoch=2
+        ControlType.LEADER_CHANGE, b"value", timestamp=5, base_offset=3, leader_epoch=2
     )
     header = header_of(batch)
     assert header.is_control and not header.is_transactional and header.producer_id == -1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, read_header
 from odradek.records.record import Record, build_batch, decode_batch
+from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
 from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
@@ -75,7 +76,7 @@ def reopen(
 def compact_first_segment(log: Log) -> None:
     """Replace it by one of the same base offset and content, as a round of compaction does."""
     old = log.segments[0]
-    new = Segment.create(log._files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
+    new = Segment.create(log._row.files, log.directory, old.base_offset, log.config, NOW_MS, CLEANED_SUFFIX)
     new.log.write_at(0, old.log.read_at(0, old.size))
     new.size = old.size
     log.replace_segments([old], [new], NOW_MS)
@@ -88,12 +89,8 @@ def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
     while (part := log.read(offset, 1 << 20, log.end_offset)) is not None:
         data = part.file.read_at(part.position, part.length)
         assert len(data) == part.length
-        position = 0
-        while position + 61 <= len(data) and position + (header := read_header(data, position)).size <= len(
-            data
-        ):
-            found.append((header, data[position : position + header.size]))
-            position += header.size
+        for header, batch in whole_batches(memoryview(data)):
+            found.append((header, bytes(batch)))
             offset = header.next_offset
     return found
 

@@ -141,6 +141,6 @@ def test_on_a_full_disk_those_that_fit_are_stored(fitting: int) -> None:
 def test_a_failed_log_takes_none_of_them() -> None:
     log = new_log(SimulatedFiles(), "/log")
     append(log, make_batch())
-    log.failed = True
+    log._health.fail()
     answers = together(log, [make_batch(), make_batch()])
     assert comparable(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

@@ -12,21 +12,19 @@ from odradek.records.batch import DELETE_HORIZON, BatchHeader
 from odradek.records.compression import Codec
 from odradek.records.control import build_marker_batch
 from odradek.records.record import Record, TimestampType, build_batch, decode_batch, header_of, patch_crc
-from odradek.storage.compaction import (
-    MAP_ENTRY_BYTES,
+from odradek.storage.compaction import compact, group_segments, read_batches
+from odradek.storage.compaction_job import (
     CompactionJob,
     CompactionStats,
     CorruptSegment,
     LastRecord,
     SourceSegment,
-    compact,
-    group_segments,
-    read_aborted_transactions,
-    read_batches,
 )
+from odradek.storage.compaction_transactions import read_aborted_transactions
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles
 from odradek.storage.indexes import ABORTED_ENTRY, AbortedTransaction
+from odradek.storage.offset_map import MAP_ENTRY_BYTES
 from odradek.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Segment, file_name
 
 NOW_MS = 1_700_000_000_000
@@ -143,7 +141,7 @@ class TestLog:
             file = self.files.file(str(path))
             found += [
                 (bytes(batch), header)
-                for batch, header in read_batches(file, path.stat().st_size, lambda count: None)
+                for header, batch in read_batches(file, path.stat().st_size, lambda count: None)
             ]
             file.close()
         return found

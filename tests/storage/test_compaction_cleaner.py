@@ -29,7 +29,7 @@ from odradek.storage.cleaner import (
 from odradek.storage.cleaner_worker import RateLimit
 from odradek.storage.cleaner_worker import run as run_job
 from odradek.storage.cleaning_job import job_from_json, job_to_json
-from odradek.storage.compaction import CompactionJob, LastRecord, SourceSegment
+from odradek.storage.compaction_job import CompactionJob, LastRecord, SourceSegment
 from odradek.storage.config import LogConfig
 from odradek.storage.files import DiskFiles
 from odradek.storage.log import Log
@@ -37,6 +37,7 @@ from odradek.storage.store import LogStore
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("compacted", 0)
+OTHER = TopicPartition("compacted", 1)
 CONFIG = LogConfig(compact=True, delete=False, segment_bytes=4096, delete_retention_ms=1000)
 
 
@@ -159,16 +160,14 @@ def test_the_rate_limit_sleeps_off_what_was_spent() -> None:
     assert slept == pytest.approx(11.0)
 
 
-def test_clean_offsets_survive_and_follow_truncation(tmp_path: Path) -> None:
+def test_clean_offsets_survive(tmp_path: Path) -> None:
     offsets = CleanOffsets(DiskFiles(), str(tmp_path))
     offsets.note(PARTITION, 50)
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 50}
-    offsets.truncate(PARTITION, 60)
-    assert offsets.offsets == {PARTITION: 50}
-    offsets.truncate(PARTITION, 40)
-    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {PARTITION: 40}
     offsets.forget(PARTITION)
-    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
+    assert offsets.offsets == {}
+    offsets.note(OTHER, 3)
+    assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {OTHER: 3}
     (tmp_path / CLEANER_OFFSETS).write_text("nonsense")
     assert CleanOffsets(DiskFiles(), str(tmp_path)).offsets == {}
 

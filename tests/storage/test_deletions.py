@@ -107,8 +107,8 @@ def test_a_segment_is_retired_again_within_the_delay(kind: str, tmp_path: Path) 
     logs = [name for name in names_of(files, directory) if ".log" in name and name.endswith(".deleted")]
     assert len(logs) == len(set(logs)) == 5
     assert "00000000000000000000.log.deleted" in logs
-    assert run_all(log._retired._deletions, LATER) == 5
-    assert len(log._retired._deletions) == 0
+    assert run_all(log._row._retired._deletions, LATER) == 5
+    assert len(log._row._retired._deletions) == 0
     assert not [name for name in names_of(files, directory) if "deleted" in name]
     assert values_of(log) == before
     compact_first_segment(log)  # the plain name is free again
@@ -136,7 +136,7 @@ def test_retired_segments_hold_no_descriptors_unless_they_are_read(tmp_path: Pat
     part.file.pin()
     compact_first_segment(log)
     assert {file.path for file in files.open_files if "deleted" in file.path} == {part.file.path}
-    run_all(log._retired._deletions, LATER)
+    run_all(log._row._retired._deletions, LATER)
     assert len(part.file.read_at(part.position, part.length)) == part.length
     part.file.unpin()
     assert not [file for file in files.open_files if "deleted" in file.path]
@@ -212,6 +212,6 @@ def test_a_log_cut_while_segments_are_retired(offset: int, tmp_path: Path) -> No
     for _ in range(2 - offset):
         append_values(log, b"n" * 200)
     compact_first_segment(log)
-    run_all(log._retired._deletions, LATER)
+    run_all(log._row._retired._deletions, LATER)
     assert [found for found, _ in values_of(log)] == [0, 1]
-    assert len(log._retired._deletions) == 0
+    assert len(log._row._retired._deletions) == 0

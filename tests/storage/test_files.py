@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from odradek.storage import files as files_module
-from odradek.storage.files import DataDirectoryLocked, DiskFiles
+from odradek.storage.files import DataDirectoryLocked, DiskFiles, Files
+from odradek.storage.simulated import SimulatedFiles
 
 
 def test_open_files_are_bounded_and_reopened_when_used(tmp_path: Path) -> None:
@@ -130,4 +131,13 @@ def test_a_lock_excludes_others_in_this_process_and_in_others(tmp_path: Path) ->
 def test_listing_a_directory(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "file").write_bytes(b"12345")
-    assert sorted(DiskFiles().list(str(tmp_path))) == [("directory", True, 0), ("file", False, 5)]
+    assert DiskFiles().list(str(tmp_path)) == [("directory", True, 0), ("file", False, 5)]
+
+
+@pytest.mark.parametrize("files", [DiskFiles(), SimulatedFiles()], ids=["disk", "simulated"])
+def test_a_directory_is_listed_by_name_on_every_disk(files: Files, tmp_path: Path) -> None:
+    names = [f"{number:02}" for number in range(40)]
+    files.make_directory(str(tmp_path))
+    for name in [*names[1::2], *names[::2]]:
+        files.create(f"{tmp_path}/{name}").close()
+    assert [entry.name for entry in files.list(str(tmp_path))] == names

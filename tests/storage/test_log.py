@@ -273,7 +273,7 @@ def test_a_snapshot_is_taken_at_each_roll(files: SimulatedFiles) -> None:
     log = new_log(files, D, LogConfig(segment_bytes=500))
     for _ in range(6):
         append_values(log, b"x" * 100)
-    assert log.snapshots.offsets == [2, 4]
+    assert log._saved.snapshots.offsets == [2, 4]
 
 
 # Durability
@@ -511,3 +511,38 @@ def test_a_log_knows_its_size(files: SimulatedFiles) -> None:
     for batch in batches:
         append(log, batch)
     assert log.size_bytes == sum(map(len, batches))
+
+
+def test_a_log_whose_sync_failed_is_neither_rolled_nor_taken_for_synced(files: SimulatedFiles) -> None:
+    """Linux reports a failed sync once. The next one succeeds, whatever became of the data."""
+    log = new_log(files, D, LogConfig(segment_ms=1000))
+    append_values(log, b"durable")
+    log.sync()
+    append_values(log, b"lost")
+    files.fail_syncs = 1
+    assert code_of(log.sync) is ErrorCode.KAFKA_STORAGE_ERROR
+    log.maybe_roll(NOW_MS + 2000)
+    assert code_of(lambda: log.roll(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert code_of(log.persist_state) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.failed, log.synced_offset, len(log.segments)) == (True, 1, 1)
+
+
+def test_retention_keeps_the_last_segment_of_a_log_that_has_failed(files: SimulatedFiles) -> None:
+    log = new_log(files, D, LogConfig(retention_ms=1000))
+    append_values(log, b"old")
+    log.roll(NOW_MS)
+    append_values(log, b"newest")
+    files.fail_syncs = 1
+    assert code_of(log.sync) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert delete_old_segments(log, NOW_MS + 2000, log.end_offset) == 1
+    assert values_of(log) == [(1, b"newest")]
+
+
+def test_an_append_after_the_state_was_saved_has_to_be_saved_too(files: SimulatedFiles) -> None:
+    log = new_log(files, D)
+    append_values(log, b"first")
+    assert log.is_unsaved
+    log.persist_state()
+    assert not log.is_unsaved
+    append_values(log, b"second")
+    assert log.is_unsaved

@@ -318,8 +318,8 @@ def test_a_damaged_snapshot_costs_a_replay_only() -> None:
     for sequence in range(6):
         append(log, idempotent(sequence))
     log.persist_state()
-    for offset in log.snapshots.offsets[-2:]:
-        replace(files, log.snapshots.path(offset), b"damaged")
+    for offset in log._saved.snapshots.offsets[-2:]:
+        replace(files, log._saved.snapshots.path(offset), b"damaged")
     again = reopen(files, D, config, clean=True)
     assert append(again, idempotent(6)).base_offset == 6
     assert append(again, idempotent(4)).duplicate

@@ -74,9 +74,9 @@ def test_files_change_their_names_now_and_go_later() -> None:
     assert delete_old_segments(log, now_ms, 3) == 1
     names = {entry.name for entry in files.list(D)}
     assert {f"00000000000000000000.{kind}.deleted" for kind in ("log", "index", "timeindex")} <= names
-    assert not log._retired._deletions.run_next(now_ms + 499)
+    assert not log._row._retired._deletions.run_next(now_ms + 499)
     assert {entry.name for entry in files.list(D)} == names
-    while log._retired._deletions.run_next(now_ms + 500):
+    while log._row._retired._deletions.run_next(now_ms + 500):
         pass
     assert not any(entry.name.endswith(".deleted") for entry in files.list(D))
 
@@ -91,9 +91,9 @@ def test_a_slice_handed_out_before_is_still_readable() -> None:
 
 def test_snapshots_go_with_their_segments() -> None:
     _, log = log_of(4, retention_ms=10_000)
-    assert log.snapshots.offsets == [1, 2, 3]
+    assert log._saved.snapshots.offsets == [1, 2, 3]
     delete_old_segments(log, NOW_MS + 11_001, 4)
-    assert log.snapshots.offsets == [2, 3]
+    assert log._saved.snapshots.offsets == [2, 3]
 
 
 def test_a_deletion_that_a_crash_undid_is_done_again_from_the_start_offset() -> None:

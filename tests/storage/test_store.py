@@ -122,7 +122,7 @@ def test_a_log_that_failed_leaves_no_marker() -> None:
     store = open_store(files)
     append_values(create(store, ONE), b"a")
     append_values(create(store, TWO), b"b")
-    store.logs[ONE].failed = True
+    store.logs[ONE]._health.fail()
     store.close({})
     assert MARKER not in names(files)
     assert values_of(open_store(files).logs[TWO]) == [(0, b"b")]
@@ -395,7 +395,7 @@ def test_retention_is_due_by_itself() -> None:
     log = create(store, config=LogConfig(retention_ms=DAY_MS))
     append_values(log, b"x")
     store.maintain(NOW_MS, lambda _: 1)
-    assert log.due_ms == NOW_MS + DAY_MS + 1
+    assert store.upkeep.due_ms(log) == NOW_MS + DAY_MS + 1
     store.maintain(NOW_MS + DAY_MS, lambda _: 1)
     assert log.log_start_offset == 0
     store.maintain(NOW_MS + DAY_MS + 1, lambda _: 1)
@@ -435,7 +435,7 @@ def test_the_heap_does_not_grow_with_a_busy_log() -> None:
     for second in range(200):
         append_values(log, b"x", timestamp=NOW_MS + second * 1000)
         store.maintain(NOW_MS + second * 1000, lambda _: 0)
-    assert len(store._due) == 1
+    assert len(store.upkeep._due) == 1
 
 
 def test_uncommitted_segments_are_not_asked_about_all_the_time() -> None:
@@ -456,7 +456,7 @@ def test_silent_producers_are_forgotten() -> None:
     log = create(store, config=LogConfig(retention_ms=-1))
     append(log, make_batch([b"x"], producer_id=1, producer_epoch=0, base_sequence=0))
     store.maintain(NOW_MS, lambda _: 1)
-    assert log.due_ms == NOW_MS + DAY_MS
+    assert store.upkeep.due_ms(log) == NOW_MS + DAY_MS
     store.maintain(NOW_MS + DAY_MS, lambda _: 1)
     assert log.producers.by_id == {}
 
@@ -469,7 +469,7 @@ def test_a_log_that_cannot_be_looked_after_is_tried_again() -> None:
     files.fail_syncs = 1
     store.maintain(NOW_MS + 1000, lambda _: 1)
     assert log.failed
-    assert log.due_ms == NOW_MS + 31_000
+    assert store.upkeep.due_ms(log) == NOW_MS + 31_000
 
 
 @pytest.mark.parametrize("seed", range(15))

@@ -6,7 +6,6 @@ import pytest
 
 from odradek.errors import ProtocolError
 from odradek.wire.codec import (
-    MAX_TAGGED_FIELDS,
     encode,
     read_in_steps,
     read_message,
@@ -20,6 +19,7 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from odradek.wire.reading import MAX_TAGGED_FIELDS
 
 
 def commit_request() -> OffsetCommitRequest:

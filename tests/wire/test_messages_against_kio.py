@@ -13,6 +13,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from odradek.wire import codec
+from odradek.wire.schema import fields_of
 
 ENTITIES = (EntityType.request, EntityType.response, EntityType.data)
 CASES = [
@@ -43,7 +44,7 @@ def random_primitive(rng: random.Random, kind: str, name: str) -> object:
 
 def random_struct(rng: random.Random, struct: type, version: int) -> object:
     values = {}
-    for field in codec._fields(struct):
+    for field in fields_of(struct):
         wire = field.wire
         if not wire.is_in(version):
             continue
@@ -107,5 +108,5 @@ def test_dataclasses_are_complete() -> None:
         theirs = load(path)
         module = importlib.import_module(f"odradek.wire.messages.{schema}")
         ours = getattr(module, theirs.__name__)
-        present = [field for field in codec._fields(ours) if field.wire.is_in(version)]
+        present = [field for field in fields_of(ours) if field.wire.is_in(version)]
         assert len(present) == len(dataclasses.fields(theirs)), path

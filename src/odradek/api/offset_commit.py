@@ -1,8 +1,9 @@
 """OffsetCommit (8): how far a group has read, by member or, without membership, by anybody.
 
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed. Topics by
-id from version 10 on. Partitions that do not exist are refused here: the coordinator knows only names. A partition
-that is named more than once is committed once, and a commit of very many partitions is cut into parts.
+id from version 10 on; the coordinator is told the id of a topic that was named, so that an offset outlives no topic.
+Partitions that do not exist are refused here: the coordinator knows only names. A partition that is named more than
+once is committed once, and a commit of very many partitions is cut into parts.
 """
 
 from dataclasses import replace
@@ -70,6 +71,7 @@ def _sort_out(
             bad[index] = OffsetCommitResponsePartition(index, unknown)
         yield
     if good or not bad:
-        known.append(OffsetCommitRequestTopic(topic.topic_id, name or "", list(good.values())))
+        topic_id = there.id if there else topic.topic_id
+        known.append(OffsetCommitRequestTopic(topic_id, name or "", list(good.values())))
     if bad:
         refused.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, list(bad.values())))

@@ -1,7 +1,10 @@
 """A node: its parts, built in order, and taken down in the reverse.
 
-All that it reaches of the world outside is handed to it: a host (clocks, timers, threads, processes), a file system, a
-source of chance, a server. `broker.main` hands it this machine, simulations hand it another.
+All that it reaches of the world outside is handed to it: a host (clocks, timers, threads, processes), a network, a
+file system, a source of chance. `broker.main` hands it this machine, simulations hand it another.
+
+Everything is built in the constructor. Parts that have news for one another tell the node, which passes it on: so none
+needs one that is built after it.
 
 Start: hold the data directory, replay the metadata log, open the logs it names, bind, register, accept. Stop: accept
 nothing more, answer everybody who waits, bring everything to disk, let go of the directory.
@@ -20,7 +23,7 @@ from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Groups, Services
 from odradek.api.turns import Turns
-from odradek.broker import descriptors
+from odradek.api.watch import Watch
 from odradek.broker.compactor import Compactor
 from odradek.broker.flusher import Flusher
 from odradek.broker.local_partitions import LocalPartitions
@@ -38,11 +41,12 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
-from odradek.net.network import Server
+from odradek.net.network import Network
 from odradek.net.transport import Converse
 from odradek.replication.replica import Replica
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
+from odradek.wording import duration
 
 log = logging.getLogger(__name__)
 
@@ -67,20 +71,22 @@ class Node:
         self,
         config: BrokerConfig,
         host: Host,
+        network: Network,
         files: Files,
         rng: Random,
         *,
-        new_server: Callable[[Converse, Bounds], Server],
         new_groups: Callable[[Services], GroupsOfNode],
+        new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises what keeps it from starting, with nothing left behind.
 
         `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
+        `new_converse` makes what answers requests, if that is not to be `answer_requests`.
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
-        log_lines.node_id.set(config.node_id)
+        self._repeats = log_lines.enter(config.node_id, host)
         check_supported(config)
         self.failure: BrokerFailed | None = None
         self._on_failure = on_failure
@@ -88,9 +94,11 @@ class Node:
         self.node_id = config.node_id
         self.data_dir = config.log_dirs[0]
         self._host = host
+        self._network = network
         self._rng = rng
         self._files = files
         self._new_groups = new_groups
+        self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
             self._files,
@@ -99,38 +107,37 @@ class Node:
             producer_expiration_ms=config["producer.id.expiration.ms"],
         )
         try:
-            self._build(new_server, on_long_work)
+            self._build(on_long_work)
         except BaseException:
             self._store.release()
             raise
 
-    def _build(
-        self, new_server: Callable[[Converse, Bounds], Server], on_long_work: Callable[[], None]
-    ) -> None:
+    def _build(self, on_long_work: Callable[[], None]) -> None:
         config, host = self.config, self._host
+        self._groups: GroupsOfNode | None = None
         turns = Turns(host.monotonic, on_long_work)
-        self.metadata = BrokerMetadata(self._files, config, self._rng, host.now_ms, turns, self._failed)
+        self.metadata = BrokerMetadata(
+            self._files, config, self._rng, host, turns, self._listeners(), self._failed
+        )
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
-        self._partitions = LocalPartitions(self.node_id, host, self._store, config, self._appended)
+        self._partitions = LocalPartitions(
+            self.node_id, host, self._store, config, self._appended, self._new_role, self._removed
+        )
         self.replicas = self._partitions.replicas
+        began = host.monotonic()
         self._store.load(
             host.now_ms(),
             self._partitions.log_config_for(self.metadata.image),
             self._partitions.expected_in(self.metadata.image),
         )
+        log.info("%s, in %s (%s)", self._store.report, duration(host.monotonic() - began), self.data_dir)
         self._partitions.open_all(self.metadata.image)
-        self.metadata.listen(self._partitions.apply)
-        self.metadata.listen(self._tell_groups)
-        self.metadata.listen(self._maybe_reconfigure)
-        self._flusher = Flusher(host, self._files)
+        self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
         )
         self._compactor = Compactor(host, self._files, self.replicas, config, str(self.data_dir))
-        self.metadata.listen(self._compactor.configured)
-        self._partitions.on_removed.append(self._compactor.removed)
-        self._partitions.on_new_role.append(self._new_role)
         self.services = Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
@@ -147,11 +154,9 @@ class Node:
             get_groups=self._get_groups,
             host=host,
         )
-        self._groups: GroupsOfNode | None = None
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        conversations = Conversations(Dispatcher(self.services), host.create_task)
-        self._server = new_server(conversations.begin, _bounds(config))
+        self._server = self._network.serve(self._new_converse(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
@@ -159,6 +164,17 @@ class Node:
         if self._groups is None:
             self._groups = self._new_groups(self.services)
         return self._groups
+
+    # --- news of one part for the others ---
+
+    def _listeners(self) -> tuple[Callable[[MetadataDelta], None], ...]:
+        """Who follows the metadata, in this order: logs come first, then those who work on them."""
+        return (
+            lambda delta: self._partitions.apply(delta),
+            self._tell_groups,
+            self._maybe_reconfigure,
+            lambda delta: self._compactor.configured(delta),
+        )
 
     def _appended(self, replica: Replica) -> None:
         self._flusher.appended(replica)
@@ -170,6 +186,9 @@ class Node:
     def _new_role(self, replica: Replica) -> None:
         if self._groups is not None:
             self._groups.new_role(replica)
+
+    def _removed(self, replica: Replica) -> None:
+        self._compactor.removed(replica)
 
     def _failed(self, reason: str) -> None:
         if self.failure is None:
@@ -199,7 +218,7 @@ class Node:
                 try:
                     reconfigure(config)
                 except Exception:
-                    log.exception("a part of the broker cannot follow a change of its settings")
+                    log.exception("a part of the broker failed to apply new settings: this is a bug")
 
     # --- life ---
 
@@ -219,7 +238,8 @@ class Node:
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._host.create_task(self._compactor.run()))
-        log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
+        where = ", ".join(f"{item.name}://{item.host}:{item.port}" for item in self.listeners)
+        log.info("broker %d of cluster %s started: %s", self.node_id, self.metadata.image.cluster_id, where)
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
@@ -234,14 +254,22 @@ class Node:
             replica.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._server.flush_connections()
         self._server.close_connections()
+        self._network.close()
         self._partitions.stop_opening()
         try:
             self._store.close(self.replicas.high_watermarks())
-        except OSError as error:
-            log.error("the stop is not clean, logs are recovered at the next start: %s", error)
+        except (OSError, KafkaError) as error:
+            log.error("this stop is not clean, so the next start recovers the logs: %s", error)
             self._store.release()
         self.metadata.close()
+        self._repeats.close()
         log.info("broker %d stopped", self.node_id)
+
+
+def answer_requests(services: Services) -> Converse:
+    host, config = services.host, services.config
+    watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
+    return Conversations(Dispatcher(services), host.create_task, watch=watch).begin
 
 
 def make_data_directory(files: Files, path: str) -> None:
@@ -279,5 +307,4 @@ def _bounds(config: BrokerConfig) -> Bounds:
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,
         socket_receive_buffer=-1,
-        max_descriptors=descriptors.max_connections(),
     )

@@ -148,6 +148,10 @@ class Cluster:
                     raise
                 deadline.pause(error)
 
+    def ask(self, purpose: str, request: Message, answer_type: type[Answer]) -> Answer:
+        """Ask any broker, again until one answers or there was time enough."""
+        return self._retrying(purpose, lambda: self._ask_anyone(request, answer_type))
+
     def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
         """Known brokers first, then those the settings name: they may all have moved."""
         addresses = [(node.host, node.port) for node in self._nodes.values()]
@@ -166,7 +170,7 @@ class Cluster:
     def topic_names(self) -> list[str]:
         """Every topic that is not Kafka's own."""
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = self._retrying("list topics", lambda: self._ask_anyone(request, MetadataResponse))
+        answer = self.ask("list topics", request, MetadataResponse)
         self._learn(answer)
         return sorted(topic.name for topic in answer.topics if topic.name and not topic.is_internal)
 

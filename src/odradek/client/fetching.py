@@ -11,12 +11,9 @@ ends with the reader: `read_range` is a generator, and closing it aborts the req
 An offset that the broker no longer has, or not yet, is `OffsetsGone`: what that means is for the caller.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from crc32c import crc32c
 
 from odradek.client.aborted import AbortedTransactions
 from odradek.client.cluster import EARLIEST, LATEST, Cluster
@@ -25,16 +22,8 @@ from odradek.client.deadline import Deadline
 from odradek.client.settings import FetchSettings
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
-from odradek.records.batch import (
-    CRC_START,
-    HEADER_SIZE,
-    LENGTH_END,
-    LENGTH_OFFSET,
-    MAGIC,
-    BatchHeader,
-    read_header,
-)
-from odradek.wire.frame import SIZE
+from odradek.records.batch import BatchHeader
+from odradek.records.walk import Batch, whole_batches
 from odradek.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -54,11 +43,6 @@ class OffsetsGone(Exception):
         super().__init__(f"{partition} holds offsets {earliest} to {latest}, not {offset}")
         self.partition, self.offset = partition, offset
         self.earliest, self.latest = earliest, latest
-
-
-class Batch(NamedTuple):
-    header: BatchHeader
-    data: memoryview  # the whole batch, header included
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +146,12 @@ class RangeReader:
             (result.aborted_transactions or ()) if self.settings.read_committed else ()
         )
         batches, next_offset = [], self.position
-        for batch in whole_batches(records, self.partition):
+        for batch in whole_batches(records, self._refuse):
             header = batch.header
             if header.base_offset >= self.end:
                 next_offset = self.end
                 break
-            if self.settings.check_crc and crc32c(batch.data[CRC_START:]) != header.crc:
+            if self.settings.check_crc and not batch.has_valid_crc:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{self.partition}: the CRC of the batch at offset {header.base_offset} is wrong",
@@ -179,24 +163,12 @@ class RangeReader:
             self.last_epoch = header.leader_epoch
         return Chunk(batches, next_offset)
 
-
-def whole_batches(records: memoryview, partition: TopicPartition) -> Iterator[Batch]:
-    """The batches in an answer, without the one that is cut off at its end."""
-    position = 0
-    while position + HEADER_SIZE <= len(records):
-        (length,) = SIZE.unpack_from(records, position + LENGTH_OFFSET)
-        end = position + LENGTH_END + length
-        if end > len(records):
-            return
-        header = read_header(records, position)
-        if header.magic != MAGIC or header.size < HEADER_SIZE:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"{partition}: the batch at offset {header.base_offset} is of format {header.magic}; "
-                "only format 2, which Kafka writes since 0.11, can be read",
-            )
-        yield Batch(header, records[position:end])
-        position = end
+    def _refuse(self, header: BatchHeader) -> None:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{self.partition}: the batch at offset {header.base_offset} is of format {header.magic}; "
+            "only format 2, which Kafka writes since 0.11, can be read",
+        )
 
 
 def read_range(reader: RangeReader) -> Generator[Chunk, None, None]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from odradek.coordinators import records
 from odradek.coordinators.administration import Administration
@@ -55,6 +56,7 @@ from odradek.wire.messages.offset_commit import OffsetCommitRequest
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.messages.sync_group import SyncGroupRequest
+from odradek.wording import count_of
 
 Handler = Callable[[Any, RequestContext, Token, int], Decision]
 
@@ -137,14 +139,18 @@ class GroupCoordinator:
         for hook in self.load_hooks:
             hook(now_ms)
 
-    # --- events of the cluster ---
+    def summary(self) -> str:
+        return count_of(len(self.groups), "group") if self.groups else ""
 
-    def topics_with_offsets(self) -> set[str]:
-        return self.offsets.topics()
+    # --- events of the cluster ---
 
     def topics_deleted(self, topics: set[str], now_ms: int) -> None:
         """Call `tick` afterwards: the offsets of these topics go."""
         self.offsets.topics_deleted(topics, now_ms)
+
+    def forget_missing_topics(self, id_of: Callable[[str], UUID | None], now_ms: int) -> None:
+        """Call `tick` afterwards: the offsets of topics that are not there go, by their ids."""
+        self.offsets.forget_missing_topics(id_of, now_ms)
 
     # --- inside ---
 

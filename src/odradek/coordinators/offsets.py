@@ -79,10 +79,13 @@ class Offsets:
         self._timers = timers
         self._settings = settings
         self._offsets: dict[str, dict[str, TopicOffsets]] = {}  # group -> topic -> partition; no empty dicts
+        # Of deleted topics, until their tombstones are in the log: no longer shown to anybody.
+        self._forgotten: set[tuple[str, str, int]] = set()
 
     # --- state ---
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        self._forgotten.discard((key.group, key.topic, key.partition))
         if value is not None:
             if key.group not in self._groups:
                 self._groups[key.group] = self._new_group(key.group)
@@ -98,6 +101,20 @@ class Offsets:
 
     def of(self, group_id: str) -> dict[str, TopicOffsets]:
         return self._offsets.get(group_id, {})
+
+    def _visible(self, group_id: str) -> dict[str, TopicOffsets]:
+        topics = self.of(group_id)
+        if not self._forgotten:
+            return topics
+        visible = {
+            topic: {
+                partition: value
+                for partition, value in topics[topic].items()
+                if (group_id, topic, partition) not in self._forgotten
+            }
+            for topic in topics
+        }
+        return {topic: partitions for topic, partitions in visible.items() if partitions}
 
     def tombstones(self, group_id: str) -> list[Record]:
         topics = self.of(group_id)
@@ -182,7 +199,7 @@ class Offsets:
                 group.check_offset_fetch(request.member_id, request.member_epoch)
         except KafkaError as error:
             return OffsetFetchResponseGroup(request.group_id, [], error.code)
-        offsets = self.of(request.group_id)
+        offsets = self._visible(request.group_id)
         wanted = request.topics
         if wanted is None:
             wanted = [OffsetFetchRequestTopics(NO_TOPIC_ID, topic, list(offsets[topic])) for topic in offsets]
@@ -227,10 +244,6 @@ class Offsets:
 
     # --- offsets that go by themselves ---
 
-    def topics(self) -> set[str]:
-        """All that some group has an offset of."""
-        return set[str]().union(*self._offsets.values())
-
     def topics_deleted(self, topics: Iterable[str], now_ms: int) -> None:
         """Forget the offsets of topics that are gone: a tick for each group that has some."""
         gone = frozenset(topics)
@@ -240,9 +253,26 @@ class Offsets:
                 for topic in sorted(gone.intersection(offsets))
                 for partition, value in offsets[topic].items()
             ]
-            if stale:
-                key = ("topics deleted", group_id, gone)
-                self._timers.schedule(key, now_ms, partial(self._forget, key, stale))
+            self._begin_to_forget(stale, ("topics deleted", group_id, gone), now_ms)
+
+    def forget_missing_topics(self, id_of: Callable[[str], UUID | None], now_ms: int) -> None:
+        """Forget the offsets of topics that have no id now, or another one than when the offset was committed."""
+        for group_id, offsets in self._offsets.items():
+            ids = {topic: id_of(topic) for topic in sorted(offsets)}
+            stale = [
+                (OffsetCommitKey(group_id, topic, partition), value)
+                for topic in ids
+                for partition, value in offsets[topic].items()
+                if ids[topic] is None or value.topic_id not in (NO_TOPIC_ID, ids[topic])
+            ]
+            self._begin_to_forget(stale, ("topics missing", group_id), now_ms)
+
+    def _begin_to_forget(
+        self, stale: list[tuple[OffsetCommitKey, OffsetCommitValue]], key: Hashable, now_ms: int
+    ) -> None:
+        if stale:
+            self._forgotten.update((offset.group, offset.topic, offset.partition) for offset, _ in stale)
+            self._timers.schedule(key, now_ms, partial(self._forget, key, stale))
 
     def _forget(
         self, key: Hashable, stale: list[tuple[OffsetCommitKey, OffsetCommitValue]], now_ms: int

@@ -79,3 +79,9 @@ class Host(Protocol):
     def disk_space(self, path: str) -> DiskSpace: ...
 
     def hostname(self) -> str: ...
+
+
+class SocketHost(Host, Protocol):
+    """A host whose event loop can watch sockets: what `net.sockets` needs."""
+
+    loop: asyncio.AbstractEventLoop

@@ -21,7 +21,7 @@ CLEANER_MODULE = "odradek.storage.cleaner_worker"
 
 class RealHost:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._steady_offset_ms = self.now_ms() - time.monotonic_ns() // 1_000_000
         self.monotonic = time.monotonic  # uvloop's own time stands still during a turn of the loop
         self.call_soon = loop.call_soon
@@ -39,10 +39,10 @@ class RealHost:
         return time.monotonic_ns() // 1_000_000 + self._steady_offset_ms
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await self._loop.run_in_executor(None, copy_context().run, work, *arguments)
+        return await self.loop.run_in_executor(None, copy_context().run, work, *arguments)
 
     def new_thread(self, name: str) -> "RealThread":
-        return RealThread(self._loop, name)
+        return RealThread(self.loop, name)
 
     async def start_cleaner(self) -> "CleanerProcess":
         return await start_cleaner()

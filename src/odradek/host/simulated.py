@@ -6,7 +6,8 @@ is under way can come before its end and after it. So it is with the process tha
 the same simulated disk.
 
 Several hosts may share a loop, one for each node. Log lines of a node carry its id, whoever calls it: what a host
-schedules runs in the host's own context.
+schedules runs in the host's own context. A host whose power is cut runs nothing any more: whatever its node had
+scheduled, and every task that stands somewhere in an `await`, is left where it is.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
 
@@ -51,37 +52,19 @@ def repeatable() -> Iterator[None]:
 # --- time ---
 
 
-class OrderedTimer(asyncio.TimerHandle):
-    """Of two that fall due at the same time, the one that was set first runs first."""
-
-    __slots__ = ("number",)
-
-    def __init__(
-        self,
-        number: int,
-        when: float,
-        callback: Callable[..., object],
-        arguments: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        super().__init__(when, callback, arguments, loop, context)
-        self.number = number
-
-    def __lt__(self, other: object) -> bool:
-        assert isinstance(other, OrderedTimer)
-        return (self.when(), self.number) < (other.when(), other.number)
+_host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)  # whose doing it is, if a host's
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    _scheduled: list[OrderedTimer]  # the base class's heap
+    """Of two timers that fall due at the same time, the one that was set first runs first."""
+
+    _ready: deque[asyncio.Handle]  # the base class's
 
     def __init__(self, now: float = 0.0) -> None:
         super().__init__()
         self._now = now
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_set = 0
-        self._selector = self  # of what `_run_once` of the base class wants, all is here
-        self.slow_callback_duration = float("inf")
 
     def time(self) -> float:
         return self._now
@@ -90,25 +73,44 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """What runs now takes this long."""
         self._now += seconds
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, arguments, self, context)
+        self._ready.append(handle)
+        return handle
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
-    ) -> OrderedTimer:
+    ) -> asyncio.TimerHandle:
         self._timers_set += 1
-        timer = OrderedTimer(self._timers_set, when, callback, arguments, self, context)
-        timer._scheduled = True  # type: ignore[attr-defined]
-        heapq.heappush(self._scheduled, timer)
+        timer = asyncio.TimerHandle(when, callback, arguments, self, context)
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """In place of waiting for sockets: there are none."""
-        if timeout is None:
-            raise NothingWillHappen("everybody waits, and nothing will ever happen")
-        if timeout > 0:
-            self._now = self._scheduled[0].when()  # exactly: the sum of floats might not quite reach it
-        return []
+    def _run_once(self) -> None:
+        """In place of the base class's, which waits for sockets when nothing is ready: here time jumps."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not ready:
+            if not timers:
+                raise NothingWillHappen("everybody waits, and nothing will ever happen")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                self._run(handle)
 
-    def _process_events(self, events: list[Any]) -> None:
-        pass
+    @staticmethod
+    def _run(handle: asyncio.Handle) -> None:
+        host = handle._context.get(_host)  # type: ignore[attr-defined]
+        if host is not None and host.is_off:
+            host.abandoned.append(handle)
+        else:
+            handle._run()
 
     def _write_to_self(self) -> None:
         raise RuntimeError("a thread called into a simulation")
@@ -122,10 +124,14 @@ class SimulatedHost:
         self, loop: VirtualLoop, rng: Random, files: SimulatedFiles, name: str = "localhost"
     ) -> None:
         self.loop = loop
+        self.is_off = False
+        self.abandoned: list[asyncio.Handle] = []  # what was due after that; tasks that hang on it stay alive
         self.context = copy_context()  # build the node in here
+        self.context.run(_host.set, self)
         self._rng = rng
         self._files = files
         self._name = name
+        self.max_work_seconds = MAX_WORK_SECONDS  # how long a thread takes until it has done a piece of work
         self._jumped_ms = 0
         self._steady_offset_ms = self.now_ms() - self._passed_ms()
         self.monotonic = self.loop_time = loop.time
@@ -133,6 +139,10 @@ class SimulatedHost:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """As the node's own doing, until it is done."""
         return self.loop.run_until_complete(self.create_task(work))
+
+    def cut_power(self) -> None:
+        """Nothing that its node began is ever gone on with."""
+        self.is_off = True
 
     # --- clocks ---
 
@@ -168,7 +178,7 @@ class SimulatedHost:
     # --- blocking work ---
 
     def work_seconds(self) -> float:
-        return self._rng.random() * MAX_WORK_SECONDS
+        return self._rng.random() * self.max_work_seconds
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await self.new_thread("any").run(work, *arguments)

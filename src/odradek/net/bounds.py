@@ -1,7 +1,6 @@
 """How much a server takes on: of connections, of memory, of patience."""
 
 import math
-import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -24,4 +23,3 @@ class Bounds(NamedTuple):
     max_connections_of_address: Mapping[str, int] = {}  # where it is not max_connections_per_address
     max_new_connections_per_second: float = math.inf
     of_listener: Mapping[str, ListenerBounds] = {}
-    max_descriptors: int = sys.maxsize  # what the limit of descriptors leaves for connections

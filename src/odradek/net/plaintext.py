@@ -9,7 +9,6 @@ Where it stands is two states, of receiving and of sending: see `net.states`.
 
 import logging
 import socket
-import time
 from collections.abc import Callable
 
 from odradek.errors import ProtocolError
@@ -30,7 +29,8 @@ from odradek.net.states import (
     SendingMove,
     next_state,
 )
-from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame
+from odradek.net.strangers import why_no_frame
+from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, log_closing
 from odradek.wire.frame import SIZE
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,9 @@ class PlaintextTransport:
         on_closed: "Callable[[PlaintextTransport], None]",
     ) -> None:
         self._pool = pool
-        self._loop = pool.loop
+        self._host = pool.host
+        self._loop = pool.host.loop
+        self._now = pool.host.monotonic
         self._socket = sock
         self._descriptor = sock.fileno()
         self._on_closed = on_closed
@@ -69,7 +71,7 @@ class PlaintextTransport:
         self._filled = 0
         self._claimed = 0  # how much of it is accounted for
         self._frame_due = 0.0  # when all of it should have arrived
-        self.last_active = time.monotonic()
+        self.last_active = self._now()
         self.receiver = converse(self)
         self.resume_reading()
 
@@ -84,7 +86,7 @@ class PlaintextTransport:
             self._loop.add_reader(self._descriptor, self._on_readable)
 
     def _on_readable(self) -> None:
-        self.last_active = time.monotonic()
+        self.last_active = self._now()
         self.sending = SENDING_MOVES[self.sending][GATHER]
         try:
             if self._frame is None:
@@ -94,7 +96,7 @@ class PlaintextTransport:
         except (BlockingIOError, InterruptedError):
             pass
         except ProtocolError as error:
-            self.close(f"protocol error: {error}")
+            self.close(str(error))
         except OSError as error:
             self.close(f"connection lost: {error}", logging.DEBUG)
         self.receiver.finish()
@@ -117,7 +119,8 @@ class PlaintextTransport:
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
             if not 0 <= size <= self._pool.max_frame_size:
-                raise ProtocolError(f"a frame of {size} bytes (0 to {self._pool.max_frame_size} allowed)")
+                start = bytes(data[position : position + SIZE.size])
+                raise ProtocolError(why_no_frame(start, size, self._pool.max_frame_size, self.listener))
             begin = position + SIZE.size
             if begin + size > end:
                 self._begin_frame(size, data[position:])
@@ -145,7 +148,7 @@ class PlaintextTransport:
 
     def _expect_the_rest(self, frame: memoryview) -> None:
         rest = len(frame) - self._filled
-        self._frame_due = time.monotonic() + FRAME_GRACE_SECONDS + rest / SLOWEST_BYTES_PER_SECOND
+        self._frame_due = self._now() + FRAME_GRACE_SECONDS + rest / SLOWEST_BYTES_PER_SECOND
 
     def _read_rest(self, frame: memoryview) -> None:
         is_large = len(frame) > SMALL_FRAME
@@ -215,7 +218,7 @@ class PlaintextTransport:
 
     def flush_soon(self) -> None:
         self.sending = SENDING_MOVES[self.sending][GATHER]  # which changes nothing in what is watched
-        self._loop.call_soon(self.flush)
+        self._host.call_soon(self.flush)
 
     def flush(self) -> None:
         was = self.sending
@@ -229,7 +232,7 @@ class PlaintextTransport:
         except OSError as error:
             self.close(f"connection lost: {error}", logging.DEBUG)
             return
-        self.last_active = time.monotonic()
+        self.last_active = self._now()
         if sent is ALL_SENT:
             if was is GATHERING and self.receiving is READING:  # nearly always
                 self.sending = SENDING_MOVES[was][EMPTY]
@@ -239,14 +242,14 @@ class PlaintextTransport:
             self._move_sending(SendingMove.BLOCK)
         else:
             self._move_sending(SendingMove.WARM_UP)
-            self._loop.create_task(self._warm())
+            self._host.create_task(self._warm())
         self.receiver.flushed()
 
     async def _warm(self) -> None:
         piece = self.output.slice_to_warm()
         try:
             descriptor = piece.file.fileno()
-            await self._loop.run_in_executor(None, read_into_memory, descriptor, piece.position, piece.length)
+            await self._host.in_thread(read_into_memory, descriptor, piece.position, piece.length)
         except OSError as error:
             self.close(f"cannot read {piece.file.path}: {error}")
         self._move_sending(SendingMove.WARMED)
@@ -266,7 +269,7 @@ class PlaintextTransport:
         if self.receiving is CLOSED:
             return
         self._move_receiving(ReceivingMove.CLOSE)
-        log.log(level, "connection %s closed: %s", self.address, reason)
+        log_closing(log, level, self.address, reason)
         self._move_sending(SendingMove.CLOSE)
         self._drop_frame()
         self.receiver.lost(reason)

@@ -4,9 +4,7 @@ Frames that clients send us and frames that other nodes answer with come out of 
 for the other.
 """
 
-import asyncio
-import time
-
+from odradek.host.interface import SocketHost, Timer
 from odradek.net.memory import RequestMemory, new_frame
 from odradek.net.transport import SMALL_FRAME
 
@@ -16,13 +14,13 @@ LATE_CHECK_SECONDS = 0.5
 
 
 class Pool:
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_frame_size: int, max_memory: int) -> None:
-        self.loop = loop
+    def __init__(self, host: SocketHost, max_frame_size: int, max_memory: int) -> None:
+        self.host = host
         self.max_frame_size = max_frame_size
         self.memory = RequestMemory(max_memory)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._spare = memoryview(b"")  # of a frame that was handled, for the next one
-        self._late_check: asyncio.TimerHandle | None = None
+        self._late_check: Timer | None = None
 
     def frame(self, size: int) -> memoryview:
         """Fresh memory would have to be cleared first, and is in no cache: a spare frame is used again."""
@@ -40,12 +38,12 @@ class Pool:
     def starved(self) -> None:
         """A transport waits for memory: those that hold some had better use it."""
         if self._late_check is None:
-            self._late_check = self.loop.call_later(LATE_CHECK_SECONDS, self.close_late)
+            self._late_check = self.host.call_later(LATE_CHECK_SECONDS, self.close_late)
 
     def close_late(self) -> None:
         """Those whose frame began to arrive first, and does not go on, give way to those that wait."""
         self._late_check = None
-        now = time.monotonic()
+        now = self.host.monotonic()
         for claimant in list(self.memory.arriving):
             if self.memory.is_exhausted and claimant.is_late(now):
                 claimant.close("its request does not arrive, and others wait for the memory")

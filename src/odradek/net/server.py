@@ -3,14 +3,16 @@
 `localhost` means IPv4 and IPv6 alike, on one port: clients try either first. Port 0 lets the system choose.
 """
 
-import asyncio
 import errno
 import logging
+import math
 import socket
-import time
+import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+from odradek.host.interface import SocketHost, Timer
 from odradek.net.bounds import Bounds
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
@@ -28,14 +30,17 @@ REFUSALS_PER_LINE_SECONDS = 10.0
 class Rate:
     """Lets through so many in a second; what was not used up is not saved for longer than that."""
 
-    def __init__(self, per_second: float) -> None:
+    def __init__(self, now: Callable[[], float], per_second: float) -> None:
+        self._now = now
         self.per_second = per_second
         self._left = per_second
-        self._at = time.monotonic()
+        self._at = now()
 
     def wait_seconds(self) -> float:
         """How long until the next may come; 0 lets it through."""
-        now = time.monotonic()
+        if self.per_second == math.inf:
+            return 0.0
+        now = self._now()
         self._left = min(self._left + (now - self._at) * self.per_second, max(self.per_second, 1.0))
         self._at = now
         if self._left >= 1.0:
@@ -47,20 +52,25 @@ class Rate:
 class Server:
     """Accepts connections, and lets `converse` begin a conversation on each."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, converse: Converse, bounds: Bounds) -> None:
-        self.loop = loop
+    def __init__(
+        self, host: SocketHost, converse: Converse, bounds: Bounds, max_sockets: int = sys.maxsize
+    ) -> None:
+        """`max_sockets` is what the limit of descriptors leaves for connections."""
+        self._host = host
+        self._loop = host.loop
+        self._max_sockets = max_sockets
         self._converse = converse
-        self.pool = Pool(loop, bounds.max_frame_size, bounds.max_request_memory)
+        self.pool = Pool(host, bounds.max_frame_size, bounds.max_request_memory)
         self._bounds = bounds
         self._listeners: list[socket.socket] = []
-        self._connections: set[PlaintextTransport] = set()
+        self._connections: dict[PlaintextTransport, None] = {}
         self._per_address: Counter[str] = Counter()
-        self._idle_check: asyncio.TimerHandle | None = None
-        self._late_check: asyncio.TimerHandle | None = None
-        self._new_connections = Rate(bounds.max_new_connections_per_second)
+        self._idle_check: Timer | None = None
+        self._new_connections = Rate(host.monotonic, bounds.max_new_connections_per_second)
         self._per_listener: Counter[str] = Counter()
         self._new_of_listener = {
-            name: Rate(own.max_new_connections_per_second) for name, own in bounds.of_listener.items()
+            name: Rate(host.monotonic, own.max_new_connections_per_second)
+            for name, own in bounds.of_listener.items()
         }
         # Listeners, and their names, that wait for a connection to close.
         self._full: dict[socket.socket, str] = {}
@@ -91,7 +101,7 @@ class Server:
         """Bind and accept; answers the port."""
         listeners = bind(host, port)
         for listener in listeners:
-            self.loop.add_reader(listener.fileno(), self._accept, listener, name)
+            self._loop.add_reader(listener.fileno(), self._accept, listener, name)
         self._listeners += listeners
         if self._idle_check is None:
             self._schedule_idle_check()
@@ -117,14 +127,14 @@ class Server:
         """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
         if self._is_full(name):
             log.warning("listener %s: max.connections reached, further clients wait until one leaves", name)
-            self.loop.remove_reader(listener.fileno())
+            self._loop.remove_reader(listener.fileno())
             self._full[listener] = name
             return True
         own = self._new_of_listener.get(name)
         seconds = (own.wait_seconds() if own else 0.0) or self._new_connections.wait_seconds()
         if seconds:
-            self.loop.remove_reader(listener.fileno())
-            self.loop.call_later(seconds, self._resume_accepting, listener, name)
+            self._loop.remove_reader(listener.fileno())
+            self._host.call_later(seconds, self._resume_accepting, listener, name)
         return seconds > 0
 
     def _is_full(self, name: str) -> bool:
@@ -149,12 +159,12 @@ class Server:
                 ACCEPT_PAUSE_SECONDS,
                 error,
             )
-        self.loop.remove_reader(listener.fileno())
-        self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listener, name)
+        self._loop.remove_reader(listener.fileno())
+        self._host.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting, listener, name)
 
     def _resume_accepting(self, listener: socket.socket, name: str) -> None:
         if listener in self._listeners:
-            self.loop.add_reader(listener.fileno(), self._accept, listener, name)
+            self._loop.add_reader(listener.fileno(), self._accept, listener, name)
 
     def _welcome(self, sock: socket.socket, address: Any, listener: str) -> None:
         host, port = address[0], address[1]
@@ -174,14 +184,15 @@ class Server:
             log.warning("connection from %s:%d lost before it was set up: %s", host, port, error)
             sock.close()
             return
+        log.debug("accepted %s on listener %s", connection.address, listener)
         self._per_address[host] += 1
         self._per_listener[listener] += 1
-        self._connections.add(connection)
+        self._connections[connection] = None
 
     def _log_refusal(self, address: str, reason: str) -> None:
         """A crowd that is refused comes again at once: one line tells of many."""
         self._refusals += 1
-        now = time.monotonic()
+        now = self._host.monotonic()
         if now - self._refusal_logged >= REFUSALS_PER_LINE_SECONDS:
             log.warning(
                 "connection from %s refused: %s (%d refused since the last such line)",
@@ -192,9 +203,9 @@ class Server:
             self._refusals, self._refusal_logged = 0, now
 
     def _refusal(self, host: str) -> str:
-        if len(self._connections) >= self._bounds.max_descriptors:
+        if len(self._connections) >= self._max_sockets:
             return (
-                f"the limit of descriptors leaves room for {self._bounds.max_descriptors} connections, "
+                f"the limit of descriptors leaves room for {self._max_sockets} connections, "
                 "raise it (ulimit -n)"
             )
         most = self._bounds.max_connections_of_address.get(host, self._bounds.max_connections_per_address)
@@ -209,7 +220,7 @@ class Server:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._bounds.socket_receive_buffer)
 
     def _closed(self, connection: PlaintextTransport) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._per_listener[connection.listener] -= 1
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
@@ -220,10 +231,10 @@ class Server:
     # --- idle connections ---
 
     def _schedule_idle_check(self) -> None:
-        self._idle_check = self.loop.call_later(self._bounds.max_idle_seconds / 4, self._close_idle)
+        self._idle_check = self._host.call_later(self._bounds.max_idle_seconds / 4, self._close_idle)
 
     def _close_idle(self) -> None:
-        limit = time.monotonic() - self._bounds.max_idle_seconds
+        limit = self._host.monotonic() - self._bounds.max_idle_seconds
         for connection in [c for c in self._connections if c.last_active < limit and not c.is_busy]:
             connection.close("idle for longer than connections.max.idle.ms", logging.INFO)
         self._schedule_idle_check()
@@ -233,13 +244,13 @@ class Server:
     def stop_listening(self) -> None:
         """Neither to new clients nor to those that are connected."""
         for listener in self._listeners:
-            self.loop.remove_reader(listener.fileno())
+            self._loop.remove_reader(listener.fileno())
             listener.close()
         self._listeners.clear()
         self._paused.clear()
         if self._idle_check is not None:
             self._idle_check.cancel()
-        for connection in self._connections:
+        for connection in list(self._connections):
             connection.stop_reading()
 
     def flush_connections(self) -> None:

@@ -8,6 +8,9 @@ A cut stops one direction between two places. What is under way waits, and arriv
 waits too long for that gives up, and only its own end is closed. The other end does not hear of it until it sends
 something to an end that is no more. A place that crashed answers nothing while it is down, and a reset once it is back.
 
+What arrives at a place is handled in the place's own context, whoever sent it, so that the log lines of a node carry
+its id, and nothing runs on a host whose power is cut.
+
 Frames above `SMALL_FRAME` arrive in memory of their own, as they do from a socket. Small ones that arrive together are
 handed on together, and their memory is overwritten afterwards: a receiver that keeps a view on one is found out.
 """
@@ -15,12 +18,13 @@ handed on together, and their memory is overwritten afterwards: a receiver that 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from random import Random
 
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
 from odradek.net.simulated_wire import Pipe, SimulatedTransport
-from odradek.net.transport import Converse
+from odradek.net.transport import Converse, Receiver
 
 MAX_DELAY_SECONDS = 0.005
 FIRST_PORT = 10_000
@@ -44,12 +48,24 @@ class SimulatedNetwork:
         self._links: dict[Link, None] = {}
         self._forget_at = MIN_FORGET_AT
         self._next_port = FIRST_PORT
+        self.context = copy_context()  # nobody's
 
-    def place(self, name: str) -> "Place":
-        """The network as the node of this name sees it; others connect to it by this name."""
+    def place(self, name: str, context: Context | None = None) -> "Place":
+        """The network as the node of this name sees it; others connect to it by this name. What arrives there is
+        handled in `context`."""
         if name not in self._places:
             self._places[name] = Place(self, name)
+        if context is not None:
+            self._places[name].context = context
         return self._places[name]
+
+    def at(self, name: str, work: Callable[..., None], *arguments: object) -> None:
+        """Do this as what is at that place would."""
+        context = self.place(name).context
+        if context is None:
+            work(*arguments)
+        else:
+            context.run(work, *arguments)
 
     @property
     def connection_count(self) -> int:
@@ -110,7 +126,7 @@ class SimulatedNetwork:
         return self.rng.random() * self.max_delay_seconds
 
     def _later(self, work: Callable[[], None]) -> None:
-        self.loop.call_later(self.delay(), work)
+        self.loop.call_later(self.delay(), work, context=self.context)
 
     def carry(self, source: str, target: str, work: Callable[[], None]) -> None:
         """Do this at the target after a delay, or after the cut between them has healed."""
@@ -148,22 +164,28 @@ class Place:
         self._network = network
         self.name = name
         self.is_up = is_up
+        self.context: Context | None = None  # None: that of whoever sent what arrives
         self._connected: dict[SimulatedTransport, None] = {}
 
     def serve(self, converse: Converse, bounds: Bounds) -> "SimulatedServer":
         return SimulatedServer(self._network, self, converse)
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
+        channel = await self.converse(host, port, timeout_seconds, Channel)
+        assert isinstance(channel, Channel)
+        return channel
+
+    async def converse(self, host: str, port: int, timeout_seconds: float, converse: Converse) -> Receiver:
+        """A connection whose frames go to a receiver of the caller's choice, which is returned."""
         self.check_up()
         target = self.name if host in EVERY_ADDRESS else host
         link = Link(self._network, self.name, target, port)
         async with asyncio.timeout(timeout_seconds):
             await link.connected
         transport = SimulatedTransport(
-            link.to_server, link.to_client, f"{host}:{port}", "", Channel, self._closed
+            link.to_server, link.to_client, f"{host}:{port}", "", converse, self._closed
         )
         self._connected[transport] = None
-        assert isinstance(transport.receiver, Channel)
         return transport.receiver
 
     def check_up(self) -> None:
@@ -247,7 +269,7 @@ class Link:
         listener = self._network.listeners.get((self.server_name, port))
         if listener is not None:
             server, name = listener
-            server.accept(self, name)
+            self._network.at(self.server_name, server.accept, self, name)
         self._network.carry(
             self.server_name, self.client_name, lambda: self._hear(is_accepted=listener is not None)
         )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -20,7 +21,7 @@ from odradek.net.states import (
     SendingMove,
     next_state,
 )
-from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part
+from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part, log_closing
 from odradek.storage.log import Slice
 from odradek.wire.frame import SIZE
 
@@ -35,6 +36,10 @@ class Ways(Protocol):
 
     loop: asyncio.AbstractEventLoop
     rng: Random
+    context: Context
+
+    def at(self, name: str, work: Callable[..., None], *arguments: object) -> None:
+        """Do this as what is at that place would."""
 
     def is_cut(self, source: str, target: str) -> bool: ...
 
@@ -92,7 +97,7 @@ class Pipe:
     def _move_on(self) -> None:
         if self._content and not self._is_moving:
             self._is_moving = True
-            self.loop.call_at(self._content[0][0], self._arrive)
+            self.loop.call_at(self._content[0][0], self._arrive, context=self._ways.context)
 
     def _arrive(self) -> None:
         """Everything that is due comes out."""
@@ -116,7 +121,7 @@ class Pipe:
 
     def _deliver(self, arrived: list[bytearray], ending: Ending | None) -> None:
         if self.taker is not None:
-            self.taker.arrive(arrived, ending.reason if ending else None)
+            self._ways.at(self._target, self.taker.arrive, arrived, ending.reason if ending else None)
         elif arrived and self.sender is not None:
             self.sender.hear_reset()
 
@@ -125,7 +130,7 @@ class Pipe:
         self._is_moving = True
         self._stalls += 1
         self._ways.stall(self._source, self._target, self._healed)
-        self.loop.call_later(GIVE_UP_SECONDS, self._maybe_give_up, self._stalls)
+        self.loop.call_later(GIVE_UP_SECONDS, self._maybe_give_up, self._stalls, context=self._ways.context)
 
     def _healed(self) -> None:
         self._stalls += 1
@@ -136,12 +141,17 @@ class Pipe:
         if stalls == self._stalls and self.sender is not None:
             self._content.clear()
             self._is_ended = True  # without a word to the other end
-            self.sender.close("timed out: the peer does not acknowledge what was sent", logging.DEBUG)
+            self._ways.at(
+                self._source,
+                self.sender.close,
+                "timed out: the peer does not acknowledge what was sent",
+                logging.DEBUG,
+            )
 
     def taken(self, size: int) -> None:
         self.unread -= size
         if self.sender is not None and self.sender.sending is BLOCKED:
-            self.loop.call_soon(self.sender.flush)
+            self.loop.call_soon(self._ways.at, self._source, self.sender.flush, context=self._ways.context)
 
     # --- faults ---
 
@@ -275,7 +285,7 @@ class SimulatedTransport:
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         if self.receiving is Receiving.CLOSED:
             return
-        log.log(level, "connection %s closed: %s", self.address, reason)
+        log_closing(log, level, self.address, reason)
         self._outgoing.end("closed by the peer")
         self._end()
         self.receiver.lost(reason)

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import socket
+import sys
 
+from odradek.host.interface import SocketHost
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
 from odradek.net.plaintext import PlaintextTransport
@@ -16,18 +18,20 @@ MAX_RESPONSE_MEMORY = 256 << 20  # of responses that are arriving
 
 
 class SocketNetwork:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._pool = Pool(loop, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
+    def __init__(self, host: SocketHost, max_sockets: int = sys.maxsize) -> None:
+        """`max_sockets`: how many connections others may make to us."""
+        self._host = host
+        self._max_sockets = max_sockets
+        self._pool = Pool(host, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
         self._connected: dict[PlaintextTransport, None] = {}
 
     def serve(self, converse: Converse, bounds: Bounds) -> Server:
-        return Server(self._loop, converse, bounds)
+        return Server(self._host, converse, bounds, self._max_sockets)
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
         """Each address that the name has is tried, in the order in which the system has them."""
         async with asyncio.timeout(timeout_seconds):
-            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await self._host.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             failure: OSError = ConnectionError(f"{host} has no address")
             for family, kind, protocol, _, address in found:
                 try:
@@ -46,7 +50,7 @@ class SocketNetwork:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            await self._loop.sock_connect(sock, address)
+            await self._host.loop.sock_connect(sock, address)
         except BaseException:
             sock.close()
             raise

@@ -7,7 +7,6 @@ must not become a topic.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from odradek.client.cluster import EARLIEST, LATEST, Cluster, MissingTopic, borrow_cluster
 from odradek.client.connection import ConnectionLost
@@ -61,7 +60,8 @@ class Topics:
 
     def _max_message_bytes(self, name: str) -> int | None:
         resource = DescribeConfigsResource(TOPIC_RESOURCE, name, [MAX_MESSAGE_BYTES])
-        answer = self._ask(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+        request = DescribeConfigsRequest(resources=[resource])
+        answer = self._cluster.ask("look at a topic's settings", request, DescribeConfigsResponse)
         for result in answer.results:
             for config in result.configs:
                 if config.name == MAX_MESSAGE_BYTES and config.value:
@@ -75,16 +75,13 @@ class Topics:
             replication_factor=declaration.replication_factor or BROKER_DEFAULT,
             configs=[CreatableTopicConfig(name, value) for name, value in declaration.config.items()],
         )
-        answer = self._ask(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
+        answer = self._cluster.ask(
+            "create a topic", CreateTopicsRequest(topics=[topic]), CreateTopicsResponse
+        )
         for result in answer.topics:
             code = ErrorCode(result.error_code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise KafkaError(code, result.error_message or code.name)
-
-    def _ask(self, request: Any, answer_type: Any) -> Any:
-        return self._cluster._retrying(
-            "ask the cluster", lambda: self._cluster._ask_anyone(request, answer_type)
-        )
 
     def subscribed(self, origin: TopicSource) -> list[str]:
         if not origin.pattern:

@@ -1,141 +1,346 @@
 """The quorum's state machine: who leads, in which epoch, and what is committed.
 
-It touches neither disk nor network nor clock. Every call answers with a `Ready`: what the driver must now
-do, in the order of its fields. The driver tells of what it has done by `step`.
+The protocol is KRaft's (KIP-595, 853, 996), the shape is that of etcd's raft. The core touches neither disk nor network
+nor clock. Every call returns a `Ready`: what the driver must do now, in the order of its fields. The driver reports
+what it did to the log by `step`, like anything else that happens.
 
-    Raft.tick ──► Ready(election, appends) ──► driver writes quorum-state, appends
-    Raft.step(Appended), Raft.step(Synced) ──► Ready(high_watermark) ──► driver applies what is committed
+    tick(now) ──┐             ┌─► quorum-state ─► truncate ─► append ─► sync ─► messages
+    step(event) ┼──► Ready ───┤
+    propose() ──┘             └─► step(Appended), step(Synced) ──► Ready …
 
-A new leader opens its epoch with a LEADER_CHANGE record. Only once an entry of its own epoch is on a majority
-of voters is anything committed, with all that lies before it: an entry of an earlier epoch may be on a
-majority and still be overwritten.
+Replication is pulled. Followers fetch; the offset that a follower fetches from says what it has on disk, so it fetches
+on only after its own sync. The leader parks a fetch until there is something to send, learns everybody's progress from
+the offsets, and resigns when a majority has not fetched for a while. The high watermark travels in fetch responses.
 
-There is one role class for each role that holds data of its own. A quorum of one voter elects itself at the
-first tick; Vote, BeginQuorumEpoch and Fetch, which a larger one needs, would be further events of `step`, and
-messages a further field of `Ready`.
+A leader opens its epoch with a LEADER_CHANGE record. Only once that record is on a majority of voters is anything
+committed, with everything before it: an entry of an earlier epoch may be on a majority and still be overwritten.
+
+No message leaves before the epoch and the vote that it speaks of are on disk, because `Ready.election` comes first.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.raft.election import ElectionState
-from odradek.records.control import LeaderChange, Voter
-
-FIRST_EPOCH = 0  # of a voter that has never heard of another; its first leader has the next one
-
-
-class Append(NamedTuple):
-    """One batch: either the record that opens an epoch, or what was proposed."""
-
-    epoch: int
-    records: tuple[bytes, ...] = ()
-    leader_change: LeaderChange | None = None
-
-
-class Ready(NamedTuple):
-    election: ElectionState | None = None  # first to disk, before all else
-    append: Append | None = None  # then to the log
-    high_watermark: int | None = None  # moved here: what lies below is committed
-
-
-class Appended(NamedTuple):
-    """An event: the log now ends here."""
-
-    end_offset: int
-
-
-class Synced(NamedTuple):
-    """An event: the log is on this node's disk up to here."""
-
-    end_offset: int
-
-
-Event = Appended | Synced
-
-
-@dataclass(slots=True)
-class Unattached:
-    """Knows of no leader in its epoch."""
-
-    epoch: int
-
-
-@dataclass(slots=True)
-class Leader:
-    epoch: int
-    epoch_start_offset: int  # of its LEADER_CHANGE record
-    synced: dict[Voter, int] = field(default_factory=dict)  # how far each voter has the log on disk
-
-    def majority_offset(self) -> int:
-        """The highest offset up to which more than half of the voters have the log."""
-        offsets = sorted(self.synced.values(), reverse=True)
-        return offsets[len(offsets) // 2]
+from odradek.raft.leadership import Leadership
+from odradek.raft.log_view import Batch
+from odradek.raft.messages import (
+    NONE,
+    REQUESTS,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    Message,
+    OffsetAndEpoch,
+    ReadFrom,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from odradek.raft.ready import (
+    Append,
+    Appended,
+    AppendFetched,
+    Event,
+    LogStartMoved,
+    QuorumBroken,
+    Ready,
+    Synced,
+)
+from odradek.raft.reconfiguration import VoterChange, change_voters
+from odradek.raft.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    ParkedFetch,
+    Progress,
+    Prospective,
+    Resigned,
+    Unattached,
+)
 
 
-class Raft:
-    """`high_watermark` never goes back; `epoch` never goes back, over restarts neither."""
-
-    def __init__(
-        self,
-        node: Voter,
-        voters: Sequence[Voter],
-        election: ElectionState | None,
-        end_offset: int,
-        last_epoch: int,
-    ) -> None:
-        """`election` is what quorum-state holds; `end_offset` and `last_epoch` are the log's."""
-        if tuple(voters) != (node,):
-            raise ValueError("a quorum of several voters is not supported yet")
-        self._node = node
-        self._voters = tuple(voters)
-        self._end_offset = end_offset
-        self.high_watermark = 0
-        epoch = max(FIRST_EPOCH, last_epoch, election.leader_epoch if election else FIRST_EPOCH)
-        self.role: Unattached | Leader = Unattached(epoch)
+class Raft(Leadership):
+    """The core: `tick`, `step`, `propose`, and what is replicated and committed."""
 
     @property
-    def epoch(self) -> int:
-        return self.role.epoch
+    def may_stop(self) -> bool:
+        """True once nobody needs to be told any more that this replica does not lead."""
+        return not self.is_leader and not (isinstance(self.role, Resigned) and self.role.unacknowledged)
 
     @property
-    def leader_id(self) -> int | None:
-        return self._node.node_id if isinstance(self.role, Leader) else None
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do, if nothing else happens before."""
+        return min(self._deadlines(), default=None)
 
-    def tick(self) -> Ready:
-        """Time has passed. An only voter without a leader need not wait for anybody."""
-        if isinstance(self.role, Leader):
-            return Ready()
-        return self._become_leader()
+    # What happens
 
-    def propose(self, records: Sequence[bytes]) -> Ready:
+    def tick(self, now_ms: int) -> Ready:
+        """Time has passed. `now_ms` is of a clock that never goes back."""
+        self._now_ms = now_ms
+        self._handle_time()
+        return self._ready()
+
+    def step(self, event: Event, now_ms: int) -> Ready:
+        self._now_ms = now_ms
+        if isinstance(event, Message):
+            if isinstance(event.body, REQUESTS):
+                self._handle_request(event, event.body)
+            elif self._outgoing.requests.complete(event.sender, event.correlation_id):
+                self._handle_response(event.sender, event.body)
+        elif isinstance(event, Appended):
+            self._handle_appended(event.batches)
+        elif isinstance(event, Synced):
+            self._handle_synced(event.offset)
+        elif isinstance(event, LogStartMoved):
+            self.log.start_at(event.start_offset, event.snapshot_id)
+        else:
+            self._handle_append_failed()
+        return self._ready()
+
+    def propose(self, records: Sequence[bytes], now_ms: int) -> Ready:
         """Append these together, as one batch; NOT_CONTROLLER unless this node leads."""
         if not isinstance(self.role, Leader):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node does not lead the quorum.")
-        return Ready(append=Append(self.epoch, tuple(records)))
+        self._now_ms = now_ms
+        self._work.append = Append(self.epoch, tuple(records))
+        return self._ready()
 
-    def step(self, event: Event) -> Ready:
-        if isinstance(event, Appended):
-            self._end_offset = event.end_offset
-            return Ready()
-        return self._handle_synced(self._node, event.end_offset)
+    def propose_voters(self, change: VoterChange, now_ms: int) -> Ready:
+        """Add, remove or update one voter, or refuse to. It is in effect once appended, and done once committed."""
+        if not isinstance(self.role, Leader):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
+        self._now_ms = now_ms
+        voters = change_voters(change, self.role, self.log, self.high_watermark, now_ms)
+        self._work.append = Append(self.epoch, control=(voters,))
+        return self._ready()
 
-    def _become_leader(self) -> Ready:
-        epoch = self.epoch + 1
-        self.role = Leader(epoch, self._end_offset, dict.fromkeys(self._voters, 0))
-        change = LeaderChange(self._node.node_id, self._voters, granting_voters=(self._node,))
-        return Ready(
-            election=ElectionState(epoch, leader_id=self._node.node_id),
-            append=Append(epoch, leader_change=change),
+    def resign(self, now_ms: int) -> Ready:
+        """Lead no more, and ask the others to elect somebody else."""
+        self._now_ms = now_ms
+        if self.is_leader:
+            self._become_resigned()
+        return self._ready()
+
+    def stop(self, now_ms: int) -> Ready:
+        """A clean stop: resign, and never again stand for election. See `may_stop`."""
+        self._is_stopping = True
+        return self.resign(now_ms)
+
+    # Time
+
+    def _handle_time(self) -> None:
+        role = self.role
+        if isinstance(role, Leader):
+            self._handle_time_as_leader(role)
+        elif self._is_only_voter and not self._is_stopping:
+            self._become_prospective()
+        elif self._now_ms >= role.deadline_ms:
+            self._handle_deadline(role)
+
+    def _handle_deadline(self, role: Unattached | Prospective | Candidate | Follower | Resigned) -> None:
+        if isinstance(role, Prospective):
+            self._give_up_pre_vote(role)
+        elif isinstance(role, Candidate) and not role.has_lost:
+            self._lose_election(role)
+        elif self._is_stopping:
+            return
+        elif isinstance(role, Resigned):
+            self._become_unattached(self.epoch + 1)
+        elif self.is_voter:
+            self._become_prospective()
+
+    def _handle_time_as_leader(self, role: Leader) -> None:
+        if self._is_removed or self._now_ms >= self._quorum_deadline_ms(role):
+            self._become_resigned()
+            return
+        self._serve(role, [fetch for fetch in role.parked if fetch.deadline_ms <= self._now_ms])
+
+    @property
+    def _is_removed(self) -> bool:
+        """A leader that was removed from the voters leads on until that is committed, without counting itself."""
+        return not self.is_voter and self.log.voters.last_offset < self.high_watermark
+
+    def _quorum_deadline_ms(self, role: Leader) -> int:
+        """When the leader resigns if nobody fetches."""
+        return role.contact_ms(self.voters, self.node, self._now_ms) + self._settings.check_quorum_ms
+
+    def _deadlines(self) -> Iterator[int]:
+        role = self.role
+        yield from self._outgoing.deadlines(role, self._now_ms)
+        if isinstance(role, Leader):
+            yield from (fetch.deadline_ms for fetch in role.parked)
+            if self._is_removed:
+                yield self._now_ms
+            if not self._is_only_voter:
+                yield self._quorum_deadline_ms(role)
+        elif not self._is_stopping and (self.is_voter or isinstance(role, Resigned)):
+            yield role.deadline_ms
+
+    # Leading
+
+    def _handle_fetch(self, message: Message, request: FetchRequest) -> FetchResponse | None:
+        """None if the fetch is parked."""
+        role, error = self.role, self._check_fetch(request)
+        if error is not NONE:
+            return self._refuse_fetch(error)
+        assert isinstance(role, Leader)
+        agreement = self.log.check(request.fetch_offset, request.last_fetched_epoch)
+        self._note_fetch(role, request, agrees=not any(agreement))
+        if any(agreement) or self._has_news(request) or request.max_wait_ms == 0:
+            return self._fetched(request)
+        self._serve(role, [fetch for fetch in role.parked if fetch.request.replica == request.replica])
+        deadline_ms = self._now_ms + request.max_wait_ms
+        role.parked.append(ParkedFetch(message.sender, message.correlation_id, request, deadline_ms))
+        return None
+
+    def _check_fetch(self, request: FetchRequest) -> ErrorCode:
+        error = self._check_request(request.cluster_id, request.epoch, request.replica.node_id)
+        if error is not NONE:
+            return error
+        if request.epoch > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        is_legal = request.fetch_offset >= 0 and 0 <= request.last_fetched_epoch <= request.epoch
+        return NONE if is_legal and request.max_wait_ms >= 0 else ErrorCode.INVALID_REQUEST
+
+    def _note_fetch(self, role: Leader, request: FetchRequest, agrees: bool) -> None:
+        voter = self.voters.get(request.replica.node_id)
+        key = voter.key if voter is not None and voter.key.names(request.replica) else request.replica
+        if key not in role.progress:
+            role.forget_observers(self.voters, self._now_ms)
+        progress = role.progress.setdefault(key, Progress())
+        progress.fetched_ms = self._now_ms
+        if not agrees:
+            return
+        progress.end_offset = request.fetch_offset
+        if request.fetch_offset >= self.log.end_offset:
+            progress.caught_up_ms = self._now_ms
+        self._maybe_advance(role)
+
+    def _maybe_advance(self, role: Leader) -> None:
+        """Commit what a majority has, if that includes an entry of this epoch."""
+        majority_offset = role.majority_offset(self.voters, self.node, self.log.synced_offset)
+        if majority_offset > max(role.epoch_start_offset, self.high_watermark):
+            self.high_watermark = majority_offset
+            self._serve_parked(role)
+
+    def _has_news(self, request: FetchRequest) -> bool:
+        return request.fetch_offset < self.log.end_offset or request.high_watermark < self.high_watermark
+
+    def _serve_parked(self, role: Leader) -> None:
+        self._serve(role, [fetch for fetch in role.parked if self._has_news(fetch.request)])
+
+    def _serve(self, role: Leader, fetches: Sequence[ParkedFetch]) -> None:
+        for fetch in fetches:
+            role.parked.remove(fetch)
+            self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
+
+    def _fetched(self, request: FetchRequest) -> FetchResponse:
+        """Checked anew: while the fetch was parked, the log may have lost its beginning."""
+        diverging, snapshot_id = self.log.check(request.fetch_offset, request.last_fetched_epoch)
+        records: bytes | ReadFrom = b""
+        if diverging is None and snapshot_id is None and request.fetch_offset < self.log.end_offset:
+            records = ReadFrom(request.fetch_offset, request.max_bytes)
+        return FetchResponse(
+            NONE, self.role.leader_id, self.epoch, self.high_watermark, records, diverging, snapshot_id
         )
 
-    def _handle_synced(self, voter: Voter, end_offset: int) -> Ready:
-        assert isinstance(self.role, Leader), "only a leader counts who has what"
-        assert end_offset <= self._end_offset, "nothing is synced that was not appended"
-        self.role.synced[voter] = end_offset
-        majority = self.role.majority_offset()
-        if majority <= max(self.role.epoch_start_offset, self.high_watermark):
-            return Ready()
-        self.high_watermark = majority
-        return Ready(high_watermark=majority)
+    def _handle_appended(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self.log.append(batch)
+        self._work.sync = not self.log.is_synced
+        if isinstance(self.role, Leader):
+            self._serve_parked(self.role)
+            self._maybe_advance(self.role)
+        else:
+            self._follow_high_watermark()
+
+    def _handle_synced(self, offset: int) -> None:
+        assert offset <= self.log.end_offset, "nothing is synced that was not appended"
+        self.log.synced_offset = offset
+        if isinstance(self.role, Leader):
+            self._maybe_advance(self.role)
+
+    def _handle_append_failed(self) -> None:
+        role = self.role
+        if isinstance(role, Leader) and role.epoch_start_offset == self.log.end_offset:
+            self._become_resigned()  # without the record that opens its epoch it can commit nothing
+        elif isinstance(role, Follower):
+            self._outgoing.requests.back_off(role.leader_id, self._now_ms)
+
+    # Following
+
+    def _handle_fetch_response(self, sender: int, response: FetchResponse) -> None:
+        role = self.role
+        if not isinstance(role, Follower) or response.epoch != self.epoch or sender != role.leader_id:
+            return
+        if response.error is not NONE:
+            if not self.is_voter:
+                role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
+            return
+        if not role.is_abandoned:
+            role.has_fetched = True
+            role.deadline_ms = self._fetch_deadline_ms()
+        if response.diverging is not None:
+            self._truncate(role, response.diverging)
+        elif response.snapshot_id is not None:
+            role.snapshot_id = response.snapshot_id
+        else:
+            role.leader_high_watermark = response.high_watermark
+            if response.records:
+                assert isinstance(response.records, bytes), "the driver of the leader has read them"
+                self._work.append = AppendFetched(self.epoch, response.records)
+            else:
+                self._follow_high_watermark()
+
+    def _truncate(self, role: Follower, diverging: OffsetAndEpoch) -> None:
+        offset = self.log.truncation_for(diverging)
+        if offset < self.high_watermark:
+            raise QuorumBroken(
+                f"Leader {role.leader_id} of epoch {role.epoch} asks to truncate the metadata log to offset {offset}, "
+                f"but everything below {self.high_watermark} is committed. This node stops, so that nothing is lost. "
+                "Compare the data directories of the voters: one of them was restored from an old copy or wiped."
+            )
+        if offset < self.log.end_offset:
+            self.log.truncate_to(offset)
+            self._work.truncate_to = offset
+        else:  # there is nothing to cut, so asking again at once would not help
+            self._outgoing.requests.back_off(role.leader_id, self._now_ms)
+
+    def _follow_high_watermark(self) -> None:
+        if isinstance(self.role, Follower):
+            known = min(self.role.leader_high_watermark, self.log.end_offset)
+            self.high_watermark = max(self.high_watermark, known)
+
+    # Requests and responses
+
+    def _handle_request(self, message: Message, request: Request) -> None:
+        response: Response | None
+        if isinstance(request, VoteRequest):
+            response = self._handle_vote(request)
+        elif isinstance(request, BeginQuorumEpochRequest):
+            response = self._handle_begin_epoch(request)
+        elif isinstance(request, EndQuorumEpochRequest):
+            response = self._handle_end_epoch(request)
+        else:
+            response = self._handle_fetch(message, request)
+        if response is not None:
+            self._respond(message.sender, message.correlation_id, response)
+
+    def _handle_response(self, sender: int, response: Response) -> None:
+        """Every response says who leads in which epoch, errors included; those of another cluster do not count."""
+        if response.error is not NONE:
+            self._outgoing.requests.back_off(sender, self._now_ms)
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return
+        self._learn(response.epoch, response.leader_id)
+        if isinstance(response, VoteResponse):
+            self._handle_vote_response(sender, response)
+        elif isinstance(response, EndQuorumEpochResponse):
+            self._handle_end_epoch_response(sender, response)
+        elif isinstance(response, FetchResponse):
+            self._handle_fetch_response(sender, response)

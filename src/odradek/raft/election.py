@@ -1,4 +1,4 @@
-"""What a voter must not forget: the epoch it is in, and to whom it gave itself there.
+"""What a replica must not forget: the epoch it is in, who leads it, and for whom it voted.
 
 Kept in the file `quorum-state`, one line of JSON in Kafka's version 1. It is on disk before anything that
 follows from it leaves the node, or a restarted voter could vote twice in one epoch.
@@ -10,19 +10,25 @@ from uuid import UUID
 
 from odradek.errors import DamagedData
 from odradek.model import id_from_text, id_to_text
+from odradek.raft.voters import NO_DIRECTORY_ID, ReplicaKey
 
 QUORUM_STATE_FILE = "quorum-state"
 QUORUM_STATE_VERSION = 1
 
 NO_NODE = -1
-NO_DIRECTORY_ID = UUID(int=0)
 
 
 class ElectionState(NamedTuple):
+    """The leader of the epoch, if it is known, and the replica that got this one's vote in it, if any did."""
+
     leader_epoch: int
-    leader_id: int = NO_NODE  # known, or
-    voted_id: int = NO_NODE  # voted for, while it is not: never both
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
     voted_directory_id: UUID = NO_DIRECTORY_ID
+
+    @property
+    def voted(self) -> ReplicaKey | None:
+        return None if self.voted_id == NO_NODE else ReplicaKey(self.voted_id, self.voted_directory_id)
 
 
 class QuorumStateCorrupt(DamagedData):

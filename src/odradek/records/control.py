@@ -2,31 +2,24 @@
 
 A control batch holds one record whose key says what it is (a version and a type, both int16). Two matter to
 every partition: the markers that end a transaction, COMMIT and ABORT, whose value is a version and the epoch
-of the coordinator that decided. LEADER_CHANGE opens every epoch of the metadata log. The types 3 to 6 (the
-frame of a metadata snapshot, and the quorum's voters) are named here; their values belong to the quorum.
+of the coordinator that decided. LEADER_CHANGE opens every epoch of the metadata log. The types 2 to 6 (it, the
+frame of a metadata snapshot, and the quorum's voters) are named here; their values belong to the quorum
+(`raft.control`).
 
 A type that is not known yet is for readers to skip, hence `None` and no error.
 """
 
 from enum import IntEnum
 from struct import Struct
-from struct import error as StructError
-from typing import NamedTuple
-from uuid import UUID
 
 from odradek.records.batch import NO_SEQUENCE
 from odradek.records.record import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, Record, build_batch, invalid
 
 KEY_VERSION = 0
 MARKER_VERSION = 0
-LEADER_CHANGE_VERSION = 1
-NO_DIRECTORY_ID = UUID(int=0)
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
-_LEADER_CHANGE = Struct(">hi")
-_VOTER_ID = Struct(">i")
-_UUID_BYTES = 16
 
 
 class ControlType(IntEnum):
@@ -106,58 +99,3 @@ def build_marker_batch(
         base_sequence=NO_SEQUENCE,
         leader_epoch=leader_epoch,
     )
-
-
-# The start of an epoch in the metadata log
-
-
-class Voter(NamedTuple):
-    node_id: int
-    directory_id: UUID = NO_DIRECTORY_ID
-
-
-class LeaderChange(NamedTuple):
-    leader_id: int
-    voters: tuple[Voter, ...]
-    granting_voters: tuple[Voter, ...]
-
-
-def encode_leader_change(change: LeaderChange) -> bytes:
-    output = bytearray(_LEADER_CHANGE.pack(LEADER_CHANGE_VERSION, change.leader_id))
-    for voters in (change.voters, change.granting_voters):
-        assert len(voters) < 127, "the length of a compact array is written in one byte"
-        output.append(len(voters) + 1)
-        for voter in voters:
-            output += _VOTER_ID.pack(voter.node_id) + voter.directory_id.bytes
-            output.append(0)  # no tagged fields
-    output.append(0)
-    return bytes(output)
-
-
-def decode_leader_change(value: bytes) -> LeaderChange:
-    """Version 0 knows no directory ids."""
-    try:
-        version, leader_id = _LEADER_CHANGE.unpack_from(value)
-        voters, position = _decode_voters(value, _LEADER_CHANGE.size, version)
-        granting_voters, position = _decode_voters(value, position, version)
-    except (StructError, IndexError, ValueError):
-        raise invalid("A leader change that is cut short") from None
-    return LeaderChange(leader_id, voters, granting_voters)
-
-
-def _decode_voters(value: bytes, position: int, version: int) -> tuple[tuple[Voter, ...], int]:
-    count = value[position] - 1
-    position += 1
-    voters = []
-    for _ in range(count):
-        (node_id,) = _VOTER_ID.unpack_from(value, position)
-        position += _VOTER_ID.size
-        directory_id = NO_DIRECTORY_ID
-        if version >= 1:
-            directory_id = UUID(bytes=value[position : position + _UUID_BYTES])
-            position += _UUID_BYTES
-        if value[position] != 0:
-            raise invalid("A voter with tagged fields, of which none is known")
-        position += 1
-        voters.append(Voter(node_id, directory_id))
-    return tuple(voters), position

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from odradek.client.fetching import Batch, Chunk
+from odradek.client.fetching import Chunk
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
 from odradek.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
 from odradek.records.compression import Codec, decompress
+from odradek.records.walk import Batch
 from odradek.spark import decoding_kernel as kernel
 from odradek.spark.compiled import read_only
 

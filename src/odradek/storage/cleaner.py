@@ -23,7 +23,7 @@ from odradek.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.storage.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, read_offsets, write_offsets
 from odradek.storage.cleaning_job import job_to_json
-from odradek.storage.compaction import (
+from odradek.storage.compaction_job import (
     DEFAULT_MAP_BYTES,
     CleanedGroup,
     CompactionJob,
@@ -172,14 +172,10 @@ class CleanOffsets:
         self.offsets[partition] = offset
         write_offsets(self._files, self._path, self.offsets)
 
-    def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """The log was cut: what comes after this offset will be other records, and dirty."""
-        if self.offsets.get(partition, offset) > offset:
-            self.note(partition, offset)
-
     def forget(self, partition: TopicPartition) -> None:
-        if self.offsets.pop(partition, None) is not None:
-            write_offsets(self._files, self._path, self.offsets)
+        """Writes nothing, so that a topic can be deleted whatever the disk is like. The next note removes the entry
+        from the file, and so does the store before it creates a log of this name."""
+        self.offsets.pop(partition, None)
 
 
 # The work

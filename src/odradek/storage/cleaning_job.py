@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from odradek.storage.compaction import (
+from odradek.storage.compaction import compact
+from odradek.storage.compaction_job import (
     CompactionJob,
     CompactionStats,
     CorruptSegment,
     LastRecord,
     SourceSegment,
-    compact,
 )
 from odradek.storage.config import LogConfig
 from odradek.storage.files import Files

@@ -85,6 +85,7 @@ class Files(Protocol):
     """Whatever opens something raises `CannotOpen` where there is no descriptor for it."""
 
     max_open: int  # files may be open at a time, beside those that are pinned
+    syncs_may_block: bool  # for long: then none that records wait for is done on the event loop
 
     def file(self, path: str) -> File:
         """A handle on a file that is there already, or will be when the handle is first used."""
@@ -96,7 +97,9 @@ class Files(Protocol):
         """A new empty file; one of this name is emptied."""
 
     def read(self, path: str) -> bytes: ...
-    def list(self, directory: str) -> Sequence[DirectoryEntry]: ...
+    def list(self, directory: str) -> Sequence[DirectoryEntry]:
+        """By name, so that what is done with them is done in one order on every disk."""
+
     def exists(self, path: str) -> bool: ...
     def make_directory(self, path: str, mode: int = 0o777) -> None:
         """And those above it, which have the usual mode. One that is there stays as it is."""
@@ -241,6 +244,8 @@ class DiskName(DiskFile):
 class DiskFiles:
     """The real file system. `reserve` descriptors are held back for a moment in which there are no others."""
 
+    syncs_may_block = False
+
     def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES, reserve: int = 0) -> None:
         self.max_open = max_open
         self.open_files: OrderedDict[DiskFile, None] = OrderedDict()
@@ -302,7 +307,7 @@ class DiskFiles:
     def _is_short_no_more(self) -> None:
         self._reserve.refill()
         if self._has_failed:
-            logger.info("there are descriptors again: files can be opened")
+            logger.info("descriptors are free again, so files can be opened")
         self._is_short = self._has_failed = False
 
     # Files
@@ -324,7 +329,7 @@ class DiskFiles:
         return DiskName(self, path)
 
     def create(self, path: str) -> DiskFile:
-        file = DiskFile(self, path)
+        file = self.file(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         file._descriptor = self.attempt(lambda: os.open(path, flags, 0o644), path)
         self.opened(file)
@@ -340,12 +345,12 @@ class DiskFiles:
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
         with self.attempt(lambda: os.scandir(directory), directory) as entries:
-            return [
+            return sorted(
                 DirectoryEntry(
                     entry.name, is_directory := entry.is_dir(), 0 if is_directory else entry.stat().st_size
                 )
                 for entry in entries
-            ]
+            )
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -15,9 +15,9 @@ marker is not yet below the high watermark.
 from typing import NamedTuple
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.records.batch import CONTROL, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTIONAL, BatchHeader
+from odradek.records.batch import CONTROL, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTIONAL, BatchHeader, Buffer
 from odradek.storage.indexes import AbortedTransaction
-from odradek.storage.markers import Marker
+from odradek.storage.markers import Marker, read_marker
 
 REMEMBERED_BATCHES = 5
 MAX_SEQUENCE = 2**31 - 1
@@ -121,6 +121,18 @@ class Producers:
             )
         return None
 
+    def check_batch(
+        self, batch: Buffer, header: BatchHeader, check_sequence: bool
+    ) -> tuple[ProducedBatch | None, Marker | None]:
+        """The same for a batch of any kind; also the marker that it holds, if it does."""
+        if not header.attributes & CONTROL:
+            return self.check(header, check_sequence), None
+        marker = read_marker(batch, header)
+        self.check(header, False)
+        if marker is not None:
+            self.check_marker(header, marker)
+        return None, marker
+
     def check_marker(self, header: BatchHeader, marker: Marker) -> None:
         """Refuse a marker of a coordinator that was replaced."""
         producer = self.by_id.get(header.producer_id)
@@ -152,6 +164,13 @@ class Producers:
         if header.attributes & TRANSACTIONAL and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = base_offset
             self.open_transactions[base_offset] = header.producer_id
+
+    def replay_batch(self, header: BatchHeader, base_offset: int, marker: Marker | None) -> None:
+        """A batch of any kind with a producer id is in the log."""
+        if marker is not None:
+            self.replay_marker(header, base_offset, marker)
+        elif not header.attributes & CONTROL:
+            self.replay(header, base_offset)
 
     def copy_of(self, producer_id: int) -> Producer | None:
         """For `put_back`, should what is replayed after this not come to be in the log."""

@@ -2,29 +2,16 @@
 
 from collections.abc import Iterator
 
-from odradek.records.batch import HEADER_SIZE, BatchHeader, read_header
+from odradek.records.walk import Batch, whole_batches
 from odradek.storage.log import Log
 
 READ_BYTES = 1 << 20
 
-Batch = tuple[BatchHeader, memoryview]
 
-
-def read_batches(log: Log, read_bytes: int = READ_BYTES) -> Iterator[list[Batch]]:
-    """All batches, a piece of the log at a time."""
-    offset = log.log_start_offset
+def read_batches(log: Log, read_bytes: int = READ_BYTES, offset: int | None = None) -> Iterator[list[Batch]]:
+    """All batches from this offset, or from the log's start, on, a piece of the log at a time."""
+    offset = log.log_start_offset if offset is None else offset
     while (piece := log.read(offset, read_bytes, log.end_offset)) is not None:
         batches = list(whole_batches(memoryview(piece.file.read_at(piece.position, piece.length))))
         yield batches
         offset = batches[-1][0].next_offset
-
-
-def whole_batches(data: memoryview) -> Iterator[Batch]:
-    """A read may end in the middle of a batch: that one is left out."""
-    position = 0
-    while position + HEADER_SIZE <= len(data):
-        header = read_header(data, position)
-        if position + header.size > len(data):
-            return
-        yield header, data[position : position + header.size]
-        position += header.size

@@ -17,14 +17,9 @@ def replay_batch(
     """Take note of one batch of a segment. Returns the transaction that it aborted, if it did."""
     if header.producer_id < 0:
         return None
-    if not header.is_control:
-        producers.replay(header, header.base_offset)
-        return None
-    marker = read_marker(segment.batch_bytes(position, header), header)
-    if marker is None:
-        return None
-    aborted = producers.aborted_by(header, header.base_offset, marker)
-    producers.replay_marker(header, header.base_offset, marker)
+    marker = read_marker(segment.batch_bytes(position, header), header) if header.is_control else None
+    aborted = producers.aborted_by(header, header.base_offset, marker) if marker is not None else None
+    producers.replay_batch(header, header.base_offset, marker)
     return aborted
 
 

@@ -1,6 +1,7 @@
 """Deleting the oldest segments of a log: those before its start, too old, or more than it may hold.
 
-Only whole segments go, oldest first, and none that holds records at or above the high watermark.
+Only whole segments go, oldest first, and none that holds records at or above the high watermark. The last one can go
+only where another takes its place, so an empty one stays, and that of a log that has failed.
 `next_due_ms` tells when there will be something to do if nothing is written meanwhile, so that nobody has
 to look at idle logs.
 """
@@ -46,8 +47,8 @@ def _delete_while(
     count = 0
     for segment, following in zip_longest(log.segments, log.segments[1:]):
         end_offset = following.base_offset if following else log.end_offset
-        is_last_and_empty = following is None and segment.size == 0
-        if high_watermark < end_offset or is_last_and_empty or not condition(segment, following):
+        must_stay = following is None and (segment.size == 0 or log.failed)
+        if high_watermark < end_offset or must_stay or not condition(segment, following):
             break
         count += 1
     if count:

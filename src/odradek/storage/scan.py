@@ -1,11 +1,12 @@
 """Reading a segment file that may be damaged: batches front to back, or any batch that is left of one.
 
-`walk.py` trusts a file's headers; this module is for recovery, which does not.
+`records/walk.py` trusts headers; this module is for recovery, which does not.
 """
 
-from odradek.records.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from odradek.records.batch import HEADER_SIZE, MAGIC, BatchHeader
+from odradek.records.walk import Batch, header_at
 from odradek.storage.files import File
-from odradek.storage.validate import has_valid_crc, is_plausible
+from odradek.storage.validate import is_plausible
 
 READ_BYTES = 1 << 20
 MAGIC_POSITION = 16  # in a batch
@@ -23,14 +24,12 @@ class SegmentScan:
 
     def header(self, position: int) -> BatchHeader | None:
         """The header of the whole batch here, if there is one."""
-        if position + HEADER_SIZE > self._size:
-            return None
-        header = read_header(self._bytes(position, HEADER_SIZE))
-        return header if is_plausible(header) and position + header.size <= self._size else None
+        header = header_at(self._bytes, position, self._size)
+        return header if header is not None and is_plausible(header) else None
 
     def is_intact(self, position: int, header: BatchHeader) -> bool:
         """Whether the CRC of the batch here is right."""
-        return has_valid_crc(self._bytes(position, header.size), header)
+        return Batch(header, self._bytes(position, header.size)).has_valid_crc
 
     def find_intact(self, position: int) -> int | None:
         """Where the first batch with a valid CRC begins, at any byte from this position on."""

@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
+from odradek.records.walk import header_at, walk
 from odradek.storage.config import LogConfig
 from odradek.storage.files import File, Files
 from odradek.storage.indexes import (
+    MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
     TIME_ENTRY,
     Index,
     TransactionIndex,
 )
-from odradek.storage.walk import SCAN_CHUNK_BYTES, header_at, walk
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -28,6 +29,9 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_IND
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+
+LOOKUP_BYTES = 8 << 10  # read at a time where a batch is looked for from an index entry on
+SCAN_BYTES = 256 << 10  # where all are gone through
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -187,6 +191,21 @@ class Segment:
         self.offsets.write_pending()
         self.times.write_pending()
 
+    def has_room(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, segment_bytes: int
+    ) -> bool:
+        """Whether batches of so many bytes, with this last offset and this largest timestamp, still go in here.
+        One that is not loaded does not know."""
+        first = self.first_timestamp
+        age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return (
+            self.loaded
+            and self.size + size <= segment_bytes
+            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and not self.index_full
+            and (age_ms <= self.roll_after_ms or self.size == 0)
+        )
+
     def _is_index_full(self) -> bool:
         """One entry of the time index is kept free for `finish`."""
         return (
@@ -207,14 +226,18 @@ class Segment:
     # Reading
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        return walk(self.log, position, self.size, SCAN_CHUNK_BYTES)
+        return walk(self.log.read_at, position, self.size, SCAN_BYTES)
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         return self.log.read_at(position, header.size)
 
+    def _walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The few batches from an index entry on."""
+        return walk(self.log.read_at, position, self.size, LOOKUP_BYTES)
+
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after this offset."""
-        for position, header in walk(self.log, self._floor_position(offset), self.size):
+        for position, header in self._walk(self._floor_position(offset)):
             if header.last_offset >= offset:
                 return position, header
         return None
@@ -229,7 +252,7 @@ class Segment:
                 slot = self.times.floor(0, timestamp)
                 entry = self.times[slot] if slot >= 0 else (NO_TIMESTAMP, 0)
             start_offset = max(start_offset, self.base_offset + entry[1])
-        for position, header in walk(self.log, self._floor_position(start_offset), self.size):
+        for position, header in self._walk(self._floor_position(start_offset)):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 yield position, header
 
@@ -244,13 +267,13 @@ class Segment:
         """The headers from the last one on that is indexed."""
         last = self.offsets.last
         position = self._floor_position(self.base_offset + last[0]) if last else 0
-        return (header for _, header in walk(self.log, position, self.size))
+        return (header for _, header in self._walk(position))
 
     def load(self) -> None:
         """Read what an opened segment does not know yet: its first and its largest timestamp."""
         if self.loaded:
             return
-        first = header_at(self.log, 0, self.size)
+        first = header_at(self.log.read_at, 0, self.size)
         self.first_timestamp = first.max_timestamp if first else NO_TIMESTAMP
         last = self.times.last or (NO_TIMESTAMP, 0)
         if self._is_time_entry(*last) and all(
@@ -266,7 +289,7 @@ class Segment:
         if slot < 0:
             return 0
         relative_offset, position = self.offsets[slot]
-        header = header_at(self.log, position, self.size) if position >= 0 else None
+        header = header_at(self.log.read_at, position, self.size) if position >= 0 else None
         if header is not None and header.last_offset == self.base_offset + relative_offset:
             return position
         self.rebuild_indexes()
@@ -284,7 +307,7 @@ class Segment:
         """Build the offset and the time index from the batches."""
         size = self.size
         self.reset_indexes()
-        for position, header in walk(self.log, 0, size, SCAN_CHUNK_BYTES):
+        for position, header in walk(self.log.read_at, 0, size, SCAN_BYTES):
             self.appended(position, header.size, header.last_offset, header.max_timestamp)
         self.size = size
         self.finish()
@@ -321,7 +344,7 @@ class Segment:
             return
         timestamp, relative_offset = last or (NO_TIMESTAMP, 0)
         self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + relative_offset
-        for _, header in walk(self.log, self._floor_position(self.max_timestamp_offset), self.size):
+        for _, header in self._walk(self._floor_position(self.max_timestamp_offset)):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 

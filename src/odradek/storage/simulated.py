@@ -3,7 +3,13 @@
 A write is at once seen by reads, and durable once its file is synced. A file's name is durable once its
 directory is: creating, renaming and removing are changes to a directory like writes to a file. `crash`
 throws away what is not durable, or, given `rng`, keeps of each file and directory the changes up to a
-random one, that one perhaps torn.
+random one, that one perhaps torn. With `is_scattered`, it keeps any of them: a write may be on disk though an earlier
+one to the same file is not, any pages of a write though others are not, and one name may be renamed though another,
+renamed before, is not. Only what concerns the same name keeps its order, and nothing survives a lost truncation of its
+file.
+
+`cut_power` is a crash under a running broker: the disk goes on as a new object, and whoever still uses the old one
+gets `PowerCut`, which is no `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
 
 Errors: `free_bytes` makes the disk full when used up; `fail_syncs` lets the next syncs fail. A failed sync
 loses what it should have written, and the one after it succeeds, as Linux has it: whoever tries again is
@@ -16,10 +22,17 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from odradek.records.batch import Buffer
 from odradek.storage.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
 from odradek.storage.shortage import CannotOpen
+
+PAGE_BYTES = 64  # of a real disk it is 4,096; small ones tear small batches, too
+
+
+class PowerCut(BaseException):
+    """The machine is off: nobody handles this, nothing comes after it."""
 
 
 class _Data:
@@ -39,14 +52,49 @@ class _Data:
             _apply(self.durable, position, data)
         self.changes.clear()
 
-    def crash(self, rng: random.Random | None) -> None:
-        kept = rng.randrange(len(self.changes) + 1) if rng else 0
-        for position, data in self.changes[:kept]:
+    @property
+    def unsynced_bytes(self) -> int:
+        return sum(len(data) for _, data in self.changes if data is not None)
+
+    def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
+        """Returns how many bytes that were not synced are there all the same."""
+        kept = _kept_writes(self.changes, rng, is_scattered) if rng and self.changes else []
+        for position, data in kept:
             _apply(self.durable, position, data)
-        if rng and kept < len(self.changes) and (torn := self.changes[kept][1]) is not None:
-            _apply(self.durable, self.changes[kept][0], torn[: rng.randrange(len(torn) + 1)])
         self.changes.clear()
-        self.seen = bytearray(self.durable)
+        if self.seen != self.durable:
+            self.seen = bytearray(self.durable)
+        return sum(len(data) for _, data in kept if data is not None)
+
+
+def _kept_writes(
+    changes: list[tuple[int, bytes | None]], rng: random.Random, is_scattered: bool
+) -> list[tuple[int, bytes | None]]:
+    if not is_scattered:
+        count = rng.randrange(len(changes) + 1)
+        kept = changes[:count]
+        if count < len(changes):
+            position, torn = changes[count]
+            if torn is not None:
+                kept.append((position, torn[: rng.randrange(len(torn) + 1)]))
+        return kept
+    kept = []
+    for position, data in changes:
+        chance = rng.random()
+        if chance < 0.4:
+            kept.append((position, data))
+        elif data is None:
+            break
+        elif chance < 0.6:
+            kept += [page for page in _pages(position, data) if rng.random() < 0.5]
+    return kept
+
+
+def _pages(position: int, data: bytes) -> list[tuple[int, bytes]]:
+    """A write as a disk takes it: page by page, each on disk or not."""
+    ends = range(position // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, position + len(data), PAGE_BYTES)
+    bounds = [position, *ends, position + len(data)]
+    return [(start, data[start - position : end - position]) for start, end in pairwise(bounds)]
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -77,14 +125,33 @@ class _Directory:
             _apply_name(self.durable, name, to)
         self.changes.clear()
 
-    def crash(self, rng: random.Random | None) -> None:
-        kept = rng.randrange(len(self.changes) + 1) if rng else 0
-        for name, to in self.changes[:kept]:
-            _apply_name(self.durable, name, to)
-        self.changes.clear()
+    @property
+    def unsynced_bytes(self) -> int:
+        return sum(node.unsynced_bytes for node in self.seen.values())
+
+    def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
+        """Returns how many bytes that were not synced are there all the same."""
+        if self.changes:
+            for name, to in self._kept(rng, is_scattered) if rng else ():
+                _apply_name(self.durable, name, to)
+            self.changes.clear()
         self.seen = dict(self.durable)
-        for node in self.seen.values():
-            node.crash(rng)
+        return sum(node.crash(rng, is_scattered) for node in self.seen.values())
+
+    def _kept(
+        self, rng: random.Random, is_scattered: bool
+    ) -> "list[tuple[str, _Data | _Directory | str | None]]":
+        if not is_scattered:
+            return self.changes[: rng.randrange(len(self.changes) + 1)]
+        kept = []
+        lost: set[str] = set()
+        for name, to in self.changes:
+            names = {name, to} if isinstance(to, str) else {name}
+            if rng.random() < 0.5 and not names & lost:
+                kept.append((name, to))
+            else:
+                lost |= names
+        return kept
 
 
 def _apply_name(names: dict[str, _Data | _Directory], name: str, to: _Data | _Directory | str | None) -> None:
@@ -106,6 +173,8 @@ class SimulatedFile:
 
     def _open(self) -> _Data:
         """Like a descriptor: stays with the file, not with the name."""
+        if self._files.is_off:
+            raise PowerCut
         if self._data is None or (self._shortages != self._files.shortages and not self._pins):
             self._files.take_descriptor(self.path)
             self._data = self._files.data(self.path)
@@ -126,6 +195,7 @@ class SimulatedFile:
 
     def write_at(self, position: int, data: Buffer) -> None:
         content = self._open()
+        self._files.about_to_change()
         fitting = self._files.take_space(max(0, position + len(data) - len(content.seen)))
         missing = max(0, position + len(data) - len(content.seen)) - fitting
         content.change(position, bytes(data[: len(data) - missing]))
@@ -135,6 +205,7 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         content = self._open()
         if size < len(content.seen):
+            self._files.about_to_change()
             self._files.give_space(len(content.seen) - size)
             content.change(size, None)
 
@@ -190,6 +261,8 @@ class SimulatedLock:
 class SimulatedFiles:
     """One disk. Paths are absolute and use `/`."""
 
+    syncs_may_block = False
+
     def __init__(self) -> None:
         self._root = _Directory()
         self._locks: set[str] = set()
@@ -200,13 +273,32 @@ class SimulatedFiles:
         self.opens_left: int | None = None  # None: no limit
         self.shortages = 0  # how often there were no descriptors
         self.on_sync: Callable[[], None] | None = None  # called before each, where a crash may be tried
+        self.on_change: Callable[[], None] | None = (
+            None  # called before each write, truncation and change of names
+        )
+        self.is_off = False
 
     # Faults
 
-    def crash(self, rng: random.Random | None = None) -> None:
-        """Lose what is not durable; every handle and lock from before is void."""
-        self._root.crash(rng)
+    def crash(self, rng: random.Random | None = None, is_scattered: bool = False) -> int:
+        """Lose what is not durable; every handle and lock from before is void. Returns how many bytes that were written
+        are lost."""
         self._locks.clear()
+        written = self._root.unsynced_bytes
+        return max(0, written - self._root.crash(rng, is_scattered))
+
+    def cut_power(self) -> "SimulatedFiles":
+        """The disk, to be crashed and used again; this object is of no use to anybody any more."""
+        self.is_off = True
+        other = SimulatedFiles()
+        other._root, self._root = self._root, _Directory()
+        other.max_open = self.max_open
+        other.free_bytes, other.opens_left = self.free_bytes, self.opens_left
+        return other
+
+    def about_to_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def twin(self) -> "SimulatedFiles":
         """Another disk in the same state, as a killed process leaves it: every write is seen, no lock is held."""
@@ -239,6 +331,8 @@ class SimulatedFiles:
         self.opens_left = None
 
     def take_descriptor(self, path: str) -> None:
+        if self.is_off:
+            raise PowerCut
         if self.opens_left is not None:
             if self.opens_left == 0:
                 raise CannotOpen(errno.EMFILE, "the simulated process has no descriptor left", path)
@@ -246,6 +340,8 @@ class SimulatedFiles:
 
     def sync_data(self, node: _Data | _Directory) -> None:
         self.syncs += 1
+        if self.is_off:
+            raise PowerCut
         if self.on_sync is not None:
             self.on_sync()
         if self.fail_syncs:
@@ -271,6 +367,7 @@ class SimulatedFiles:
             file.truncate(0)
             return file
         data = _Data()
+        self.about_to_change()
         directory.change(name, data)
         file = SimulatedFile(self, path)
         file._data = data
@@ -282,12 +379,12 @@ class SimulatedFiles:
 
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
         self.take_descriptor(directory)
-        return [
+        return sorted(
             DirectoryEntry(
                 name, isinstance(node, _Directory), 0 if isinstance(node, _Directory) else len(node.seen)
             )
             for name, node in self._directory(directory).seen.items()
-        ]
+        )
 
     def exists(self, path: str) -> bool:
         try:
@@ -300,6 +397,7 @@ class SimulatedFiles:
         node = self._root
         for name in _parts(path):
             if name not in node.seen:
+                self.about_to_change()
                 node.change(name, _Directory())
             child = node.seen[name]
             assert isinstance(child, _Directory)
@@ -311,19 +409,23 @@ class SimulatedFiles:
         assert directory is other, "storage renames within a directory only"
         if old_name not in directory.seen:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self.about_to_change()
         directory.change(old_name, new_name)
 
     def remove(self, path: str) -> None:
         node = self.data(path)
         directory, name = self._parent(path)
+        self.about_to_change()
         self.give_space(len(node.seen))
         directory.change(name, None)
 
     def remove_tree(self, directory: str) -> None:
         self.take_descriptor(directory)
         with suppress(FileNotFoundError):
-            self._directory(directory)
+            content = self._directory(directory)
             parent, name = self._parent(directory)
+            self.about_to_change()
+            self.give_space(sum(len(data) for _, data in _contents(content, "")))
             parent.change(name, None)
 
     def sync_directory(self, path: str) -> None:
@@ -354,6 +456,8 @@ class SimulatedFiles:
         return node
 
     def find(self, path: str) -> _Data | _Directory:
+        if self.is_off:
+            raise PowerCut
         node: _Data | _Directory = self._root
         for name in _parts(path):
             child = node.seen.get(name) if isinstance(node, _Directory) else None

@@ -17,15 +17,10 @@ never ends before it starts.
 At start only the logs that the metadata expects are opened. A log of a topic that is gone, or has another
 id by now, is renamed and kept: should the metadata be wrong, its records are not lost.
 
-A log's maintenance (retention, rolling by time, forgetting producers) is due at a time that it can tell in
-advance, or when it was written to. Both are kept, in a heap and a list, so that idle logs cost nothing
-however many there are.
-
 The metadata log lives in the same directory and is opened by those who own it.
 """
 
 import errno
-import heapq
 import logging
 import random
 import uuid
@@ -33,7 +28,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import count
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
@@ -66,17 +60,14 @@ from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.producers import DEFAULT_EXPIRATION_MS
 from odradek.storage.recovery import Opening, create_log, list_log_files, open_log
-from odradek.storage.retention import delete_old_segments, next_due_ms
+from odradek.storage.report import RecoveryReport
 from odradek.storage.sync import SyncTicket, sync_tickets
+from odradek.storage.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 LOGS_OF_A_SYNC = 256
-
-# Logs found at start are looked at one after the other within this time, and none more often than this.
-FIRST_MAINTENANCE_MS = 300_000
-MIN_MAINTENANCE_MS = 30_000
 
 # Whether the metadata knows this partition of the topic with this id.
 Expected = Callable[[TopicPartition, uuid.UUID], bool]
@@ -98,7 +89,6 @@ class LogStore:
         self.directory = directory
         self._config_for = config_for or (lambda topic: LogConfig())
         self._rng = rng
-        self._producer_expiration_ms = producer_expiration_ms
         self._lock = files.lock(f"{directory}/{LOCK_FILE}")
         self._recovery_points = OffsetCheckpoint(files, self.path(RECOVERY_POINTS))
         self._start_offsets = OffsetCheckpoint(files, self.path(LOG_START_OFFSETS))
@@ -110,9 +100,8 @@ class LogStore:
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
         self.deletions = Deletions()
         self.was_clean = False  # the last stop left nothing to recover
-        self._changed: list[Log] = []
-        self._due: list[tuple[int, int, Log]] = []
-        self._order = count()
+        self.report = RecoveryReport()  # what `load` found
+        self.upkeep = Upkeep(producer_expiration_ms)
 
     @classmethod
     def open(
@@ -153,6 +142,7 @@ class LogStore:
         high_watermarks = self._high_watermarks.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
+        self.report.was_clean = self.was_clean
         if self.was_clean:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
@@ -170,7 +160,9 @@ class LogStore:
         self._drop_clean_offsets()
         self._sync(list(self.logs.values()))
         self._try_to_checkpoint()
-        self._schedule_first(now_ms)
+        self.upkeep.begin(
+            [log for log in self.logs.values() if log.active.size > 0 or len(log.segments) > 1], now_ms
+        )
 
     def _find_logs(self, names: list[str], now_ms: int) -> list[TopicPartition]:
         """The partitions that directories are named after; deleted logs are removed soon, others left alone."""
@@ -211,16 +203,19 @@ class LogStore:
             self._rng,
             self.deletions,
             sizes,
+            self.report,
         )
+        self.report.logs += 1
         self._add(log)
         return True
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
         directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
         self._files.rename(self.path(str(topic_partition)), directory)
+        self.report.strays += 1
         logger.warning(
             "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
-            "It is kept until you remove it",
+            "Remove it if you do not need it",
             topic_partition,
             directory,
         )
@@ -241,17 +236,11 @@ class LogStore:
         try:
             self.checkpoint({})
         except OSError as error:
-            logger.warning("checkpoints could not be written, trying again: %s", error)
+            logger.warning("cannot write checkpoints, trying again: %s", error)
 
     def _add(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
-        log.on_change = self._changed.append
-
-    def _schedule_first(self, now_ms: int) -> None:
-        """Not all at once: each look at a log reads a little of it."""
-        logs = [log for log in self.logs.values() if log.active.size > 0 or len(log.segments) > 1]
-        for slot, log in enumerate(logs):
-            self._schedule(log, now_ms + MIN_MAINTENANCE_MS + FIRST_MAINTENANCE_MS * slot // len(logs))
+        self.upkeep.add(log)
 
     # Creating and deleting
 
@@ -326,7 +315,7 @@ class LogStore:
         self._files.rename(log.directory, directory)
         del self.logs[topic_partition]
         self.high_watermarks.pop(topic_partition, None)
-        log.due_ms = None
+        self.upkeep.remove(log)
         log.move(directory)
 
         def remove() -> None:
@@ -350,7 +339,9 @@ class LogStore:
             if moved:
                 self._start_offsets.write(self._log_start_offsets() | moved)
         except OSError as error:
-            logger.error("records cannot be deleted, their log start offsets were not written: %s", error)
+            logger.error(
+                "cannot delete records, because their log start offsets cannot be written: %s", error
+            )
             self.needs_checkpoint = True
             refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log start was not written: {error}")
             return errors | dict.fromkeys(moved, refusal)
@@ -372,15 +363,7 @@ class LogStore:
 
     def maintain(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
         """Do what is due: retention, rolling by time, forgetting producers."""
-        changed, self._changed[:] = list(self._changed), []
-        for log in changed:
-            log.changed = False
-            self._maintain_log(log, now_ms, high_watermark)
-        while self._due and self._due[0][0] <= now_ms:
-            due_ms, _, log = heapq.heappop(self._due)
-            if log.due_ms == due_ms:
-                log.due_ms = None
-                self._maintain_log(log, now_ms, high_watermark)
+        self._starts_moved |= self.upkeep.do_what_is_due(now_ms, high_watermark)
         if self._starts_moved:
             self._write_start_offsets()
 
@@ -390,38 +373,11 @@ class LogStore:
             self._start_offsets.write(self._log_start_offsets())
             self._starts_moved = False
         except OSError as error:
-            logger.warning("log start offsets could not be written, trying again: %s", error)
+            logger.warning("cannot write log start offsets, trying again: %s", error)
             self.needs_checkpoint = True
 
-    def _maintain_log(self, log: Log, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
-        if self.logs.get(log.topic_partition) is not log:
-            return
-        start_offset = log.log_start_offset
-        try:
-            log.maybe_roll(now_ms)
-            delete_old_segments(log, now_ms, high_watermark(log.topic_partition))
-            log.producers.expire(now_ms, self._producer_expiration_ms)
-            due_ms = next_due_ms(log)
-        except (KafkaError, OSError) as error:
-            logger.warning("%s: %s", log.topic_partition, error)
-            due_ms = now_ms
-        self._starts_moved |= log.log_start_offset > start_offset
-        if due_ms is not None:
-            self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))
-
     def expire_producers_after(self, expiration_ms: int) -> None:
-        """A new `producer.id.expiration.ms`, for every log when it is next looked after, which is soon."""
-        self._producer_expiration_ms = expiration_ms
-        for log in self.logs.values():
-            if log.producers.by_id:
-                log.producers.next_expiry_ms = None
-                self._schedule(log, 0)
-
-    def _schedule(self, log: Log, due_ms: int) -> None:
-        """One entry for each log is enough: one that comes too early finds out when to come back."""
-        if log.due_ms is None or due_ms < log.due_ms:
-            log.due_ms = due_ms
-            heapq.heappush(self._due, (due_ms, next(self._order), log))
+        self.upkeep.expire_producers_after(expiration_ms)
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write how far each log is synced, where it starts and what is committed, if that changed."""
@@ -474,7 +430,7 @@ class LogStore:
             if not unclean and not any(log.failed for log in self.logs.values()):
                 write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
         except OSError as error:
-            logger.error("the next start recovers all logs: checkpoints could not be written: %s", error)
+            logger.error("cannot write checkpoints, so the next start recovers all logs: %s", error)
         for log in self.logs.values():
             log.close()
         self.release()
@@ -483,11 +439,11 @@ class LogStore:
     def _persist(log: Log) -> bool:
         """One log that cannot be closed must not keep the others from it."""
         try:
-            if log.unsaved or log.leader_epochs.is_unsaved:
+            if log.is_unsaved or log.leader_epochs.is_unsaved:
                 log.persist_state()
         except (KafkaError, OSError) as error:
             logger.error(
-                "%s cannot be closed, and is recovered at the next start: %s", log.topic_partition, error
+                "cannot close the log of %s, so the next start recovers it: %s", log.topic_partition, error
             )
             return False
         return True

@@ -6,40 +6,34 @@ it, so those are checked for sense: a batch may not begin below the end of the o
 an older leader epoch.
 """
 
-from collections.abc import Iterator
-
-import crc32c
-
 from odradek.errors import ErrorCode, KafkaError
-from odradek.records.batch import CRC_START, HEADER_SIZE, MAGIC, MIN_LENGTH, BatchHeader, read_header
+from odradek.records.batch import BatchHeader
+from odradek.records.walk import Batch, whole_batches
 
 
 def is_plausible(header: BatchHeader) -> bool:
-    """What any header says, whatever came before it."""
+    """What the header of any batch says, whatever came before it."""
     return (
-        header.magic == MAGIC
-        and header.length >= MIN_LENGTH
-        and header.base_offset >= 0
+        header.base_offset >= 0
         and header.last_offset_delta >= 0
         and 0 <= header.record_count <= header.last_offset_delta + 1
     )
 
 
-def has_valid_crc(batch: memoryview, header: BatchHeader) -> bool:
-    return bool(crc32c.crc32c(batch[CRC_START:]) == header.crc)
+def _refuse(header: BatchHeader) -> None:
+    raise KafkaError(
+        ErrorCode.CORRUPT_MESSAGE, f"What was fetched is not a batch: its header says {header[:4]}"
+    )
 
 
-def checked_batches(batches: memoryview, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch, all of them checked before the first is given out."""
-    found: list[tuple[int, BatchHeader]] = []
-    position = 0
-    while position + HEADER_SIZE <= len(batches):
-        header = read_header(batches, position)
+def checked_batches(data: memoryview, end_offset: int) -> list[Batch]:
+    """Each whole batch of a fetch, all of them checked before the first is used."""
+    found = []
+    for batch in whole_batches(data, _refuse):
+        header = batch.header
         if not is_plausible(header):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"There is no batch at byte {position} of a fetch")
-        if position + header.size > len(batches):
-            break
-        if not has_valid_crc(batches[position : position + header.size], header):
+            _refuse(header)
+        if not batch.has_valid_crc:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} has a wrong CRC"
             )
@@ -49,6 +43,5 @@ def checked_batches(batches: memoryview, end_offset: int) -> Iterator[tuple[int,
                 f"A fetched batch begins at offset {header.base_offset}, but the log ends at {end_offset}",
             )
         end_offset = header.next_offset
-        found.append((position, header))
-        position += header.size
-    return iter(found)
+        found.append(batch)
+    return found

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from odradek.errors import ProtocolError
 from odradek.wire.codec import (
-    MAX_TAGGED_FIELDS,
     Buffer,
     Message,
     Steps,
@@ -21,6 +20,7 @@ from odradek.wire.codec import (
     write_message,
 )
 from odradek.wire.messages.index import SCHEMAS
+from odradek.wire.reading import MAX_TAGGED_FIELDS
 
 SIZE = Struct(">i")
 REQUEST_START = Struct(">hhih")  # api key, version, correlation id, length of the client id

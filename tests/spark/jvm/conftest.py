@@ -9,24 +9,16 @@ from pathlib import Path
 
 import pytest
 from spark_topics import Topics
+from tests.selection import mark_peer
 from tools.peer.kafka import KafkaPeer, PeerUnavailable, fetch_jars
 from tools.spark_jars import connector_jars
 
 HERE = Path(__file__).parent
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "peer: compares with Apache Kafka; needs Java and Maven")
-
-
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    is_asked_for = "peer" in (config.option.markexpr or "")
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.peer)
-            if not is_asked_for:
-                item.add_marker(pytest.mark.skip(reason="run by 'make test-jvm'"))
+    mark_peer(HERE, items, config, "test-jvm")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,108 @@
+"""What replicas say to each other: Kafka's quorum RPCs, reduced to the one partition they are about.
+
+Each body carries what the RPC of its name carries, in the newest version that Kafka has: Vote with pre-vote (KIP-996),
+directory ids (KIP-853), and the follower's high watermark in Fetch (KIP-1166). The wire adds topic names and endpoints.
+
+A `Message` is an envelope. A response repeats the `correlation_id` of its request; the receiver drops a response to a
+request that it has given up, so a late or repeated one cannot do harm.
+
+The core knows where records are, not what they are. `FetchResponse.records` leaves the core as `ReadFrom`, and the
+driver puts the bytes in its place when it sends the message.
+"""
+
+from typing import NamedTuple
+
+from odradek.errors import ErrorCode
+from odradek.raft.voters import ReplicaKey
+
+NONE = ErrorCode.NONE
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A place in the log: the end of an epoch, or, as a snapshot's id, the end of what it holds."""
+
+    offset: int
+    epoch: int
+
+
+class ReadFrom(NamedTuple):
+    """Records that the driver reads: whole batches from this offset on."""
+
+    offset: int
+    max_bytes: int
+
+
+class VoteRequest(NamedTuple):
+    cluster_id: str
+    voter: ReplicaKey  # whom it is for: a replica with another directory refuses it
+    candidate: ReplicaKey
+    epoch: int  # of the election; for a pre-vote, the epoch that the candidate is in
+    last_epoch: int
+    end_offset: int
+    is_pre_vote: bool = False
+
+
+class VoteResponse(NamedTuple):
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    is_granted: bool = False
+
+
+class BeginQuorumEpochRequest(NamedTuple):
+    cluster_id: str
+    voter: ReplicaKey
+    leader_id: int
+    epoch: int
+
+
+class BeginQuorumEpochResponse(NamedTuple):
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+
+
+class EndQuorumEpochRequest(NamedTuple):
+    cluster_id: str
+    leader_id: int
+    epoch: int
+    preferred_successors: tuple[ReplicaKey, ...]  # the one with the longest log first
+
+
+class EndQuorumEpochResponse(NamedTuple):
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+
+
+class FetchRequest(NamedTuple):
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    fetch_offset: int  # all below is on the replica's disk
+    last_fetched_epoch: int  # of the record before
+    high_watermark: int  # as far as the replica knows it
+    max_wait_ms: int
+    max_bytes: int
+
+
+class FetchResponse(NamedTuple):
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    high_watermark: int = -1
+    records: bytes | ReadFrom = b""
+    diverging: OffsetAndEpoch | None = None  # the replica's log is another one from here on: truncate
+    snapshot_id: OffsetAndEpoch | None = None  # the log starts later: fetch this snapshot
+
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
+Response = VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse
+REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest)
+
+
+class Message(NamedTuple):
+    sender: int
+    receiver: int  # a node id, or a bootstrap server, which has an id below -1 until it says who it is
+    correlation_id: int
+    body: Request | Response

@@ -1,0 +1,67 @@
+"""What goes into the quorum core and what comes out of it: events, and `Ready`, the work they cause.
+
+A driver does the work of a `Ready` in the order of its fields, and reports what it did to the log as events.
+"""
+
+from typing import NamedTuple
+
+from odradek.raft.control import ControlRecord
+from odradek.raft.election import ElectionState
+from odradek.raft.log_view import Batch
+from odradek.raft.messages import Message, OffsetAndEpoch
+
+
+class Append(NamedTuple):
+    """One batch of the leader's own: control records, or what was proposed."""
+
+    epoch: int
+    records: tuple[bytes, ...] = ()
+    control: tuple[ControlRecord, ...] = ()
+
+
+class AppendFetched(NamedTuple):
+    """Whole batches of the leader of this epoch, with their offsets."""
+
+    epoch: int
+    records: bytes
+
+
+class Ready(NamedTuple):
+    """What the driver does now, in this order. Fetches that must wait for a sync come with a later `Ready`."""
+
+    election: ElectionState | None = None  # to disk, and synced
+    truncate_to: int | None = None  # cut the log to end here
+    append: Append | AppendFetched | None = None  # then report `Appended` or `AppendFailed`
+    sync: bool = False  # sync the log when convenient, then report `Synced`
+    messages: tuple[Message, ...] = ()  # send these; any may be lost
+    high_watermark: int | None = None  # moved here: everything below is committed
+
+
+class Appended(NamedTuple):
+    """An event: these batches are in the log, though perhaps not on disk."""
+
+    batches: tuple[Batch, ...]
+
+
+class AppendFailed(NamedTuple):
+    """An event: what was to be appended is not in the log."""
+
+
+class Synced(NamedTuple):
+    """An event: the log is on this node's disk up to here."""
+
+    offset: int
+
+
+class LogStartMoved(NamedTuple):
+    """An event: the log starts here; everything below is in this snapshot."""
+
+    start_offset: int
+    snapshot_id: OffsetAndEpoch
+
+
+Event = Appended | AppendFailed | Synced | LogStartMoved | Message
+
+
+class QuorumBroken(Exception):
+    """Another replica asks for what would lose committed records. The node must stop; the message says why."""

@@ -1,0 +1,63 @@
+"""Requests to other replicas: at most one is under way to each, and none right after a failure.
+
+A request that gets no response within the request timeout is given up. After that, or after a response that says
+that nothing came of it, the replica is left alone for a moment. A role that ends forgets its requests: their
+responses are dropped when they come.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Peer:
+    correlation_id: int | None = None  # of the request that is under way
+    due_ms: int = 0  # until when it is waited for; if there is none: from when on there may be one
+
+
+class Requests:
+    def __init__(self, timeout_ms: int, backoff_ms: int, last_id: int) -> None:
+        """`last_id` is by chance: a response to an earlier life of this replica is not taken for one to this life."""
+        self._timeout_ms = timeout_ms
+        self._backoff_ms = backoff_ms
+        self._peers: dict[int, _Peer] = {}
+        self._last_id = last_id
+
+    def may_send(self, node_id: int, now_ms: int) -> bool:
+        peer = self._peers.get(node_id)
+        return peer is None or (peer.correlation_id is None and now_ms >= peer.due_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what got no response in time."""
+        for node_id, peer in self._peers.items():
+            if peer.correlation_id is not None and now_ms >= peer.due_ms:
+                self.back_off(node_id, now_ms)
+
+    def is_under_way(self, node_id: int) -> bool:
+        peer = self._peers.get(node_id)
+        return peer is not None and peer.correlation_id is not None
+
+    def start(self, node_id: int, now_ms: int) -> int:
+        """The correlation id of a new request."""
+        self._last_id += 1
+        self._peers[node_id] = _Peer(self._last_id, now_ms + self._timeout_ms)
+        return self._last_id
+
+    def complete(self, node_id: int, correlation_id: int) -> bool:
+        """False if this is not the response that is waited for."""
+        peer = self._peers.get(node_id)
+        if peer is None or peer.correlation_id != correlation_id:
+            return False
+        del self._peers[node_id]
+        return True
+
+    def back_off(self, node_id: int, now_ms: int) -> None:
+        self._peers[node_id] = peer = self._peers.get(node_id, _Peer())
+        peer.correlation_id, peer.due_ms = None, now_ms + self._backoff_ms
+
+    def due_ms(self, node_id: int) -> int:
+        """When a request that is under way is given up; if there is none, from when on there may be one."""
+        peer = self._peers.get(node_id)
+        return peer.due_ms if peer is not None else 0
+
+    def reset(self) -> None:
+        self._peers.clear()

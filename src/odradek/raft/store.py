@@ -1,0 +1,242 @@
+"""The quorum's data on disk: the log `__cluster_metadata-0`, and the file quorum-state beside it.
+
+This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
+every start, and only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every
+append is synced before it is answered and before the next one is written. Any other damage stops the start. The
+recovery point, in a checkpoint file beside the log, tells a torn batch from a synced one that was damaged later. It is
+written by `checkpoint`, every few seconds and at a clean stop: it may lag, but it never leads.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+
+from odradek.errors import DamagedData, ErrorCode, KafkaError
+from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from odradek.raft.control import LeaderChange, build_control_records, read_control_records
+from odradek.raft.election import (
+    QUORUM_STATE_FILE,
+    ElectionState,
+    QuorumStateCorrupt,
+    decode_election_state,
+    encode_election_state,
+)
+from odradek.raft.log_view import Batch, LogView
+from odradek.raft.messages import OffsetAndEpoch
+from odradek.raft.ready import Append, AppendFetched
+from odradek.raft.voters import Change, VoterHistory, VoterSet
+from odradek.records.batch import BatchHeader, Buffer, read_header
+from odradek.records.record import Record, build_batch
+from odradek.records.walk import whole_batches
+from odradek.storage.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
+from odradek.storage.config import LogConfig
+from odradek.storage.deletions import Deletions
+from odradek.storage.files import Files
+from odradek.storage.log import Log
+from odradek.storage.reading import read_batches
+from odradek.storage.recovery import Opening, create_log, open_log
+from odradek.storage.sync import SyncTicket
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+READ_BYTES = 4 << 20
+
+ADVICE = (
+    "The broker does not start, because topics could be missing; nothing was removed. Restore {directory} from a "
+    "backup. Without one, move it away to start with no topics: the logs of the old ones are kept under names "
+    "that end with -stray."
+)
+
+
+class QuorumStore:
+    def __init__(self, files: Files, log: Log, recovery_point: int, deletions: Deletions) -> None:
+        """Use `open`."""
+        self._files = files
+        self.deletions = deletions  # of what is below a snapshot, by whoever wrote that
+        self._recovery_point = recovery_point  # as it is on disk
+        self.log = log
+
+    @classmethod
+    def open(
+        cls, files: Files, directory: str, config: LogConfig, now_ms: int, needed_from: int = 0
+    ) -> "QuorumStore":
+        """Open or create the log in a data directory. What is below `needed_from` is in a snapshot."""
+        path = f"{directory}/{METADATA_PARTITION}"
+        recovery_point = read_offsets(files, f"{path}/{RECOVERY_POINTS}").get(METADATA_PARTITION, 0)
+        opening = Opening(clean=False, recovery_point=recovery_point, strict=True, needed_from=needed_from)
+        deletions = Deletions()
+        log = _open_or_create(files, directory, config, opening, now_ms, deletions)
+        return cls(files, log, recovery_point, deletions)
+
+    @property
+    def directory(self) -> str:
+        return self.log.directory
+
+    @property
+    def synced_offset(self) -> int:
+        return self.log.synced_offset
+
+    @property
+    def failed(self) -> bool:
+        """Nobody knows what a restart would find: nothing more can be appended or committed."""
+        return self.log.failed
+
+    # What the core must know at a start
+
+    def view(
+        self,
+        static_voters: VoterSet,
+        snapshot_id: OffsetAndEpoch | None = None,
+        snapshot_changes: Sequence[Change] = (),
+    ) -> LogView:
+        """The log as the core sees it, from the newest snapshot on. `static_voters` decide as long as neither
+        `snapshot_changes`, which are in the snapshot, nor the log say who does."""
+        voters = VoterHistory(static_voters)
+        start_offset = self.log.log_start_offset if snapshot_id is None else snapshot_id.offset
+        for offset, change in enumerate(snapshot_changes, start_offset - len(snapshot_changes)):
+            voters.add(offset, change)
+        for header, data in self.read_from(start_offset):
+            for offset, change in _changes(header, data):
+                voters.add(offset, change)
+        return LogView(
+            voters,
+            start_offset=self.log.log_start_offset,
+            end_offset=self.log.end_offset,
+            synced_offset=self.log.synced_offset,
+            epochs=self.log.leader_epochs.entries,
+            snapshot_id=snapshot_id,
+        )
+
+    def load_election(self) -> ElectionState | None:
+        path = f"{self.directory}/{QUORUM_STATE_FILE}"
+        try:
+            return decode_election_state(self._files.read(path))
+        except FileNotFoundError:
+            return None
+        except QuorumStateCorrupt as error:
+            raise QuorumStateCorrupt(
+                f"{path} cannot be trusted: {error}. Restore it from a backup. The only voter of a cluster may "
+                "remove it instead: the log knows the last epoch, too"
+            ) from error
+
+    # What the driver does
+
+    def save_election(self, election: ElectionState) -> None:
+        path = f"{self.directory}/{QUORUM_STATE_FILE}"
+        write_atomically(self._files, path, encode_election_state(election))
+
+    def truncate_to(self, offset: int) -> None:
+        """The recovery point goes back first: at a start, records missing below it would look like damage."""
+        if offset < self._recovery_point:
+            self._write_recovery_point(offset)
+        self.log.truncate_to(offset)
+
+    def append(self, append: Append, now_ms: int) -> tuple[Batch, ...]:
+        data = _build_batch(append, self.log.end_offset, now_ms)
+        header = read_header(data)
+        self.log.append_as_leader(data, header, append.epoch, now_ms)
+        return (_describe(read_header(data), data),)
+
+    def append_fetched(self, fetched: AppendFetched, now_ms: int) -> tuple[Batch, ...]:
+        """The batches that were appended: if the disk fills up in between, those before."""
+        batches = list(_plausible(fetched, self.log.end_offset, self.log.leader_epochs.latest))
+        if not batches:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, "The leader's response holds no batch that continues the log."
+            )
+        size = sum(header.size for header, _ in batches)
+        before = self.log.end_offset
+        try:
+            self.log.append_as_follower(memoryview(fetched.records)[:size], now_ms)
+        except KafkaError:
+            if self.log.end_offset == before:
+                raise
+        return tuple(
+            _describe(header, data) for header, data in batches if header.next_offset <= self.log.end_offset
+        )
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """At least one batch."""
+        piece = self.log.read(offset, max_bytes, self.log.end_offset)
+        assert piece is not None, "the core names records that are in the log"
+        return bytes(piece.file.read_at(piece.position, piece.length))
+
+    def read_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        return chain.from_iterable(read_batches(self.log, READ_BYTES, offset))
+
+    def begin_sync(self) -> SyncTicket | None:
+        return self.log.begin_sync()
+
+    def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
+        self.log.complete_sync(ticket, error)
+
+    def sync(self) -> None:
+        self.log.sync()
+
+    def held_open(self) -> AbstractContextManager[None]:
+        """Open what an append and its sync need."""
+        return self.log.held_open()
+
+    def checkpoint(self) -> None:
+        """Write down how far the log is synced, if that changed."""
+        if self.log.synced_offset > self._recovery_point:
+            self._write_recovery_point(self.log.synced_offset)
+
+    def _write_recovery_point(self, offset: int) -> None:
+        write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: offset})
+        self._recovery_point = offset
+
+    def close(self) -> None:
+        if not self.failed:
+            self.log.persist_state()
+            self.log.sync()
+            self.checkpoint()
+        self.log.close()
+
+
+def _open_or_create(
+    files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
+) -> Log:
+    path = f"{directory}/{METADATA_PARTITION}"
+    rng = random.Random(0)  # there is no jitter here
+    if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
+        try:
+            return open_log(
+                files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
+            )
+        except DamagedData as error:
+            raise DamagedData(f"{error}. {ADVICE.format(directory=path)}") from error
+    log = create_log(files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms, rng, deletions)
+    log.sync()
+    return log
+
+
+def _build_batch(append: Append, base_offset: int, now_ms: int) -> bytearray:
+    if append.control:
+        return build_control_records(
+            append.control, timestamp=now_ms, base_offset=base_offset, leader_epoch=append.epoch
+        )
+    records = [Record(base_offset + delta, now_ms, None, value) for delta, value in enumerate(append.records)]
+    return build_batch(records, leader_epoch=append.epoch)
+
+
+def _describe(header: BatchHeader, data: Buffer) -> Batch:
+    return Batch(header.base_offset, header.next_offset, header.leader_epoch, tuple(_changes(header, data)))
+
+
+def _changes(header: BatchHeader, data: Buffer) -> Iterator[tuple[int, Change]]:
+    if header.is_control:
+        for offset, record in read_control_records(data, header):
+            if not isinstance(record, LeaderChange):
+                yield offset, record
+
+
+def _plausible(
+    fetched: AppendFetched, end_offset: int, epoch: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches that continue the log without a gap, in epochs that rise up to the leader's."""
+    for header, data in whole_batches(memoryview(fetched.records)):
+        if header.base_offset != end_offset or not epoch <= header.leader_epoch <= fetched.epoch:
+            return
+        end_offset, epoch = header.next_offset, header.leader_epoch
+        yield header, data

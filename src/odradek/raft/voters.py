@@ -1,0 +1,146 @@
+"""Who decides: replicas by their keys, the set of voters, and its history along the log.
+
+A replica is a node id and the id of the directory that holds its log. A wiped disk has a new directory id, so the
+node that comes back with it is another replica, and may not vote as the old one.
+
+The voter set is part of the log (KIP-853): a VOTERS control record replaces it for everybody who has the record,
+from the moment it is appended, not from its commit. If the record is truncated, the set before it is valid again.
+`VoterHistory` therefore keeps every set with the offset it came from. A log without such a record (kraft.version 0)
+uses the set it was opened with, whose voters have no directory ids and are known by their node ids alone.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+NO_DIRECTORY_ID = UUID(int=0)
+
+
+class ReplicaKey(NamedTuple):
+    node_id: int
+    directory_id: UUID = NO_DIRECTORY_ID
+
+    def names(self, replica: "ReplicaKey") -> bool:
+        """Whether this replica is meant; a key without a directory id means any directory of its node."""
+        return self.node_id == replica.node_id and self.directory_id in (
+            NO_DIRECTORY_ID,
+            replica.directory_id,
+        )
+
+
+class Endpoint(NamedTuple):
+    listener: str
+    host: str
+    port: int
+
+
+class VoterNode(NamedTuple):
+    """A voter, with what a VOTERS record says of it."""
+
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    min_kraft_version: int = 0
+    max_kraft_version: int = 1
+
+
+class VoterSet:
+    """Immutable, in the order of node ids, with at most one voter of each node id."""
+
+    __slots__ = ("_by_id", "keys", "majority")
+
+    def __init__(self, voters: Iterable[VoterNode]) -> None:
+        ordered = sorted(voters, key=lambda voter: voter.key.node_id)
+        self._by_id = {voter.key.node_id: voter for voter in ordered}
+        assert len(self._by_id) == len(ordered), "two voters of one node id"
+        self.keys = tuple(voter.key for voter in ordered)
+        self.majority = len(ordered) // 2 + 1  # so many decide
+
+    @classmethod
+    def of(cls, *keys: ReplicaKey) -> "VoterSet":
+        return cls(VoterNode(key) for key in keys)
+
+    def __iter__(self) -> Iterator[VoterNode]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self._by_id == other._by_id
+
+    def __repr__(self) -> str:
+        return f"<VoterSet {' '.join(map(str, self._by_id))}>"
+
+    def get(self, node_id: int) -> VoterNode | None:
+        return self._by_id.get(node_id)
+
+    def includes(self, replica: ReplicaKey) -> bool:
+        voter = self._by_id.get(replica.node_id)
+        return voter is not None and voter.key.names(replica)
+
+    def with_voter(self, voter: VoterNode) -> "VoterSet":
+        return VoterSet({**self._by_id, voter.key.node_id: voter}.values())
+
+    def without(self, node_id: int) -> "VoterSet":
+        return VoterSet(voter for voter in self if voter.key.node_id != node_id)
+
+    def is_one_change_from(self, other: "VoterSet") -> bool:
+        """Whether every majority of one set meets every majority of the other: one voter more, or one less."""
+        return len(set(self.keys) ^ set(other.keys)) <= 1
+
+
+class KRaftVersion(NamedTuple):
+    """The feature level kraft.version: 1 once the voters have directory ids and are kept in the log."""
+
+    level: int
+
+
+Change = VoterSet | KRaftVersion  # what a control record may say about the quorum
+
+
+class VoterHistory:
+    """Sets and kraft versions by the offsets of their records, which rise. `static`: valid before the first."""
+
+    def __init__(self, static: VoterSet) -> None:
+        self._static = static
+        self._sets: list[tuple[int, VoterSet]] = []
+        self._versions: list[tuple[int, int]] = []
+
+    @property
+    def last(self) -> VoterSet:
+        return self._sets[-1][1] if self._sets else self._static
+
+    @property
+    def last_offset(self) -> int:
+        """Where the last set was written, -1 for the static one."""
+        return self._sets[-1][0] if self._sets else -1
+
+    @property
+    def kraft_version(self) -> int:
+        return self._versions[-1][1] if self._versions else 0
+
+    def add(self, offset: int, change: Change) -> None:
+        assert offset > max(self.last_offset, self._versions[-1][0] if self._versions else -1), "offsets rise"
+        if isinstance(change, VoterSet):
+            self._sets.append((offset, change))
+        else:
+            self._versions.append((offset, change.level))
+
+    def before(self, offset: int) -> tuple[VoterSet, int]:
+        """The set and the kraft version of a reader who has all records below this offset: a snapshot's."""
+        sets = [voters for start, voters in self._sets if start < offset]
+        versions = [level for start, level in self._versions if start < offset]
+        return (sets[-1] if sets else self._static), (versions[-1] if versions else 0)
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Records at or above this offset never happened."""
+        while self._sets and self._sets[-1][0] >= end_offset:
+            self._sets.pop()
+        while self._versions and self._versions[-1][0] >= end_offset:
+            self._versions.pop()
+
+    def start_at(self, start_offset: int) -> None:
+        """Everything below this offset is in a snapshot: of what was replaced there nobody will ask again."""
+        for entries in (self._sets, self._versions):
+            below = sum(1 for offset, _ in entries if offset < start_offset)
+            del entries[: max(below - 1, 0)]

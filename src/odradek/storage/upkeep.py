@@ -1,0 +1,94 @@
+"""Looking after the logs of a store: retention, rolling by time, forgetting producers.
+
+A log can tell in advance when that will be due, or it was written to. Both are kept, in a heap and a list, so that idle
+logs cost nothing however many there are.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import count
+
+from odradek.errors import KafkaError
+from odradek.model import TopicPartition
+from odradek.storage.log import Log
+from odradek.storage.retention import delete_old_segments, next_due_ms
+
+logger = logging.getLogger(__name__)
+
+# Logs found at start are looked at one after the other within this time, and none more often than this.
+FIRST_MAINTENANCE_MS = 300_000
+MIN_MAINTENANCE_MS = 30_000
+
+
+class Upkeep:
+    def __init__(self, producer_expiration_ms: int) -> None:
+        self.producer_expiration_ms = producer_expiration_ms
+        self._changed: list[Log] = []  # since they were last looked at, each once
+        self._due_ms: dict[Log, int | None] = {}  # every log that is looked after: when, if that is known
+        self._due: list[
+            tuple[int, int, Log]
+        ] = []  # a heap; what does not agree with `_due_ms` is out of date
+        self._order = count()
+
+    def add(self, log: Log) -> None:
+        self._due_ms[log] = None
+        log.changes.listen(partial(self._changed.append, log))
+
+    def remove(self, log: Log) -> None:
+        del self._due_ms[log]
+
+    def due_ms(self, log: Log) -> int | None:
+        """When this log is looked at, unless it changes before."""
+        return self._due_ms[log]
+
+    def begin(self, logs: Collection[Log], now_ms: int) -> None:
+        """Look at these logs, but not at all of them at once: each look reads a little."""
+        for slot, log in enumerate(logs):
+            self._schedule(log, now_ms + MIN_MAINTENANCE_MS + FIRST_MAINTENANCE_MS * slot // len(logs))
+
+    def do_what_is_due(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> bool:
+        """Whether the start of a log was moved."""
+        is_moved = False
+        changed, self._changed[:] = list(self._changed), []
+        for log in changed:
+            log.changes.looked()
+            is_moved |= self._look_after(log, now_ms, high_watermark)
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, _, log = heapq.heappop(self._due)
+            if self._due_ms.get(log) == due_ms:
+                self._due_ms[log] = None
+                is_moved |= self._look_after(log, now_ms, high_watermark)
+        return is_moved
+
+    def _look_after(self, log: Log, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> bool:
+        if log not in self._due_ms:
+            return False  # it was deleted
+        start_offset = log.log_start_offset
+        try:
+            log.maybe_roll(now_ms)
+            delete_old_segments(log, now_ms, high_watermark(log.topic_partition))
+            log.producers.expire(now_ms, self.producer_expiration_ms)
+            due_ms = next_due_ms(log)
+        except (KafkaError, OSError) as error:
+            logger.warning("cannot maintain the log of %s, trying again: %s", log.topic_partition, error)
+            due_ms = now_ms
+        if due_ms is not None:
+            self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))
+        return log.log_start_offset > start_offset
+
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """A new `producer.id.expiration.ms`, for every log when it is next looked at, which is soon."""
+        self.producer_expiration_ms = expiration_ms
+        for log in self._due_ms:
+            if log.producers.by_id:
+                log.producers.next_expiry_ms = None
+                self._schedule(log, 0)
+
+    def _schedule(self, log: Log, due_ms: int) -> None:
+        """One entry for each log is enough: one that comes too early finds out when to come back."""
+        scheduled_ms = self._due_ms[log]
+        if scheduled_ms is None or due_ms < scheduled_ms:
+            self._due_ms[log] = due_ms
+            heapq.heappush(self._due, (due_ms, next(self._order), log))

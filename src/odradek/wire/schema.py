@@ -1,0 +1,105 @@
+"""How the fields of a message travel, as its dataclass declares it. See `codec.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+FOREVER = 32_767
+
+Buffer = bytes | bytearray | memoryview
+
+FIXED_FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+}
+
+
+class Message(Protocol):
+    """A top-level struct: what a request, an answer or a stored record is made of."""
+
+    FLEXIBLE_SINCE: ClassVar[int]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one field travels. `type` is a primitive, `struct`, or either followed by `[]`."""
+
+    type: str
+    since: int = 0
+    until: int = FOREVER
+    nullable_since: int = FOREVER + 1
+    nullable_until: int = FOREVER
+    tag: int | None = None
+    tag_since: int = 0
+
+    def is_in(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def is_nullable_in(self, version: int) -> bool:
+        return self.nullable_since <= version <= self.nullable_until
+
+    def is_tagged_in(self, version: int) -> bool:
+        return self.tag is not None and version >= self.tag_since
+
+
+class Field(typing.NamedTuple):
+    name: str
+    wire: Wire
+    struct_type: Any
+    default: Any
+
+    @property
+    def is_array(self) -> bool:
+        return self.wire.type.endswith("[]")
+
+    @property
+    def element_type(self) -> str:
+        return self.wire.type.removesuffix("[]")
+
+
+@cache
+def fields_of(struct_type: Any) -> list[Field]:
+    hints = typing.get_type_hints(struct_type, include_extras=True)
+    return [
+        Field(field.name, wire, _struct_in(hints[field.name]), _default(field))
+        for field in dataclasses.fields(struct_type)
+        for wire in hints[field.name].__metadata__
+    ]
+
+
+def _struct_in(hint: Any) -> type[Any] | None:
+    """The dataclass inside Annotated[list[X] | None, …], if there is one."""
+    if dataclasses.is_dataclass(hint):
+        return typing.cast(type[Any], hint)
+    return next(filter(None, map(_struct_in, typing.get_args(hint))), None)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+@cache
+def field_of(struct_type: Any, name: str) -> Field:
+    """How a field of this name travels, and which struct it holds, or holds a list of."""
+    return next(field for field in fields_of(struct_type) if field.name == name)
+
+
+def body_and_tagged(struct_type: Any, version: int) -> tuple[list[Field], list[Field]]:
+    """The fields of this version: those in the body, and those that travel as tagged fields."""
+    present = [field for field in fields_of(struct_type) if field.wire.is_in(version)]
+    tagged = [field for field in present if field.wire.is_tagged_in(version)]
+    body = [field for field in present if not field.wire.is_tagged_in(version)]
+    return body, sorted(tagged, key=lambda field: field.wire.tag or 0)

@@ -1,0 +1,354 @@
+"""Bugs that are planted in the product, to show that the simulation and the scripts would find them.
+
+    python -m tests.simulation.planted                 find the first seed that catches each, and print the table
+    python -m tests.simulation.planted NAME            plant one and run it at its seed, or its script
+    python -m tests.simulation.planted NAME 0 500      find the first seed that catches it
+
+A bug of `SCRIPTED` is caught by the script of its number in `test_scenarios.py`; one of `SIMULATED` by the random
+simulation, with the checkers that it always has.
+"""
+
+import importlib
+import subprocess
+import sys
+from typing import NamedTuple
+
+from tests.simulation.mutation import Mutation, plant
+
+SCENARIOS = "tests.simulation.test_scenarios"
+SIMULATION = "tests.simulation.run"
+
+
+class Scripted(NamedTuple):
+    script: str  # how its test's name begins
+    bug: str
+    mutation: Mutation
+
+
+SCRIPTED = [
+    Scripted(
+        "test_16",
+        "checkpoints of an earlier log of the same name are kept when a log is created",
+        Mutation("storage.store", "        self._forget_earlier(topic_partition)\n", ""),
+    ),
+    Scripted(
+        "test_17",
+        "recovery believes gaps only in compacted topics",
+        Mutation(
+            "storage.recovery",
+            "return not self.opening.strict and (",
+            "return self.config.compact and not self.opening.strict and (",
+        ),
+    ),
+    Scripted(
+        "test_18",
+        "the metadata log is recovered as any other: cut at the first damage",
+        Mutation("raft.store", "strict=True, needed_from=needed_from)", "needed_from=needed_from)"),
+    ),
+    Scripted(
+        "test_19",
+        "a parked fetch that was answered goes on waiting for its other partitions",
+        Mutation(
+            "api.fetch", "watched, self._watched = self._watched, []", "watched, self._watched = [], []"
+        ),
+    ),
+    Scripted(
+        "test_20",
+        "DeleteRecords leaves the log start to the next checkpoint",
+        Mutation(
+            "storage.store",
+            "                self._start_offsets.write(self._log_start_offsets() | moved)",
+            "                pass",
+        ),
+    ),
+    Scripted(
+        "test_21",
+        "a retired segment always gets the name with `.deleted` and no number",
+        Mutation("storage.retired", "        if name in self._segments:", "        if False:"),
+    ),
+    Scripted(
+        "test_22",
+        "an append that lacks a descriptor counts as a failed disk",
+        Mutation(
+            "storage.log",
+            """        except CannotOpen as error:
+            raise self._storage_error("append", error) from error
+""",
+            """        except CannotOpen as error:
+            self.failed = True
+            raise self._storage_error("append", error) from error
+""",
+        ),
+    ),
+    Scripted(
+        "test_23",
+        "the attempt to create `__consumer_offsets` is remembered when it failed",
+        Mutation("broker.groups", "        finally:\n            self._creating = None\n", ""),
+    ),
+    Scripted(
+        "test_24",
+        "a request that is handled in steps is handled in one turn",
+        Mutation("api.turns", "            while self.clock() < end:", "            while end:"),
+    ),
+    Scripted(
+        "test_25",
+        "a leader enters its epoch with its first append only",
+        Mutation(
+            "replication.partition",
+            "        self.log.leader_epochs.begin(leader_epoch, self.log.end_offset)\n",
+            "",
+        ),
+    ),
+]
+
+
+class Simulated(NamedTuple):
+    name: str
+    bug: str
+    mutations: list[Mutation]
+    seed: int  # the first of the simulation that catches it
+
+
+SIMULATED = [
+    Simulated(
+        "acks-all-before-the-sync",
+        "acks=all is answered before the sync",
+        [
+            Mutation(
+                "api.produce",
+                "partition.when_committed(offset, partial(self._committed, partition))",
+                "self._committed(partition, ErrorCode.NONE)",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "window-forgotten",
+        "the five-batch window of a producer is forgotten at restart: only its newest batch is known",
+        [
+            Mutation(
+                "storage.replay",
+                "        producers.replay(header, header.base_offset)\n        return None",
+                "        producers.replay(header, header.base_offset)\n"
+                "        del producers.by_id[header.producer_id].batches[:-1]\n"
+                "        return None",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "duplicate-at-a-new-offset",
+        "a duplicate is answered with a new offset",
+        [
+            Mutation(
+                "storage.log",
+                "                return duplicate_of(duplicate)",
+                "                return duplicate_of(duplicate)._replace(base_offset=self.end_offset)",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "offset-commit-before-the-write",
+        "an offset commit is answered before it is on disk",
+        [
+            Mutation(
+                "coordinators.runner",
+                "        self._journal.commit(last_offset, self._committed)",
+                "        self._journal.commit(last_offset, lambda error: None)\n"
+                "        self._send(self._shard.committed(last_offset + 1))",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "high-watermark-beyond-the-sync",
+        "the high watermark moves beyond the synced offset",
+        [
+            Mutation(
+                "replication.partition",
+                "self.log.synced_offset if self.sync_commit else self.log.end_offset",
+                "self.log.end_offset",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "torn-batch-kept",
+        "recovery keeps a torn batch",
+        [
+            Mutation(
+                "storage.scan",
+                "is_plausible(header) and position + header.size <= self._size",
+                "is_plausible(header)",
+            ),
+            Mutation(
+                "storage.recovery",
+                "scan.is_intact(position, header) and self._has_its_epoch(header)",
+                "self._has_its_epoch(header)",
+            ),
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "recovery-point-before-the-sync",
+        "the recovery point is written before the sync",
+        [
+            Mutation(
+                "storage.store",
+                "{name: log.synced_offset for name, log in self.logs.items()}",
+                "{name: log.end_offset for name, log in self.logs.items()}",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "fetch-answered-twice",
+        "a parked fetch is answered twice",
+        [
+            Mutation(
+                "api.fetch", "watched, self._watched = self._watched, []", "watched, self._watched = [], []"
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "deleted-log-opened-again",
+        "a deleted topic's log is opened for the new one of its name",
+        [
+            Mutation(
+                "broker.local_partitions",
+                "        if found is not None and found is self._doomed.get(name):",
+                "        if False:",
+            ),
+            Mutation(
+                "broker.local_partitions",
+                "    return found.topic_id in (topic_id, NO_TOPIC_ID)",
+                "    return True",
+            ),
+            Mutation(
+                "broker.local_partitions",
+                "        )\n        self._remove_doomed()\n        self._open_soon()",
+                "        )\n        self._open_soon()",
+            ),
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "group-loaded-twice",
+        "the groups of a partition are loaded twice, and two coordinators work on them",
+        [
+            Mutation(
+                "broker.groups",
+                "            self._shard(index)\n",
+                "            found = self._services.replicas.find(OFFSETS_TOPIC, index)\n"
+                "            if found is not None:\n"
+                "                self.opened(found)\n",
+            ),
+            Mutation(
+                "broker.groups",
+                """        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
+            return
+        if present is not None:
+            present.runner.resign()
+""",
+                """        if topic != OFFSETS_TOPIC:
+            return
+""",
+            ),
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "member-expired-by-a-jump",
+        "a member expires when somebody sets the clock",
+        [
+            Mutation(
+                "coordinators.runner",
+                "self._shard.tick(self._host.steady_ms())",
+                "self._shard.tick(self._host.now_ms())",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "swap-without-directory-sync",
+        "compaction swaps segments without syncing the directory",
+        [
+            Mutation(
+                "storage.leftovers", "        names.sync()\n        retire_old()", "        retire_old()"
+            ),
+            Mutation(
+                "storage.leftovers",
+                '            segment.rename(SWAP_SUFFIX, "")\n        names.sync()',
+                '            segment.rename(SWAP_SUFFIX, "")',
+            ),
+        ],
+        seed=0,
+    ),
+]
+SEEDS = 500  # within so many every bug has to be caught
+
+
+def run_script(planted: Scripted) -> str:
+    """How the script fails; nothing if it does not. In a fresh process only."""
+    plant([planted.mutation])
+    scenarios = importlib.import_module(SCENARIOS)
+    (script,) = [function for name, function in vars(scenarios).items() if name.startswith(planted.script)]
+    try:
+        script()
+    except BaseException as error:  # what pytest raises is no Exception
+        return in_a_line(error)
+    return ""
+
+
+def run_seeds(planted: Simulated, seeds: range) -> tuple[int, str] | None:
+    """The first seed that fails, and how. In a fresh process only."""
+    plant(planted.mutations)
+    simulation = importlib.import_module(SIMULATION)
+    for outcome in simulation.run_seeds(seeds):
+        if outcome.failure is not None:
+            return outcome.seed, in_a_line(outcome.failure)
+    return None
+
+
+def in_a_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def find(name: str) -> str:
+    """Run this in a process of its own; what it printed."""
+    command = [sys.executable, "-m", "tests.simulation.planted", name, "0", str(SEEDS)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def print_table() -> None:
+    print("| planted bug | caught at seed | as |")
+    print("|---|---|---|")
+    for planted in SIMULATED:
+        seed, _, reason = find(planted.name).partition(" ")
+        print(f"| {planted.bug} | {seed} | {reason} |", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Exits with 0 if the bug was caught."""
+    if not arguments:
+        print_table()
+        return 0
+    name, *seeds = arguments
+    for scripted in SCRIPTED:
+        if scripted.script == name:
+            caught = run_script(scripted)
+            print(caught or "not caught")
+            return 0 if caught else 1
+    (planted,) = [item for item in SIMULATED if item.name == name]
+    first = int(seeds[0]) if seeds else planted.seed
+    last = int(seeds[1]) if len(seeds) > 1 else first + 1
+    found = run_seeds(planted, range(first, last))
+    print(*(found or ("not caught",)))
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

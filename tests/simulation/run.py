@@ -1,0 +1,93 @@
+"""One seed, one run: what it was worth, or how it failed."""
+
+import gc
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tests.simulation.plan import Plan, Worth
+from tests.simulation.trace import Trace
+from tests.simulation.world import World
+
+COLLECT_EVERY = 10  # seeds: a run leaves machines without power behind, which hold each other
+LAST_LINES = 40
+
+
+@dataclass
+class Outcome:
+    seed: int
+    worth: Worth
+    counts: dict[str, int] = field(default_factory=dict)
+    failure: BaseException | None = None
+    cpu_seconds: float = 0.0
+
+    def explain(self) -> str:
+        """Why it failed, the end of its trace, and how to see the whole of it."""
+        assert self.failure is not None
+        trace = Trace()
+        run_seed(self.seed, trace)
+        return "\n".join(
+            [
+                *trace.lines[-LAST_LINES:],
+                "".join(traceback.format_exception(self.failure)),
+                f"seed {self.seed} failed: {self.failure}",
+                f"replay it with: make sim SEED={self.seed}",
+            ]
+        )
+
+
+def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
+    began = time.process_time()
+    world = World(seed, trace)
+    plan = Plan(world)
+    failure: BaseException | None = None
+    try:
+        world.run(plan.carry_out())
+    except (Exception, BaseExceptionGroup) as error:
+        failure = error
+    counts = {
+        "acknowledged batches": plan.play.acknowledged,
+        "starts": plan.machine.starts,
+        "power cuts": plan.machine.crashes,
+        "power cuts with a loss": plan.machine.lossy_crashes,
+        **plan.play.counts,
+    }
+    return Outcome(seed, plan.worth, counts, failure, time.process_time() - began)
+
+
+def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
+    gc.collect()
+    gc.freeze()
+    try:
+        for number, seed in enumerate(seeds, 1):
+            yield run_seed(seed)
+            if number % COLLECT_EVERY == 0:
+                gc.collect()
+    finally:
+        gc.unfreeze()
+
+
+class Totals:
+    """What some seeds have seen together."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.cpu_seconds = 0.0
+        self._counts: dict[str, int] = {}
+        self._seeds_with: dict[str, int] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.cpu_seconds += outcome.cpu_seconds
+        for what, count in outcome.counts.items():
+            self._counts[what] = self._counts.get(what, 0) + count
+            self._seeds_with[what] = self._seeds_with.get(what, 0) + (count > 0)
+
+    def share(self, what: str) -> float:
+        """Of the seeds that have seen this."""
+        return self._seeds_with.get(what, 0) / max(self.seeds, 1)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(self._counts.items()))
+        return f"{self.seeds} seeds, {self.cpu_seconds / max(self.seeds, 1):.2f} s of CPU each: {counts}"

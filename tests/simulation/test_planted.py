@@ -1,0 +1,56 @@
+"""Bugs that are put back into the product are caught: each in a process of its own, by unmodified scripts."""
+
+import subprocess
+import sys
+
+import pytest
+from tests.simulation.mutation import CannotPlant, Mutation, plant
+from tests.simulation.planted import SCRIPTED
+
+
+def run_planted(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation.planted", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+
+@pytest.mark.parametrize("name", [planted.script for planted in SCRIPTED])
+def test_a_script_fails_when_its_bug_is_put_back(name: str) -> None:
+    done = run_planted(name)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_every_script_has_a_bug_that_it_catches() -> None:
+    from tests.simulation import test_scenarios
+
+    scripts = sorted(name for name in vars(test_scenarios) if name.startswith("test_"))
+    assert [name[: len("test_16")] for name in scripts] == [planted.script for planted in SCRIPTED]
+
+
+# --- the mechanism ---
+
+
+def test_a_text_that_is_not_there_once_cannot_be_changed() -> None:
+    assert Mutation("m", "b", "x").apply("abc") == "axc"
+    for source in ("ac", "abcb"):
+        with pytest.raises(CannotPlant, match="not once"):
+            Mutation("m", "b", "x").apply(source)
+
+
+def test_bugs_are_planted_in_a_fresh_process_only() -> None:
+    import odradek.errors  # noqa: F401
+
+    with pytest.raises(CannotPlant, match="imported already"):
+        plant([])
+
+
+def test_a_bug_that_does_not_fit_any_more_is_reported_and_not_taken_for_caught() -> None:
+    code = (
+        "from tests.simulation.mutation import Mutation, plant\n"
+        "plant([Mutation('storage.log', 'no such text', '')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "CannotPlant" in done.stderr

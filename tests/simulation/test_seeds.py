@@ -1,0 +1,22 @@
+"""Some hundreds of simulated runs of a whole node; `make sim ARGS='--seeds 1000:20000'` goes on with others."""
+
+import pytest
+from tests.simulation.plan import WANTED
+from tests.simulation.run import Totals, run_seeds
+
+CHUNK = 15
+CHUNKS = 20
+
+
+@pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
+def test_a_node_keeps_its_promises_whatever_befalls_it(first: int) -> None:
+    totals = Totals()
+    for outcome in run_seeds(range(first, first + CHUNK)):
+        totals.add(outcome)
+        if outcome.failure is not None:
+            pytest.fail(outcome.explain(), pytrace=False)
+        assert outcome.worth.reaches(WANTED)
+    print(totals)
+    assert totals.share("full disks") > 0.5
+    assert totals.share("times without descriptors") > 0.5
+    assert totals.share("jumps of the clock") > 0.5
