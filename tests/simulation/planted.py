@@ -94,8 +94,8 @@ SCRIPTED = [
         "test_25",
         "a leader enters its epoch with its first append only",
         Mutation(
-            "replication.partition",
-            "        self.log.leader_epochs.begin(leader_epoch, self.log.end_offset)\n",
+            "replication.leader",
+            "        log.leader_epochs.begin(self.leader_epoch, log.end_offset)\n",
             "",
         ),
     ),
@@ -116,8 +116,8 @@ SIMULATED = [
         [
             Mutation(
                 "api.produce",
-                "partition.when_committed(offset, partial(self._committed, partition))",
-                "self._committed(partition, ErrorCode.NONE)",
+                "leader.when_committed(offset, partial(self._committed, leader))",
+                "self._committed(leader, ErrorCode.NONE)",
             )
         ],
         seed=0,
@@ -166,9 +166,9 @@ SIMULATED = [
         "the high watermark moves beyond the synced offset",
         [
             Mutation(
-                "replication.partition",
-                "self.log.synced_offset if self.sync_commit else self.log.end_offset",
-                "self.log.end_offset",
+                "replication.leader",
+                "log.synced_offset if self.settings.sync_commit else log.end_offset",
+                "log.end_offset",
             )
         ],
         seed=0,
@@ -207,7 +207,7 @@ SIMULATED = [
         "a parked fetch is answered twice",
         [
             Mutation(
-                "api.fetch", "watched, self._watched = self._watched, []", "watched, self._watched = [], []"
+                "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
             )
         ],
         seed=0,
@@ -241,20 +241,18 @@ SIMULATED = [
             Mutation(
                 "broker.groups",
                 "            self._shard(index)\n",
-                "            found = self._services.replicas.find(OFFSETS_TOPIC, index)\n"
-                "            if found is not None:\n"
-                "                self.opened(found)\n",
+                "            with suppress(KafkaError):\n"
+                "                self.new_role(self._services.replicas.get(OFFSETS_TOPIC, index))\n",
             ),
             Mutation(
                 "broker.groups",
-                """        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
+                """        if present is not None and present.leader is replica.leader:
             return
         if present is not None:
+            del self._shards[index]
             present.runner.resign()
 """,
-                """        if topic != OFFSETS_TOPIC:
-            return
-""",
+                "",
             ),
         ],
         seed=0,
