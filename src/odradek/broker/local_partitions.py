@@ -173,7 +173,9 @@ class LocalPartitions:
             return True
         except Exception:
             self._unsettled[topic.id] = topic
-            log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+            log.exception(
+                "cannot apply the metadata to topic %s yet: this is a bug; trying again", topic.name
+            )
             return False
 
     def _plan_topic(self, topic: Topic) -> None:
@@ -317,10 +319,12 @@ class LocalPartitions:
             self._next_attempt = self._host.monotonic() + REQUEST_RETRY_SECONDS
             if not plan.has_failed:
                 is_expected = isinstance(error, (OSError, KafkaError))
-                log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
+                log.error(
+                    "the log of %s cannot be opened, trying again: %s", name, error, exc_info=not is_expected
+                )
             return None
         if plan.has_failed:
-            log.info("%s could not be opened before, and is open now", name)
+            log.info("opened the log of %s, which could not be opened before", name)
         return replica
 
     def _begin(self, name: TopicPartition, plan: Unopened, opened: Log) -> Replica:
@@ -361,7 +365,7 @@ def _tell(told: Told, replica: Replica) -> None:
         told(replica)
     except Exception:
         log.exception(
-            "%s came, went or changed its role, and a part of the broker cannot follow",
+            "a listener failed when %s was opened, removed or changed its role: this is a bug",
             replica.topic_partition,
         )
 

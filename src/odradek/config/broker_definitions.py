@@ -1,4 +1,4 @@
-"""The table of broker keys: Kafka 4's names, types and defaults, and two of our own.
+"""The table of broker keys: Kafka 4's names, types and defaults, and some of our own.
 
 The keys that stand in for topic keys are derived from the topic table, so that type, limit and default
 cannot drift apart. Some keys steer thread pools that Odradek, one event loop, does not have: they are
@@ -175,6 +175,15 @@ _LOG: tuple[Row, ...] = (
      "Odradek's own: decode every record of every produced batch instead of trusting header and checksum."),
 )  # fmt: skip
 
+_SLOWNESS: tuple[Row, ...] = (
+    ("slow.request.ms", LONG, 1000, at_least(-1), LOW, FIXED,
+     "Odradek's own: a request that waits for longer than this is logged, with what it waits for; -1: never."),
+    ("slow.sync.ms", LONG, 1000, at_least(-1), LOW, FIXED,
+     "Odradek's own: a sync of the disk that takes longer than this is logged; -1: never."),
+    ("slow.event.loop.ms", LONG, 500, at_least(-1), LOW, FIXED,
+     "Odradek's own: when all clients have to wait for longer than this, that is logged; -1: never."),
+)  # fmt: skip
+
 _REPLICATION: tuple[Row, ...] = (
     ("replica.lag.time.max.ms", LONG, 30000, None, HIGH, FIXED,
      "How long a follower may lag before it leaves the in-sync replicas."),
@@ -278,7 +287,16 @@ def _in_unit(default: object, factor: int) -> object:
 
 
 def _build() -> dict[str, Definition]:
-    rows = _NODE + _NETWORK + _LOG + _REPLICATION + _QUORUM + COORDINATOR_DEFINITIONS + SECURITY_DEFINITIONS
+    rows = (
+        _NODE
+        + _NETWORK
+        + _LOG
+        + _SLOWNESS
+        + _REPLICATION
+        + _QUORUM
+        + COORDINATOR_DEFINITIONS
+        + SECURITY_DEFINITIONS
+    )
     table = {row[0]: Definition(row[0], row[1], row[2], row[6], row[3], row[4], row[5]) for row in rows}
     table.update((definition.name, definition) for definition in _log_defaults())
     return table

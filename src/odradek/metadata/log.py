@@ -84,7 +84,7 @@ class MetadataLog:
     @property
     def high_watermark(self) -> int:
         """All below is committed."""
-        return self._quorum.raft.high_watermark
+        return self._quorum.high_watermark
 
     @property
     def end_offset(self) -> int:

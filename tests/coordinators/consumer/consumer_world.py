@@ -186,7 +186,8 @@ def error_of(check: Any) -> ErrorCode:
 
 def snapshot(group: ConsumerGroup) -> dict[str, Any]:
     """Everything durable, and everything derived from it."""
-    return {name: value for name, value in vars(group).items() if name != "topics_version"}
+    memory = ("topics_version", "rebalancing_since_ms")
+    return {name: value for name, value in vars(group).items() if name not in memory}
 
 
 class Client:
