@@ -119,4 +119,4 @@ def _import_ahead(module: str) -> None:
     try:
         import_module(module)
     except OSError as error:
-        log.info("%s is imported when it is needed: %s", module, error)
+        log.info("cannot preload %s, which is imported when it is first needed: %s", module, error)

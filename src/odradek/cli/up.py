@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek import __version__
-from odradek.cli.logs import LEVELS, configure_logging
+from odradek.cli.logs import (
+    FORMAT_VARIABLE,
+    LEVEL_VARIABLE,
+    LEVELS,
+    LogLevel,
+    configure_logging,
+    parse_format,
+    parse_levels,
+)
 from odradek.host.log_lines import NodeIdFilter
 
 if TYPE_CHECKING:
@@ -34,6 +42,8 @@ NOT_SETTINGS = {  # other ODRADEK_ variables name settings
     "ODRADEK_BOOTSTRAP_SERVER",
     "ODRADEK_PROFILE",
     "ODRADEK_TEST_BOOTSTRAP",
+    LEVEL_VARIABLE,
+    FORMAT_VARIABLE,
 }
 REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
 
@@ -50,8 +60,12 @@ listens on localhost only, and without 'log.dirs' it keeps its data where 'odrad
 }
 EPILOG = """\
 Settings have Kafka's names (log.retention.ms, num.partitions …). An option wins over the environment
-(ODRADEK_LOG_RETENTION_MS, and ODRADEK_DATA_DIR for --data-dir), and that over the file. A setting that
-asks for TLS, SASL or access control is refused: this broker has none of them yet.
+(ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
+that name), and that over the file. A setting that asks for TLS, SASL or access control is refused: this
+broker has none of them yet.
+
+The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
+the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.
 
 Exit status: 0 stopped as asked, 1 could not start or go on, 2 bad option or setting."""
 
@@ -81,7 +95,11 @@ SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir
 def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker | None" = None) -> int:
     """`new_broker` is for those who run another kind of broker: `odradek.faults`."""
     options = parse_arguments(arguments, command)
-    configure_logging(options.log_level, NodeIdFilter())
+    try:
+        levels, log_format = log_options(options, os.environ)
+    except ValueError as error:
+        return fail(str(error), BAD_USAGE)
+    configure_logging(levels, NodeIdFilter(), log_format)
     from odradek.broker.main import run
     from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
@@ -140,13 +158,45 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         metavar="KEY=VALUE",
         help="one setting; repeatable",
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    parser.add_argument(
+        "--log-level",
+        action="append",
+        default=[],
+        metavar="[LOGGER=]LEVEL",
+        help=f"{', '.join(LEVELS)} (default info); of one logger if it is named; repeatable",
+    )
+    parser.add_argument(
+        "--log-format",
+        metavar="FORMAT",
+        help="text (default), or json: one object per line",
+    )
     parser.add_argument(
         "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
     )
     options = parser.parse_args(arguments)
     options.command = command
     return options
+
+
+def log_options(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[list[LogLevel], str]:
+    """Levels of the environment first, then those of the options: the last one for a logger counts. Raises
+    ValueError."""
+    levels: list[LogLevel] = []
+    for source, text in (
+        (LEVEL_VARIABLE, environ.get(LEVEL_VARIABLE)),
+        *(("--log-level", text) for text in options.log_level),
+    ):
+        if text:
+            try:
+                levels += parse_levels(text)
+            except ValueError as error:
+                raise ValueError(f"{source} {text}: {error}") from None
+    source = "--log-format" if options.log_format is not None else FORMAT_VARIABLE
+    log_format = options.log_format or environ.get(FORMAT_VARIABLE) or "text"
+    try:
+        return levels, parse_format(log_format)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
 
 
 def port_number(text: str) -> int:

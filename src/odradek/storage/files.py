@@ -307,7 +307,7 @@ class DiskFiles:
     def _is_short_no_more(self) -> None:
         self._reserve.refill()
         if self._has_failed:
-            logger.info("there are descriptors again: files can be opened")
+            logger.info("descriptors are free again, so files can be opened")
         self._is_short = self._has_failed = False
 
     # Files
