@@ -352,7 +352,7 @@ class Cluster:
         snapshot_id = store.take_snapshot(batches)
         store.start = batches if start is None else start
         offset = store.log[store.start - 1].batch.end_offset
-        self.act(node_id, lambda driver: driver.move_log_start(offset, snapshot_id, self.now))
+        self.act(node_id, lambda driver: driver.log_start_moved(offset, snapshot_id, self.now))
         return snapshot_id
 
     def propose(self, node_id, *values):

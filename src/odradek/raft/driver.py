@@ -123,7 +123,7 @@ class Driver:
         self._perform(self.raft.propose_voters(change, now_ms), now_ms)
         return self.raft.log.end_offset - 1
 
-    def move_log_start(self, start_offset: int, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
+    def log_start_moved(self, start_offset: int, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
         """The log starts here from now on, and this snapshot, the newest, holds what was before."""
         self._perform(self.raft.step(LogStartMoved(start_offset, snapshot_id), now_ms), now_ms)
 

@@ -209,9 +209,9 @@ class Log:
             self._write(b"".join(run.placed))
         except KafkaError:
             return False
-        last_offset = self.end_offset - 1
+        last_offset, note = self.end_offset - 1, self._row.appended
         for batch, (_, last_offset, _, timestamp) in zip(run.placed, run.stored, strict=True):
-            self._row.appended(len(batch), last_offset, timestamp)
+            note(len(batch), last_offset, timestamp)
         self._ends_after(last_offset)
         return True
 

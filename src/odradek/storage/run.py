@@ -53,16 +53,17 @@ class Run:
 
     def place(self, base_offset: int, leader_epoch: int) -> None:
         """Check the batches, and patch offset and leader epoch into those that may be appended."""
+        results, stored, placed = self.results, self.stored, self.placed
         for batch, header in self._batches:
             if header.producer_id >= 0 and (refused := self._check(header, base_offset)) is not None:
-                self.results.append(refused)
+                results.append(refused)
                 continue
             patch_placement(batch, base_offset, header.length, leader_epoch)
             last_offset = base_offset + header.last_offset_delta
             appended = Appended(base_offset, last_offset, False, header.max_timestamp)
-            self.results.append(appended)
-            self.stored.append(appended)
-            self.placed.append(batch)
+            results.append(appended)
+            stored.append(appended)
+            placed.append(batch)
             base_offset = last_offset + 1
 
     def _check(self, header: BatchHeader, base_offset: int) -> Appended | KafkaError | None:
