@@ -25,12 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tests.simulation.batches import is_intact, whole_batches
 from tests.simulation.connection import Violation
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, decode_batch
-from odradek.storage.reading import whole_batches
-from odradek.storage.validate import has_valid_crc
 
 Identity = tuple[int, int]  # the number of a batch, and a record's place in it
 
@@ -243,7 +242,7 @@ class PartitionHistory:
         end, size = offset, 0
         for header, content in whole_batches(data):
             size += len(content)
-            if not has_valid_crc(content, header):
+            if not is_intact(content, header):
                 self._fail(f"P12: the batch at {header.base_offset} is damaged")
             if header.next_offset > found.high_watermark:
                 self._fail(f"P6: {header.last_offset} is read, the high watermark is {found.high_watermark}")
@@ -380,15 +379,19 @@ class LogHistory:
         ):
             raise Violation(f"topic {topic.name} ({topic.id}) is gone, though nobody deleted it")
 
-    def check_topics(self, before: dict[str, TopicHistory], found: dict[str, tuple[UUID, int]]) -> None:
-        """What Metadata says; `before` is what was there when it was asked for."""
-        for name, topic in before.items():
+    def counts(self) -> dict[str, tuple[TopicHistory, int]]:
+        """The topics that exist, and how many partitions they have."""
+        return {name: (topic, len(topic.partitions)) for name, topic in self.current.items()}
+
+    def check_topics(
+        self, before: dict[str, tuple[TopicHistory, int]], found: dict[str, tuple[UUID, int]]
+    ) -> None:
+        """What Metadata says; `before` are the `counts` when it was asked for."""
+        for name, (topic, wanted) in before.items():
             if topic.is_stable and self.current.get(name) is topic:
                 id, count = found.get(name, (None, 0))
-                if id != topic.id or count < len(topic.partitions):
-                    raise Violation(
-                        f"topic {name} {topic.id} with {len(topic.partitions)} partitions became {id}, {count}"
-                    )
+                if id != topic.id or count < wanted:
+                    raise Violation(f"topic {name} ({topic.id}), {wanted} partitions, became {id}, {count}")
         for name, (id, _) in found.items():
             if id in self.topics and self.topics[id].deleted is not None and name not in before:
                 raise Violation(f"topic {name} ({id}) is back")
