@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
 
+from tests.simulation.batches import is_intact, whole_batches
 from tests.simulation.connection import Violation
 
 from odradek.records.batch import BatchHeader
-from odradek.storage.reading import whole_batches
-from odradek.storage.validate import has_valid_crc
 
 LOG = re.compile(r"/data/(?P<directory>[^/]+-\d+)/(?P<base>\d{20})\.log")
 INDEX_ENTRY = Struct(">ii")  # offset, relative to the segment's, and position
@@ -42,7 +41,7 @@ def _check_segment(contents: dict[str, bytes], path: str, base: int, end: int) -
     starts: dict[int, BatchHeader] = {}
     position = 0
     for header, batch in whole_batches(memoryview(data)):
-        if not has_valid_crc(batch, header):
+        if not is_intact(batch, header):
             raise Violation(f"P12: {path}: the batch at {header.base_offset} is damaged")
         if header.base_offset < max(base, end):
             raise Violation(f"P13: {path}: {header.base_offset} comes after {end}")

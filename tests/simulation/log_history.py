@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tests.simulation.batches import is_intact, whole_batches
 from tests.simulation.connection import Violation
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, decode_batch
-from odradek.records.walk import whole_batches
 
 Identity = tuple[int, int]  # the number of a batch, and a record's place in it
 
@@ -240,10 +240,9 @@ class PartitionHistory:
         data = memoryview(found.records or b"")
         records: dict[int, Identity] = {}
         end, size = offset, 0
-        for batch in whole_batches(data):
-            header, content = batch
+        for header, content in whole_batches(data):
             size += len(content)
-            if not batch.has_valid_crc:
+            if not is_intact(content, header):
                 self._fail(f"P12: the batch at {header.base_offset} is damaged")
             if header.next_offset > found.high_watermark:
                 self._fail(f"P6: {header.last_offset} is read, the high watermark is {found.high_watermark}")
