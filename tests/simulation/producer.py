@@ -54,8 +54,13 @@ class Producer(Client):
 
     async def settle(self) -> None:
         """Bring everything that is pending to an end."""
-        for partition, sequences in list(self._sequences.items()):
-            while sequences.pending and partition.topic.is_stable:
+        for partition in list(self._sequences):
+            # What is pending may be given up meanwhile, and its sequences with it.
+            while (
+                partition in self._sequences
+                and self._sequences[partition].pending
+                and partition.topic.is_stable
+            ):
                 try:
                     await self._produce_idempotently(partition, 0)
                 except Disconnected:
