@@ -96,7 +96,7 @@ ALLOWED = {
     "api/registry.py": {"importlib.import_module"},  # of our own modules
     "controller/controller.py": {"importlib.import_module"},
     "config/sources.py": {"read_text"},  # the settings, before there is a node
-    "wire/codec.py": {"exec"},  # of the readers and writers that it makes
+    "wire/source.py": {"exec"},  # of the readers and writers that it makes
 }
 
 

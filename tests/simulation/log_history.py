@@ -29,8 +29,7 @@ from tests.simulation.connection import Violation
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, decode_batch
-from odradek.storage.reading import whole_batches
-from odradek.storage.validate import has_valid_crc
+from odradek.records.walk import whole_batches
 
 Identity = tuple[int, int]  # the number of a batch, and a record's place in it
 
@@ -241,9 +240,10 @@ class PartitionHistory:
         data = memoryview(found.records or b"")
         records: dict[int, Identity] = {}
         end, size = offset, 0
-        for header, content in whole_batches(data):
+        for batch in whole_batches(data):
+            header, content = batch
             size += len(content)
-            if not has_valid_crc(content, header):
+            if not batch.has_valid_crc:
                 self._fail(f"P12: the batch at {header.base_offset} is damaged")
             if header.next_offset > found.high_watermark:
                 self._fail(f"P6: {header.last_offset} is read, the high watermark is {found.high_watermark}")

@@ -73,12 +73,10 @@ SCRIPTED = [
         "an append that lacks a descriptor counts as a failed disk",
         Mutation(
             "storage.log",
-            """        except CannotOpen as error:
-            raise self._storage_error("append", error) from error
+            """            if not isinstance(error, CannotOpen):
+                self._undo_write()
 """,
-            """        except CannotOpen as error:
-            self.failed = True
-            raise self._storage_error("append", error) from error
+            """            self._health.fail()
 """,
         ),
     ),
