@@ -11,7 +11,7 @@ NODE_CLIENT := tests/clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak sim test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-growth bench-peers bench-cluster bench-packages clean
+.PHONY: help up demo soak sim test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five
 
 bench-stall: $(INSTALLED) ## Measure how long one client's huge requests make the others wait
 	$(BIN)/python -m bench.stall $(ARGS)
+
+bench-metadata: $(INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
+	$(BIN)/python -m bench.metadata
 
 bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections
 	$(BIN)/python -m bench growth $(ARGS)

@@ -20,7 +20,7 @@ import odradek
 ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
-    *("errors", "model", "wire", "records", "storage", "config", "host", "raft"),
+    *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
     *("metadata", "net", "controller", "replication", "coordinators", "api", "broker"),
 )
 # What runs beside a node: the process around it, and the process that compacts for it.
@@ -63,7 +63,8 @@ NAMES = {
     *("asyncio.AbstractEventLoop", "asyncio.BaseEventLoop", "asyncio.Event", "asyncio.Future"),
     *("asyncio.Handle", "asyncio.Lock", "asyncio.Task", "asyncio.TimerHandle", "asyncio.gather"),
     *("asyncio.get_running_loop", "asyncio.shield", "asyncio.sleep", "asyncio.timeout"),
-    *("logging.DEBUG", "logging.Filter", "logging.INFO", "logging.LogRecord", "logging.WARNING"),
+    *("logging.DEBUG", "logging.ERROR", "logging.Filter", "logging.INFO", "logging.LogRecord"),
+    *("logging.Logger", "logging.WARNING"),
     "logging.getLogger",
     *("cramjam.gzip", "cramjam.lz4", "cramjam.snappy", "cramjam.zstd"),
     *("os.path.dirname", "os.path.join"),

@@ -11,11 +11,14 @@ from aiokafka.errors import KafkaError
 PATIENCE_S = 30
 
 
-def consumer_of(broker, *topics: str, group: str | None = None) -> AIOKafkaConsumer:
+def consumer_of(
+    broker, *topics: str, group: str | None = None, client_id: str = "recipe"
+) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         *topics,
         bootstrap_servers=broker.bootstrap,
         group_id=group,
+        client_id=client_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         heartbeat_interval_ms=200,
@@ -27,6 +30,13 @@ async def send(broker, topic: str, *values: str, partition: int | None = None) -
     async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
         for value in values:
             await producer.send_and_wait(topic, value.encode(), partition=partition)
+
+
+async def stored(broker, topic: str) -> list[bytes]:
+    """All that partition 0 of a topic holds."""
+    async with consumer_of(broker, topic) as consumer:
+        (end,) = (await consumer.end_offsets([TopicPartition(topic, 0)])).values()
+        return [(await next_message(consumer)).value for _ in range(end)]
 
 
 async def next_message(consumer: AIOKafkaConsumer):
@@ -150,5 +160,97 @@ def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
         async with consumer_of(odradek_broker, dead_letters) as consumer:
             letter = await next_message(consumer)
         assert (letter.value, letter.headers[0][0]) == (b"not json", "reason")
+
+    asyncio.run(scenario())
+
+
+def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
+    """The broker says twice that it does not lead the partition; the producer asks a third time."""
+
+    async def scenario():
+        with odradek_broker.faults.answer(
+            "Produce", error="NOT_LEADER_OR_FOLLOWER", times=2, topic=odradek_topic
+        ) as fault:
+            await send(odradek_broker, odradek_topic, "order-1")
+        assert fault.fired == 2
+        assert await stored(odradek_broker, odradek_topic) == [b"order-1"]
+
+    asyncio.run(scenario())
+
+
+async def send_with_a_lost_response(broker, topic: str, is_idempotent: bool) -> None:
+    """The broker has the message, but the producer does not hear of it, and sends it again on a new connection."""
+    options = {"bootstrap_servers": broker.bootstrap, "enable_idempotence": is_idempotent}
+    async with AIOKafkaProducer(**options) as producer:
+        with broker.faults.lose_response("Produce", topic=topic) as lost:
+            sent = await producer.send(topic, b"order-1")
+            await asyncio.to_thread(lost.wait)
+        await asyncio.wait_for(sent, PATIENCE_S)
+
+
+def test_a_lost_response_makes_a_duplicate_without_idempotence(odradek_broker, odradek_topic):
+    async def scenario():
+        await send_with_a_lost_response(odradek_broker, odradek_topic, is_idempotent=False)
+        assert await stored(odradek_broker, odradek_topic) == [b"order-1", b"order-1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_response_makes_no_duplicate_with_idempotence(odradek_broker, odradek_topic):
+    async def scenario():
+        await send_with_a_lost_response(odradek_broker, odradek_topic, is_idempotent=True)
+        assert await stored(odradek_broker, odradek_topic) == [b"order-1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, odradek_topic):
+    """What the application does while its messages do not come: here, it goes on asking."""
+
+    async def scenario():
+        await send(odradek_broker, odradek_topic, "order-1")
+        slow, quick = (
+            consumer_of(odradek_broker, odradek_topic, client_id=name) for name in ("slow", "quick")
+        )
+        with odradek_broker.faults.hold("Fetch", topic=odradek_topic, client_id="slow") as held:
+            async with slow, quick:
+                assert await slow.getmany(timeout_ms=200) == {}
+                await asyncio.to_thread(held.wait)
+                assert (await next_message(quick)).value == b"order-1"
+                held.release()
+                assert (await next_message(slow)).value == b"order-1"
+
+    asyncio.run(scenario())
+
+
+def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_topic):
+    """The broker acknowledges what it has written; a power cut takes what the disk does not have yet."""
+
+    async def scenario():
+        async with AIOKafkaProducer(bootstrap_servers=odradek_broker.bootstrap, acks=1) as producer:
+            with odradek_broker.faults.hold_syncs():
+                await producer.send_and_wait(odradek_topic, b"order-1")  # acknowledged …
+                odradek_broker.power_cut()
+            odradek_broker.restart()
+        assert await stored(odradek_broker, odradek_topic) == []  # … and gone
+
+    asyncio.run(scenario())
+
+
+def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, odradek_topic):
+    """The broker acknowledges what is on disk. What was not acknowledged is sent again, and stored once."""
+
+    async def scenario():
+        options = {"bootstrap_servers": odradek_broker.bootstrap, "enable_idempotence": True}
+        async with AIOKafkaProducer(**options) as producer:
+            await producer.send_and_wait(odradek_topic, b"order-1")
+            with odradek_broker.faults.hold_syncs() as disk:
+                second = await producer.send(odradek_topic, b"order-2")
+                await asyncio.to_thread(disk.wait)  # the message is written, but not on disk …
+                assert not second.done()  # … so it is not acknowledged
+                odradek_broker.power_cut()
+            odradek_broker.restart()
+            await asyncio.wait_for(second, PATIENCE_S)
+        assert await stored(odradek_broker, odradek_topic) == [b"order-1", b"order-2"]
 
     asyncio.run(scenario())

@@ -1,6 +1,7 @@
 """Recipes with confluent-kafka: what a test can do to the code that uses it. `pytest docs/recipes` runs them."""
 
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -27,6 +28,16 @@ def send(broker, topic: str, *values: str, **where: int) -> None:
     for value in values:
         producer.produce(topic, value, **where)
     assert producer.flush(PATIENCE_S) == 0
+
+
+def stored(broker, topic: str) -> list[bytes]:
+    """All that partition 0 of a topic holds."""
+    consumer = consumer_of(broker, f"{topic}-reader")
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = [next_message(consumer).value() for _ in range(end)]
+    consumer.close()
+    return values
 
 
 def next_message(consumer: Consumer) -> Message:
@@ -99,7 +110,10 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
         if offsets:
             consumer.commit(offsets=offsets, asynchronous=False)
 
+    deadline = time.monotonic() + 2 * PATIENCE_S
+
     def handle_one(consumer, wait_s):
+        assert time.monotonic() < deadline, handled
         message = consumer.poll(wait_s)
         if message is not None and message.error() is None:
             handled[message.value()] += 1
@@ -141,3 +155,77 @@ def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
     letter = next_message(letters)
     assert (letter.value(), letter.headers()[0][0]) == (b"not json", "reason")
     letters.close()
+
+
+def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
+    """The broker says twice that it does not lead the partition; the producer asks a third time."""
+    with odradek_broker.faults.answer(
+        "Produce", error="NOT_LEADER_OR_FOLLOWER", times=2, topic=odradek_topic
+    ) as fault:
+        send(odradek_broker, odradek_topic, "order-1")
+    assert fault.fired == 2
+    assert stored(odradek_broker, odradek_topic) == [b"order-1"]
+
+
+def send_with_a_lost_response(broker, topic: str, is_idempotent: bool) -> None:
+    """The broker has the message, but the producer does not hear of it, and sends it again on a new connection."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": is_idempotent})
+    with broker.faults.lose_response("Produce", topic=topic) as lost:
+        producer.produce(topic, "order-1")
+        lost.wait()
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def test_a_lost_response_makes_a_duplicate_without_idempotence(odradek_broker, odradek_topic):
+    send_with_a_lost_response(odradek_broker, odradek_topic, is_idempotent=False)
+    assert stored(odradek_broker, odradek_topic) == [b"order-1", b"order-1"]
+
+
+def test_a_lost_response_makes_no_duplicate_with_idempotence(odradek_broker, odradek_topic):
+    send_with_a_lost_response(odradek_broker, odradek_topic, is_idempotent=True)
+    assert stored(odradek_broker, odradek_topic) == [b"order-1"]
+
+
+def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, odradek_topic):
+    """What the application does while its messages do not come: here, it goes on polling."""
+    send(odradek_broker, odradek_topic, "order-1")
+    slow, quick = (
+        consumer_of(odradek_broker, f"{odradek_topic}-{name}", **{"client.id": name})
+        for name in ("slow", "quick")
+    )
+    with odradek_broker.faults.hold("Fetch", topic=odradek_topic, client_id="slow") as held:
+        for consumer in (slow, quick):
+            consumer.assign([TopicPartition(odradek_topic, 0, 0)])
+        held.wait()
+        assert slow.poll(0.2) is None
+        assert next_message(quick).value() == b"order-1"
+        held.release()
+        assert next_message(slow).value() == b"order-1"
+    slow.close()
+    quick.close()
+
+
+def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_topic):
+    """The broker acknowledges what it has written; a power cut takes what the disk does not have yet."""
+    producer = Producer({"bootstrap.servers": odradek_broker.bootstrap, "acks": 1})
+    with odradek_broker.faults.hold_syncs():
+        producer.produce(odradek_topic, "order-1")
+        assert producer.flush(PATIENCE_S) == 0  # acknowledged …
+        odradek_broker.power_cut()
+    odradek_broker.restart()
+    assert stored(odradek_broker, odradek_topic) == []  # … and gone
+
+
+def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, odradek_topic):
+    """The broker acknowledges what is on disk. What was not acknowledged is sent again, and stored once."""
+    producer = Producer({"bootstrap.servers": odradek_broker.bootstrap, "enable.idempotence": True})
+    producer.produce(odradek_topic, "order-1")
+    assert producer.flush(PATIENCE_S) == 0
+    with odradek_broker.faults.hold_syncs() as disk:
+        producer.produce(odradek_topic, "order-2")
+        disk.wait()  # the message is written, but not on disk …
+        assert producer.flush(0) == 1  # … so it is not acknowledged
+        odradek_broker.power_cut()
+    odradek_broker.restart()
+    assert producer.flush(PATIENCE_S) == 0
+    assert stored(odradek_broker, odradek_topic) == [b"order-1", b"order-2"]

@@ -1,21 +1,23 @@
 """Recipes with kafka-python: what a test can do to the code that uses it. `pytest docs/recipes` runs them."""
 
 import json
+import time
 from collections import Counter
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 PATIENCE_S = 30
 
 
-def consumer_of(broker, *topics: str, group: str | None = None) -> KafkaConsumer:
+def consumer_of(broker, *topics: str, group: str | None = None, client_id: str = "recipe") -> KafkaConsumer:
     consumer = KafkaConsumer(
         *topics,
         bootstrap_servers=broker.bootstrap,
         group_id=group,
+        client_id=client_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         heartbeat_interval_ms=200,
@@ -33,6 +35,15 @@ def send(broker, topic: str, *values: str, partition: int | None = None) -> None
     for value in values:
         producer.send(topic, value.encode(), partition=partition).get(PATIENCE_S)
     producer.close()
+
+
+def stored(broker, topic: str) -> list[bytes]:
+    """All that partition 0 of a topic holds."""
+    consumer = consumer_of(broker, topic)
+    (end,) = consumer.end_offsets([TopicPartition(topic, 0)]).values()
+    values = [next(consumer).value for _ in range(end)]
+    consumer.close()
+    return values
 
 
 def test_retries_outlive_a_crash(odradek_broker, odradek_topic):
@@ -88,8 +99,10 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
     for partition in range(2):
         send(odradek_broker, odradek_topic, *(f"{partition}-{n}" for n in range(10)), partition=partition)
     handled = Counter()
+    deadline = time.monotonic() + 2 * PATIENCE_S
 
     def handle_one(consumer):
+        assert time.monotonic() < deadline, handled
         for partition, messages in consumer.poll(timeout_ms=50, max_records=1).items():
             for message in messages:
                 handled[message.value] += 1
@@ -129,3 +142,75 @@ def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
     assert (letter.value, letter.headers[0][0]) == (b"not json", "reason")
     letters.close()
     producer.close()
+
+
+def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
+    """The broker says twice that it does not lead the partition; the producer asks a third time."""
+    with odradek_broker.faults.answer(
+        "Produce", error="NOT_LEADER_OR_FOLLOWER", times=2, topic=odradek_topic
+    ) as fault:
+        send(odradek_broker, odradek_topic, "order-1")
+    assert fault.fired == 2
+    assert stored(odradek_broker, odradek_topic) == [b"order-1"]
+
+
+def send_with_a_lost_response(broker, topic: str, is_idempotent: bool) -> None:
+    """The broker has the message, but the producer does not hear of it, and sends it again on a new connection."""
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=is_idempotent)
+    with broker.faults.lose_response("Produce", topic=topic) as lost:
+        sent = producer.send(topic, b"order-1")
+        lost.wait()
+    sent.get(PATIENCE_S)
+    producer.close()
+
+
+def test_a_lost_response_makes_a_duplicate_without_idempotence(odradek_broker, odradek_topic):
+    send_with_a_lost_response(odradek_broker, odradek_topic, is_idempotent=False)
+    assert stored(odradek_broker, odradek_topic) == [b"order-1", b"order-1"]
+
+
+def test_a_lost_response_makes_no_duplicate_with_idempotence(odradek_broker, odradek_topic):
+    send_with_a_lost_response(odradek_broker, odradek_topic, is_idempotent=True)
+    assert stored(odradek_broker, odradek_topic) == [b"order-1"]
+
+
+def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, odradek_topic):
+    """What the application does while its messages do not come: here, it goes on polling."""
+    send(odradek_broker, odradek_topic, "order-1")
+    slow, quick = (consumer_of(odradek_broker, odradek_topic, client_id=name) for name in ("slow", "quick"))
+    with odradek_broker.faults.hold("Fetch", topic=odradek_topic, client_id="slow") as held:
+        deadline = time.monotonic() + PATIENCE_S
+        while not held.happened:  # kafka-python asks for messages while it polls
+            assert time.monotonic() < deadline
+            assert slow.poll(timeout_ms=200) == {}
+        assert next(quick).value == b"order-1"
+        held.release()
+        assert next(slow).value == b"order-1"
+    slow.close()
+    quick.close()
+
+
+def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_topic):
+    """The broker acknowledges what it has written; a power cut takes what the disk does not have yet."""
+    producer = KafkaProducer(bootstrap_servers=odradek_broker.bootstrap, acks=1, enable_idempotence=False)
+    with odradek_broker.faults.hold_syncs():
+        producer.send(odradek_topic, b"order-1").get(PATIENCE_S)  # acknowledged …
+        odradek_broker.power_cut()
+    odradek_broker.restart()
+    producer.close()
+    assert stored(odradek_broker, odradek_topic) == []  # … and gone
+
+
+def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, odradek_topic):
+    """The broker acknowledges what is on disk. What was not acknowledged is sent again, and stored once."""
+    producer = KafkaProducer(bootstrap_servers=odradek_broker.bootstrap, enable_idempotence=True)
+    producer.send(odradek_topic, b"order-1").get(PATIENCE_S)
+    with odradek_broker.faults.hold_syncs() as disk:
+        second = producer.send(odradek_topic, b"order-2")
+        disk.wait()  # the message is written, but not on disk …
+        assert not second.is_done  # … so it is not acknowledged
+        odradek_broker.power_cut()
+    odradek_broker.restart()
+    second.get(PATIENCE_S)
+    producer.close()
+    assert stored(odradek_broker, odradek_topic) == [b"order-1", b"order-2"]

@@ -339,7 +339,7 @@ def test_a_fetch_that_fails_after_it_waited_is_refused(
             )
             while not deadlines.callbacks:
                 await asyncio.sleep(0)
-            monkeypatch.setattr(Fetching, "read", failing(NOT_CONTROLLER, False))
+            monkeypatch.setattr(Fetching, "_read_again", failing(NOT_CONTROLLER, False))
             deadlines.callbacks[0]()
             (topic,) = (await waiting).responses
             assert (topic.topic, topic.partitions[0].error_code) == ("t", ErrorCode.NOT_CONTROLLER)

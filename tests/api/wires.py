@@ -29,8 +29,8 @@ class NotedOutput:
 class NotedTransport:
     """Sends when it is told to flush, as long as `has_room`."""
 
-    def __init__(self, converse: Converse, listener: str = "PLAINTEXT") -> None:
-        self.address, self.listener = "127.0.0.1:1", listener
+    def __init__(self, converse: Converse, listener: str = "PLAINTEXT", port: int = 1) -> None:
+        self.address, self.listener = f"127.0.0.1:{port}", listener
         self.output = NotedOutput()
         self.sending = Sending.IDLE
         self.is_reading = True

@@ -64,9 +64,11 @@ class InProcess:
         body = 9 if has_tagged_response_header(api_key, version) else 8
         return read_message(response_type(api_key), version, frame, body)[0]
 
-    async def create_topic(self, name: str, **configs: str) -> None:
+    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-        answer = await self.ask(CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=settings)]), 7)
+        answer = await self.ask(
+            CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=settings)]), 7
+        )
         assert answer.topics[0].error_code == 0, answer
 
     async def produce(

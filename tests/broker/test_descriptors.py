@@ -140,7 +140,7 @@ def test_a_moment_without_descriptors(tmp_path: Path) -> None:
         assert_all_is_well(raw, ledger)
         late.create("made-by-another")
         assert "its disk has failed" not in broker.log
-        assert broker.log.count("cannot open") == broker.log.count("there are descriptors again")
+        assert broker.log.count("cannot open") == broker.log.count("descriptors are free again")
         assert "accepts connections again" in broker.log
         broker.kill()
         broker.start()

@@ -1,13 +1,23 @@
 """A cluster that cannot be talked to: the last line says why, in librdkafka's own words, and soon."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from subprocess import CompletedProcess
+from threading import Thread
 
 import pytest
 from tests.support import running_broker
 
 from odradek.cli.failures import Heard, shortened
+from odradek.errors import ErrorCode
+from odradek.wire.codec import Message
+from odradek.wire.frame import SIZE, encode_response, read_request_header
+from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from odradek.wire.messages.index import SCHEMAS
+from odradek.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from odradek.wire.messages.sasl_handshake import SaslHandshakeResponse
 
 Odradek = Callable[..., CompletedProcess[str]]
 
@@ -31,6 +41,58 @@ def test_what_the_broker_does_not_speak_is_named(
     assert line.startswith("error: localhost:")
     assert cause in line
     assert line.endswith("(is --command-config right for this cluster?)")
+
+
+@pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t"), ("consume", "t")], ids=" ".join)
+def test_a_wrong_password_is_named_as_the_cause(
+    run_here: Odradek, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(LOGIN)
+    with refusing_every_password() as address:
+        result = run_here(*command, "-b", address, "--command-config", str(file), stdin="x\n")
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {address}: ")
+    assert "SASL authentication error: Authentication failed: wrong user or password" in line
+    assert line.endswith("(is --command-config right for this cluster?)")
+
+
+@contextmanager
+def refusing_every_password() -> Iterator[str]:
+    """A listener that asks for a login and lets nobody in; its address."""
+    with ThreadingTCPServer(("localhost", 0), RefusingListener) as server:
+        server.daemon_threads = True
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"localhost:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class RefusingListener(StreamRequestHandler):
+    """As much of a broker with SASL as it takes to refuse a client."""
+
+    def handle(self) -> None:
+        while size := self.rfile.read(SIZE.size):
+            header = read_request_header(self.rfile.read(SIZE.unpack(size)[0]))
+            response = self.responses()[header.api_key]
+            frame = encode_response(response, header.api_key, header.version, header.correlation_id)
+            self.wfile.write(frame)
+
+    @staticmethod
+    def responses() -> dict[int, Message]:
+        served = [
+            ApiVersion(api_key, schema.min_version, schema.max_version) for api_key, schema in SCHEMAS.items()
+        ]
+        reason = "Authentication failed: wrong user or password"
+        return {
+            18: ApiVersionsResponse(api_keys=served),
+            17: SaslHandshakeResponse(mechanisms=["PLAIN"]),
+            36: SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, reason),
+        }
 
 
 def test_a_name_that_does_not_resolve_is_told(run_here: Odradek) -> None:

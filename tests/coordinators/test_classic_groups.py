@@ -319,6 +319,15 @@ def test_commits_keep_a_session_alive(talk: Conversation) -> None:
         assert talk.commit_offset("anna", offset) is ErrorCode.NONE
 
 
+def test_syncing_keeps_a_session_alive(talk: Conversation) -> None:
+    """Also that of a member who asks for its assignment after the leader gave it."""
+    talk.together("anna")
+    for _ in range(5):
+        talk.passes(9_000)
+        talk.sync("anna")
+        assert talk.answers["anna"].error_code == ErrorCode.NONE
+
+
 def test_the_leader_may_ask_for_a_rebalance_a_follower_may_not(talk: Conversation) -> None:
     talk.together("anna", "bert")
     talk.join("bert")

@@ -64,6 +64,9 @@ class Counter:
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("hello", now_ms + 1_000, lambda now_ms: None)
 
+    def summary(self) -> str:
+        return ""
+
 
 @pytest.fixture
 def shard() -> Shard:

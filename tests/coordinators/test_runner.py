@@ -98,6 +98,9 @@ class Balances:
     def loaded(self, now_ms: int) -> None:
         self.timers.schedule("audit", now_ms + 60_000, lambda now_ms: None)
 
+    def summary(self) -> str:
+        return f"{len(self.amounts)} accounts" if self.amounts else ""
+
 
 class Bank:
     """A runner on a log, and what it has answered."""

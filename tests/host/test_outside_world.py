@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.lives.trace import trace
+from tests.simulation.plan import Plan
+from tests.simulation.world import World
 
 REAL = {"time", "posix", "_socket", "_thread", "_posixsubprocess", "select", "fcntl", "_ctypes", "resource"}
 # A module that is imported late is read from disk, and a log line has the time of day: not the node's doing.
@@ -61,7 +62,12 @@ def test_a_simulated_node_calls_nothing_real(monkeypatch: pytest.MonkeyPatch) ->
         seed(rng, value, *rest)
 
     monkeypatch.setattr(random.Random, "seed", seeded)
-    watch = watched(lambda: trace(3, 25))
+
+    def run() -> None:
+        world = World(seed=3)
+        world.run(Plan(world).carry_out())
+
+    watch = watched(run)
     assert watch.calls > 10_000
     assert watch.found == set()
 

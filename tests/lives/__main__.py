@@ -1,7 +1,6 @@
 """Live on with new seeds for as long as wanted, and tell how much was survived.
 
 python -m tests.lives --seconds 3600 --seed 1000
-python -m tests.lives --seconds 600 --simulated
 """
 
 import argparse
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.lives.homes import Home, ProcessHome, SimulatedHome
+from tests.lives.homes import Home, ProcessHome
 from tests.lives.life import SETTINGS, Lives
 from tests.support import running_broker
 
@@ -29,13 +28,6 @@ def process(rng: random.Random) -> Iterator[Home]:
         except BaseException:
             print(f"the broker's log:\n{broker.log}")
             raise
-
-
-@contextmanager
-def simulation(rng: random.Random) -> Iterator[Home]:
-    home = SimulatedHome(SETTINGS, rng)
-    yield home
-    home.stop()
 
 
 def live(home: Home, rng: random.Random) -> int:
@@ -56,15 +48,12 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60, help="begin no new seed after this time")
     parser.add_argument("--seed", type=int, default=1000, help="the first seed")
-    parser.add_argument(
-        "--simulated", action="store_true", help="power cuts in a simulation, not killed processes"
-    )
     options = parser.parse_args()
     started, seed, acknowledged = time.monotonic(), options.seed, 0
     while time.monotonic() - started < options.seconds:
         rng = random.Random(seed)
         try:
-            with (simulation if options.simulated else process)(rng) as home:
+            with process(rng) as home:
                 acknowledged += live(home, rng)
         except Exception as error:
             print(f"seed {seed}: {error!r}")

@@ -51,6 +51,8 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "log_cleaner_backoff_ms": "50",
     "log_retention_check_interval_ms": "150",
+    "metadata_log_max_record_bytes_between_snapshots": "700",
+    "metadata_max_retention_bytes": "3000",
     "offsets_topic_num_partitions": "2",
     "replica_high_watermark_checkpoint_interval_ms": "100",
 }

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.lives.homes import Home, ProcessHome, SimulatedHome
+from tests.lives.homes import Home, ProcessHome
 from tests.lives.life import SETTINGS, Lives
 from tests.support import running_broker
 
@@ -28,11 +28,3 @@ def test_what_was_acknowledged_outlives_kill_9(seed: int, tmp_path: Path) -> Non
     rng = random.Random(seed)
     with running_broker(tmp_path, **SETTINGS) as broker:
         live(ProcessHome(broker, rng), rng)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_what_was_acknowledged_outlives_a_power_cut(seed: int) -> None:
-    rng = random.Random(seed)
-    home = SimulatedHome(SETTINGS, rng)
-    live(home, rng)
-    home.stop()

@@ -81,6 +81,44 @@ def test_the_metadata_log(stopped: Path) -> None:
     assert '"name":"dumped"' in output
 
 
+@pytest.fixture(scope="module")
+def snapshotted(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The metadata log of a broker that has written snapshots of it, and cut it below them."""
+    settings = {
+        "metadata_log_max_record_bytes_between_snapshots": "1000",
+        "metadata_max_retention_bytes": "0",
+        "replica_high_watermark_checkpoint_interval_ms": "50",
+    }
+    with running_broker(tmp_path_factory.mktemp("snapshotted"), **settings) as broker:
+        server = ("-b", broker.bootstrap)
+        produced = run_command("produce", "snapped-idempotently", "--idempotent", *server, stdin="x\n")
+        assert produced.returncode == 0, produced.stderr
+        directory = broker.data_dir / "__cluster_metadata-0"
+        for number in range(200):
+            topic = (f"snapped-{number}", "--config", "retention.ms=5000")
+            assert run_command("topic", "create", *topic, *server).returncode == 0
+            if number > 10 and not (directory / f"{0:020d}.log").exists():
+                break
+        assert broker.stop() == 0
+        return directory
+
+
+def test_the_metadata_snapshot(snapshotted: Path) -> None:
+    (snapshot,) = snapshotted.glob("*.checkpoint")
+    decoder = ("--cluster-metadata-decoder",)
+    output = dump(snapshot, options=decoder)
+    end_offset, epoch = int(snapshot.name[:20]), int(snapshot.name[21:31])
+    assert f"Snapshot end offset: {end_offset}, epoch: {epoch}" in output
+    for record in ("FEATURE_LEVEL", "REGISTER_BROKER", "TOPIC", "PARTITION", "CONFIG", "PRODUCER_IDS"):
+        assert f'"type":"{record}_RECORD"' in output, record
+    assert "SnapshotHeader {" in output and "SnapshotFooter {" in output
+    logs = list(snapshotted.glob("*.log"))
+    assert min(int(path.stem) for path in logs) == end_offset, "it goes on where the snapshot ends"
+    output += dump(*logs, options=decoder)
+    for number in range(10):
+        assert f'"name":"snapped-{number}"' in output
+
+
 def tool(main_class: str, *arguments: str, stdin: str = "") -> str:
     result = run_tool(main_class, *arguments, stdin=stdin)
     assert result.returncode == 0, result.stdout + result.stderr

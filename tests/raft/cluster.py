@@ -29,6 +29,7 @@ from odradek.raft.messages import (
 from odradek.raft.outgoing import Settings
 from odradek.raft.roles import Follower, Leader
 from odradek.raft.voters import ReplicaKey, VoterHistory, VoterSet
+from odradek.storage.reading import whole_batches
 from odradek.storage.sync import SyncTicket
 
 CLUSTER_ID = "a-cluster"
@@ -75,6 +76,9 @@ class MemoryStore:
     def slot(self, offset):
         """Of the batch that holds an offset."""
         return bisect_right(self.log, offset, key=lambda item: item.batch.base_offset) - 1
+
+    def load_election(self):
+        return self.election
 
     def save_election(self, election):
         self.election = election
@@ -154,6 +158,7 @@ class Node:
 
 class Cluster:
     raft_type = Raft
+    invariants_type = Invariants
 
     def __init__(self, voters=3, observers=0, seed=0, settings=None, kraft_version=0):
         self.rng = Random(seed)
@@ -161,7 +166,7 @@ class Cluster:
         self.settings = settings or Settings()
         self.kraft_version = kraft_version
         self.static = VoterSet.of(*(key(node_id) for node_id in range(1, voters + 1)))
-        self.invariants = Invariants(self)
+        self.invariants = self.invariants_type(self)
         self.network = deque()
         self.cuts = set()  # pairs of sender and receiver
         self.unsynced = set()  # nodes whose syncs take long
@@ -177,7 +182,7 @@ class Cluster:
             node.key,
             CLUSTER_ID,
             node.store.view(self.static),
-            node.store.election,
+            node.store.load_election(),
             rng=Random(self.rng.random()),
             now_ms=self.now,
             settings=self.settings,
@@ -326,7 +331,12 @@ def describe(message):
         if body.diverging is not None:
             return f"{way} we diverge after {body.diverging.epoch}/{body.diverging.offset}"
         if body.records:
-            records = sum(len(item.values) for item in pickle.loads(body.records))
-            return f"{way} {records} records, committed {body.high_watermark}"
+            return f"{way} {count_records(body.records)} records, committed {body.high_watermark}"
         return f"{way} committed {body.high_watermark}"
     return ""
+
+
+def count_records(data):
+    if data.startswith(b"\x80"):
+        return sum(len(item.values) for item in pickle.loads(data))
+    return sum(header.record_count for header, _ in whole_batches(memoryview(data)))

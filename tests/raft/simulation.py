@@ -197,6 +197,7 @@ class Simulation(Cluster):
         self.run_until(
             self.now + LEADER_WITHIN_MS, self.is_settled
         )  # a leader that removes itself hands over
+        self.run_until(self.now + 500)
         self.check_logs()
         self.cut_off_a_voter()
         return self

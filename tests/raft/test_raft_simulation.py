@@ -20,7 +20,7 @@ def simulate(seed, **types):
 def test_safe_whatever_happens_and_a_leader_soon_after(first):
     runs = [simulate(seed) for seed in range(first, first + SEEDS_PER_TEST)]
     assert sum(run.invariants.elections for run in runs) > SEEDS_PER_TEST, "faults that do something"
-    assert all(run.invariants.committed_end > 5 for run in runs)
+    assert sum(run.invariants.committed_end for run in runs) > 30 * SEEDS_PER_TEST
     assert sum(run.crashes for run in runs) > SEEDS_PER_TEST
 
 

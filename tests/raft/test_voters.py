@@ -150,6 +150,22 @@ def test_only_the_leader_changes_voters_and_only_from_kraft_version_1_on():
     assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
+def test_an_observer_whose_log_does_not_know_the_leader_finds_it_all_the_same():
+    cluster = with_leader(observers=2)
+    cluster.cut(5)
+    change(cluster, 1, AddVoter(VoterNode(key(4))))
+    cluster.run(1000)
+    cluster.elect(4)
+    cluster.run(3000)
+    cluster.cuts = {(4, 5), (5, 4)}
+    cluster.run(5000)
+    assert cluster.nodes[5].raft.leader_id == 4 and ids(cluster.nodes[5].raft) == [1, 2, 3]
+    cluster.heal()
+    cluster.run(5000)
+    assert cluster.leaders() == [4]
+    assert ids(cluster.nodes[5].raft) == [1, 2, 3, 4]
+
+
 def test_the_only_voter_cannot_be_removed():
     cluster = Cluster(voters=1, kraft_version=1)
     cluster.tick(1)

@@ -34,7 +34,7 @@ def run_many(seeds: range, go_on: bool) -> int:
         totals.add(outcome)
         if outcome.failure is not None:
             failed += 1
-            print(f"seed {outcome.seed}: {outcome.failure!r}" if go_on else outcome.explain())
+            print(f"seed {outcome.seed}: {outcome.failure!r}" if go_on else outcome.explain(), flush=True)
             if not go_on:
                 break
         if totals.seeds % PROGRESS_EVERY == 0:

@@ -177,7 +177,7 @@ class Admin(Client):
             return
         connection = await self.play.world.connect(f"{self.name}-waits", self.play.machine)
         asked = by_topic([(part, part.high_watermark, part.view()) for part in topic.partitions])
-        waiting = connection.send(fetch_request(asked, True, 400, 1 << 20), BY_ID)
+        waiting = connection.send(fetch_request(asked, True, 400, 1 << 20, min_bytes=1 << 20), BY_ID)
         await self.pause(0.02)
         was_waiting = not waiting.done() and connection.is_open
         await self._delete(topic)

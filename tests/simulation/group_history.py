@@ -63,15 +63,19 @@ class Session:
     member_id: str = ""
     generation: int = -1
     last_heard: float = -inf  # when the last request that succeeded was sent
+    last_lost: float = -inf  # when a response was lost: it may not know what it has to do
     may_have_left: bool = False  # it asked for that
     has_left: bool = False  # and got a response
 
 
 class GroupHistory:
-    def __init__(self, name: str, now: Callable[[], float], session_seconds: float) -> None:
+    def __init__(
+        self, name: str, now: Callable[[], float], session_seconds: float, rebalance_seconds: float
+    ) -> None:
         self.name = name
         self._now = now
         self._session_seconds = session_seconds
+        self._rebalance_seconds = rebalance_seconds
         self.registers: dict[tuple[str, int], Register] = {}
         self._owners: dict[tuple[int, object], str] = {}
         self.generation = -1  # the newest of which an assignment was seen
@@ -141,7 +145,9 @@ class GroupHistory:
 
     def check_unknown(self, session: Session) -> None:
         """A member was told that it is none, in response to a request that has just been answered."""
-        if not session.may_have_left and self._now() < session.last_heard + self._session_seconds:
+        is_informed = session.last_lost + self._rebalance_seconds < self._now()
+        is_heard = self._now() < session.last_heard + self._session_seconds
+        if is_heard and is_informed and not session.may_have_left:
             silent = self._now() - session.last_heard
             raise Violation(f"{session.member_id} was put out of group {self.name} after {silent:.3f} s")
 

@@ -51,6 +51,7 @@ class Machine:
         self.node: Node | None = None  # while it is on
         self.host: SimulatedHost | None = None
         self.sync_seconds = sync_seconds  # how long a sync takes at most
+        self.max_work_seconds: float | None = None  # how long threads take, if not as they usually do
         self._was_short = -CATCH_UP_SECONDS  # when it last was
         self._former: list[object] = []  # hosts and nodes without power, which must not be collected in a run
         self.starts = 0
@@ -80,6 +81,7 @@ class Machine:
         self._world.network.restart(self.name)
         self.host = host = SimulatedHost(self._world.loop, self._world.new_rng(), self.files, self.name)
         host.jump(self._jumped_ms)
+        host.max_work_seconds = self.max_work_seconds or host.max_work_seconds
         self.files.on_sync, self.files.on_change = self._before_sync, self._before_change
         try:
             self.node = host.context.run(self._new_node, host)

@@ -50,6 +50,15 @@ class Member(Client):
         self.session: Session | None = None
 
     async def act(self) -> None:
+        session = self.session
+        try:
+            await self._act()
+        except Disconnected:
+            if session is not None:
+                session.last_lost = self.play.world.now()
+            raise
+
+    async def _act(self) -> None:
         if self.session is None:
             await self.join()
             return
@@ -254,13 +263,15 @@ class ConsumerMember(ClassicMember):
         )
 
     async def heartbeat(self, session: Session) -> None:
+        """After a response was lost everything is said again, so that the coordinator does so too."""
         owned = [TopicPartitionsInRequest(topic, indexes) for topic, indexes in self._owned.items()]
-        await self._beat(
-            session,
-            ConsumerGroupHeartbeatRequest(
-                self.group.name, session.member_id, session.generation, topic_partitions=owned
-            ),
+        request = ConsumerGroupHeartbeatRequest(
+            self.group.name, session.member_id, session.generation, topic_partitions=owned
         )
+        if session.last_lost > session.last_heard:
+            request.rebalance_timeout_ms = REBALANCE_MS
+            request.subscribed_topic_names = NAMES
+        await self._beat(session, request)
 
     async def _beat(self, session: Session, request: ConsumerGroupHeartbeatRequest) -> None:
         sent = self.play.world.now()

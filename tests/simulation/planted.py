@@ -43,9 +43,7 @@ SCRIPTED = [
     Scripted(
         "test_18",
         "the metadata log is recovered as any other: cut at the first damage",
-        Mutation(
-            "metadata.log", "recovery_point=recovery_point, strict=True)", "recovery_point=recovery_point)"
-        ),
+        Mutation("raft.store", "strict=True, needed_from=needed_from)", "needed_from=needed_from)"),
     ),
     Scripted(
         "test_19",
@@ -236,8 +234,15 @@ SIMULATED = [
     ),
     Simulated(
         "group-loaded-twice",
-        "a partition of groups is loaded twice, and two coordinators work on it",
+        "the groups of a partition are loaded twice, and two coordinators work on them",
         [
+            Mutation(
+                "broker.groups",
+                "            self._shard(index)\n",
+                "            found = self._services.replicas.find(OFFSETS_TOPIC, index)\n"
+                "            if found is not None:\n"
+                "                self.opened(found)\n",
+            ),
             Mutation(
                 "broker.groups",
                 """        if topic != OFFSETS_TOPIC or (present is not None and present.partition is partition):
@@ -248,7 +253,7 @@ SIMULATED = [
                 """        if topic != OFFSETS_TOPIC:
             return
 """,
-            )
+            ),
         ],
         seed=0,
     ),
@@ -299,10 +304,9 @@ def run_seeds(planted: Simulated, seeds: range) -> tuple[int, str] | None:
     """The first seed that fails, and how. In a fresh process only."""
     plant(planted.mutations)
     simulation = importlib.import_module(SIMULATION)
-    for seed in seeds:
-        failure = simulation.run_seed(seed).failure
-        if failure is not None:
-            return seed, in_a_line(failure)
+    for outcome in simulation.run_seeds(seeds):
+        if outcome.failure is not None:
+            return outcome.seed, in_a_line(outcome.failure)
     return None
 
 

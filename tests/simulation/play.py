@@ -22,7 +22,10 @@ class Play:
         self.rng = world.new_rng()
         self.logs = LogHistory(world.now)
         self.groups = GroupHistories(
-            {name: GroupHistory(name, world.now, SESSION_MS / 1000) for name in ("classic", "consumer")}
+            {
+                name: GroupHistory(name, world.now, SESSION_MS / 1000, REBALANCE_MS / 1000)
+                for name in ("classic", "consumer")
+            }
         )
         self.is_over = False
         self.acknowledged = 0  # batches

@@ -29,11 +29,11 @@ class Refused(Exception):
 
 
 def fetch_request(
-    topics: dict[TopicHistory, Wanted], by_id: bool, max_wait_ms: int, max_bytes: int
+    topics: dict[TopicHistory, Wanted], by_id: bool, max_wait_ms: int, max_bytes: int, min_bytes: int = 1
 ) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=max_wait_ms,
-        min_bytes=1,
+        min_bytes=min_bytes,
         max_bytes=1 << 20,
         topics=[
             FetchTopic(

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.simulated import PAGE_BYTES, SimulatedFiles
 
 
 def disk() -> SimulatedFiles:
@@ -98,3 +98,19 @@ def test_a_failed_sync_loses_the_data_and_the_next_one_succeeds() -> None:
     assert files.read("/data/file") == b"data"
     files.crash()
     assert files.read("/data/file") == b""
+
+
+def test_any_pages_of_an_unsynced_write_may_be_on_disk() -> None:
+    """A hole in the middle, too; never anything that was not written, nor a part of a page."""
+    content, found = b"x" * (5 * PAGE_BYTES), set()
+    for seed in range(200):
+        files = disk()
+        file = files.create("/data/file")
+        files.sync_directory("/data")
+        file.write_at(PAGE_BYTES // 2, content)
+        files.crash(random.Random(seed), is_scattered=True)
+        found.add(files.read("/data/file"))
+    seen = {bytes(data).rstrip(b"\0") for data in found}
+    assert any(b"x\0" in data and b"\0x" in data for data in found), "there is a hole"
+    assert {(len(data) + PAGE_BYTES // 2) % PAGE_BYTES for data in seen} <= {0, PAGE_BYTES // 2}
+    assert b"" in seen and bytes(PAGE_BYTES // 2) + content in seen

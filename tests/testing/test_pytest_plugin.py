@@ -71,6 +71,26 @@ def test_fixtures_end_with_a_broker_that_works(odradek_broker, uses_the_broker_a
     odradek_broker.crash()
 
 
+def test_that_asks_for_faults(odradek_broker, odradek_topic):
+    odradek_broker.faults.lose_response("Metadata", times=None)
+    odradek_broker.faults.hold("CreateTopics", times=None)
+    odradek_broker.faults.hold_syncs()
+
+
+def test_after_faults(odradek_broker, odradek_topic):
+    producer = Producer({"bootstrap.servers": odradek_broker.bootstrap})
+    producer.produce(odradek_topic, "hello")
+    assert producer.flush(30) == 0
+
+
+def test_that_cuts_the_power(odradek_broker, odradek_topic):
+    odradek_broker.power_cut()
+
+
+def test_after_a_power_cut(odradek_broker, odradek_topic):
+    assert odradek_topic in describe(odradek_broker).topics
+
+
 def test_no_broker():
     pass
 """
@@ -83,7 +103,12 @@ def test_early(odradek_broker):
 def test_that_fails(odradek_broker):
     odradek_broker.crash()
     odradek_broker.start()
+    odradek_broker.faults.hold("CreateTopics", times=None)
     assert False
+
+
+def test_after_it(odradek_broker, odradek_topic):
+    pass
 
 
 def test_without_broker():
@@ -114,13 +139,13 @@ def run_suite(tmp_path: Path):
 def test_fixtures_markers_and_undone_faults(run_suite, options: tuple[str, ...]) -> None:
     result = run_suite(SUITE, *options)
     assert result.returncode == 0, result.stdout
-    assert "9 passed" in result.stdout
+    assert "13 passed" in result.stdout
 
 
 def test_the_log_is_attached_to_a_test_that_fails(run_suite) -> None:
     result = run_suite(FAILING_SUITE)
     assert result.returncode == 1
-    assert "2 failed, 1 passed" in result.stdout
+    assert "2 failed, 2 passed" in result.stdout
     assert result.stdout.count("Odradek broker log") == 1
     section = result.stdout.partition("Odradek broker log")[2]
     assert len(re.findall(r"broker 1 of cluster \S+ started", section)) == 1, "only what this test has seen"

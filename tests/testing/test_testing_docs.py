@@ -18,11 +18,12 @@ def run(*arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
-    plain, with_pytest = BLOCK.findall((DOCS / "TESTING.md").read_text())
+    plain, *with_pytest = BLOCK.findall((DOCS / "TESTING.md").read_text())
     assert "up at localhost:" in run("-c", plain, directory=tmp_path).stdout
-    (tmp_path / "test_example.py").write_text(with_pytest)
+    for number, block in enumerate(with_pytest):
+        (tmp_path / f"test_example_{number}.py").write_text(block)
     result = run("-m", "pytest", "-p", "no:cacheprovider", directory=tmp_path)
-    assert "2 passed" in result.stdout, result.stdout
+    assert "3 passed" in result.stdout, result.stdout
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
@@ -30,7 +31,7 @@ def test_the_recipes_run(recipe: Path, tmp_path: Path) -> None:
     result = run(
         "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(recipe), directory=tmp_path
     )
-    assert "5 passed" in result.stdout, result.stdout
+    assert "11 passed" in result.stdout, result.stdout
 
 
 def test_every_client_has_every_recipe() -> None:

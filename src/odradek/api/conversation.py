@@ -19,17 +19,20 @@ Where a conversation stands is one state, and `MOVES` has all that may follow.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
+from odradek.api.naming import name_of
 from odradek.api.request import Request
 from odradek.api.session import NewSession, Session, open_session
 from odradek.api.turns import TURN_SECONDS, Turns
+from odradek.api.watch import Watch
 from odradek.errors import ProtocolError
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
 from odradek.wire.frame import RequestHeader, read_request_header
+from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
@@ -125,14 +128,18 @@ class Conversations:
         handler: RequestHandler,
         create_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         new_session: NewSession = open_session,
+        watch: Watch | None = None,
     ) -> None:
         self.handler = handler
+        self.watch = watch or Watch.off()
         self.create_task = create_task
         self.waiting_in_all = 0  # requests that are not answered yet
         self._new_session = new_session
 
     def begin(self, transport: Transport) -> "Conversation":
-        return Conversation(self, transport, self._new_session(transport.listener))
+        conversation = Conversation(self, transport, self._new_session(transport.listener))
+        self.watch.conversations[conversation] = None
+        return conversation
 
 
 class Conversation:
@@ -142,6 +149,7 @@ class Conversation:
         self._all = all_of_them
         self._handler = all_of_them.handler
         self._turns = all_of_them.handler.turns
+        self._watch = all_of_them.watch
         self._transport = transport
         self._output = transport.output
         self._address = transport.address
@@ -161,6 +169,10 @@ class Conversation:
     def is_busy(self) -> bool:
         """True while a request awaits its response; a client that does not read its responses is idle."""
         return bool(self._waiting)
+
+    @property
+    def waiting(self) -> Iterable[Request]:
+        return self._waiting
 
     # --- frames ---
 
@@ -190,6 +202,8 @@ class Conversation:
         if self.state is READY:
             self._turn_ends = self._turns.clock() + self._turns.share
             self.state = MOVES[READY][BEGIN]
+            if not self._watch.is_awake:
+                self._watch.wake()
         elif self.state is not HANDLING:
             return False
         elif self._turns.clock() >= self._turn_ends:
@@ -226,13 +240,14 @@ class Conversation:
 
     def _fail(self, error: Exception) -> None:
         """What goes wrong ends this conversation and no other."""
+        who = f" (client {shown(self._waiting[-1].client_id)})" if self._waiting else ""
         if isinstance(error, ProtocolError):
-            self._transport.close(f"protocol error: {error}")
+            self._transport.close(f"protocol error: {error}{who}")
         elif isinstance(error, OSError):
-            self._transport.close(f"a request could not be handled: {error}")
+            self._transport.close(f"its request cannot be handled: {error}{who}")
         else:
-            log.error("connection %s: a request could not be handled", self._address, exc_info=error)
-            self._transport.close("internal error")
+            log.error("a request from %s%s failed: this is a bug", self._address, who, exc_info=error)
+            self._transport.close(f"an internal error, which is logged above{who}")
 
     def _handle_own(self, own: OwnFrame) -> None:
         frame, claimed = own
@@ -251,10 +266,12 @@ class Conversation:
     def _handle(self, header: RequestHeader, frame: memoryview) -> None:
         session = self._session
         if session.admitted is not None and header.api_key not in session.admitted:
-            raise ProtocolError(f"api key {header.api_key} is not served before the client has authenticated")
+            name = name_of(header.api_key, header.version)
+            raise ProtocolError(f"{name} is not served before the client has authenticated")
         request = Request(header, self._address, self._listener, self._answered, self._turns, session)
         self._waiting.append(request)
         self._all.waiting_in_all += 1
+        self._watch.last = request
         effect = self._handler.dispatch(request, frame, header.body)
         if effect is not None:
             self._wait_at_gate(effect)
@@ -368,6 +385,7 @@ class Conversation:
 
     def lost(self, reason: str) -> None:
         self._move(Move.CLOSE)
+        self._watch.conversations.pop(self, None)
         self._drop_held()
         for request in self._waiting:
             request.abandon()

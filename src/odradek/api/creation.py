@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from odradek.api.services import Services
+from odradek.api.request import Request
+from odradek.api.services import Services, context_of
 from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
@@ -12,8 +13,10 @@ USE_DEFAULT = -1
 TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 
-async def create_missing_topics(services: Services, names: list[str]) -> dict[str, ErrorCode]:
-    """Create what clients asked for; answers why a topic could not be created. That our disk is full is for the log:
+async def create_missing_topics(
+    services: Services, request: Request, names: list[str]
+) -> dict[str, ErrorCode]:
+    """Create what a client asked for; answers why a topic could not be created. That our disk is full is for the log:
     to a client the topic is not there yet, and it asks again."""
     refused: dict[str, KafkaError] = {}
     pace = services.turns.pace()
@@ -21,7 +24,7 @@ async def create_missing_topics(services: Services, names: list[str]) -> dict[st
     for at in range(0, len(wanted), TOPICS_AT_ONCE):
         topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
         await pace.step()
-        refused |= await _create(services, topics)
+        refused |= await _create(services, topics, context_of(request, CreateTopicsRequest.MAX_VERSION))
     return {
         name: error.code for name, error in refused.items() if error.code is not ErrorCode.KAFKA_STORAGE_ERROR
     }
@@ -35,14 +38,15 @@ async def create_internal_topic(
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     factor = min(replication_factor, available)
     wanted = CreatableTopic(name, partitions, factor, configs=settings)
-    refused = await _create(services, [wanted])
+    refused = await _create(services, [wanted], RequestContext(CreateTopicsRequest.MAX_VERSION))
     if name in refused:
         raise refused[name]
 
 
-async def _create(services: Services, topics: list[CreatableTopic]) -> dict[str, KafkaError]:
-    message = CreateTopicsRequest(topics=topics)
-    answer = await services.metadata.decide(message, RequestContext(message.MAX_VERSION))
+async def _create(
+    services: Services, topics: list[CreatableTopic], context: RequestContext
+) -> dict[str, KafkaError]:
+    answer = await services.metadata.decide(CreateTopicsRequest(topics=topics), context)
     return {
         topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
         for topic in answer.topics

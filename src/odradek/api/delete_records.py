@@ -5,12 +5,16 @@ readable from then on; the segments go when the log is next looked after. A reco
 be deleted at once (see `own_writes`).
 """
 
+import logging
+from collections.abc import Mapping
 from typing import Any
 
+from odradek.api.naming import request_fields, sender_of
 from odradek.api.own_writes import OwnWrites
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.log_lines import fields
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.leader import Leader
 from odradek.wire.codec import Steps
@@ -20,6 +24,9 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from odradek.wording import some
+
+log = logging.getLogger(__name__)
 
 UP_TO_HIGH_WATERMARK = -1
 
@@ -31,18 +38,20 @@ def handle(services: Services, request: Request, message: DeleteRecordsRequest) 
             own_writes.expect(topic.name, asked.partition_index, asked.offset)
             yield
     if own_writes:
-        return _answer_after(own_writes, services, message)
-    return (yield from _answer(services, message))
+        return _answer_after(own_writes, services, request, message)
+    return (yield from _answer(services, request, message))
 
 
 async def _answer_after(
-    own_writes: OwnWrites, services: Services, message: DeleteRecordsRequest
+    own_writes: OwnWrites, services: Services, request: Request, message: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     await own_writes.committed(message.timeout_ms)
-    return await services.turns.complete(_answer(services, message))
+    return await services.turns.complete(_answer(services, request, message))
 
 
-def _answer(services: Services, message: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
+def _answer(
+    services: Services, request: Request, message: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponse]:
     results: dict[Leader, list[DeleteRecordsPartitionResult]] = {}
     offsets: dict[Leader, int] = {}
     response = DeleteRecordsResponse(topics=[])
@@ -60,12 +69,13 @@ def _answer(services: Services, message: DeleteRecordsRequest) -> Steps[DeleteRe
                 answer.error_code = error.code
             yield
         response.topics.append(DeleteRecordsTopicResult(topic.name, answers))
-    _delete(services, offsets, results)
+    _delete(services, request, offsets, results)
     return response
 
 
 def _delete(
     services: Services,
+    request: Request,
     offsets: dict[Leader, int],
     results: dict[Leader, list[DeleteRecordsPartitionResult]],
 ) -> None:
@@ -75,7 +85,9 @@ def _delete(
         for leader, offset in offsets.items()
         if not leader.closed_with and offset > leader.log.log_start_offset
     }
+    starts = {leader.topic_partition: leader.log.log_start_offset for leader in offsets}
     errors = services.delete_records(moving)
+    _log_deleted(request, starts, {name: offset for name, offset in moving.items() if name not in errors})
     for leader, answers in results.items():
         error = errors.get(leader.topic_partition)
         for answer in answers:
@@ -96,3 +108,16 @@ def _new_start(services: Services, name: TopicPartition, asked: int) -> tuple[Le
     if not 0 <= offset <= leader.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     return leader, offset
+
+
+def _log_deleted(
+    request: Request, starts: Mapping[TopicPartition, int], deleted: Mapping[TopicPartition, int]
+) -> None:
+    if not deleted:
+        return
+    log.info(
+        "%s deleted the records of %s",
+        sender_of(request),
+        some([f"{name} from offset {starts[name]} to {offset - 1}" for name, offset in deleted.items()]),
+        extra=fields(topic=next(iter(deleted)).topic, partitions=len(deleted), **request_fields(request)),
+    )

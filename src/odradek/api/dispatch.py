@@ -18,13 +18,16 @@ from types import CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from odradek.api import registry
+from odradek.api.naming import name_of, request_fields, sender_of
 from odradek.api.produce import handle_all as handle_productions
 from odradek.api.produce import handle_in_turns as handle_productions_in_turns
 from odradek.api.refusal import refuse
+from odradek.api.refused import log_refusal, subject_of
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.api.turns import Turns
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.host.log_lines import fields
 from odradek.wire.codec import Message, Steps, read_in_steps, read_message
 from odradek.wire.frame import API_VERSIONS
 from odradek.wire.produce import ProduceReader, ProduceRequest
@@ -103,7 +106,9 @@ class Dispatcher:
         try:
             route = Route(registry.request_type(api_key), registry.handler(api_key))
         except OSError as error:  # out of descriptors: the next request tries again
-            raise ProtocolError(f"the code for api key {api_key} cannot be read: {error}") from error
+            raise ProtocolError(
+                f"the code that serves {name_of(api_key, version)} cannot be read: {error}"
+            ) from error
         self._routes[api_key, version] = route
         return route
 
@@ -151,7 +156,8 @@ class Dispatcher:
 
     def _refuse(self, request: Request) -> None:
         if request.api_key != API_VERSIONS:
-            raise ProtocolError(f"api key {request.api_key} version {request.version} is not served")
+            raise ProtocolError(registry.why_not_served(request.api_key, request.version))
+        log.debug("%s: %s", sender_of(request), registry.why_not_served(request.api_key, request.version))
         from odradek.api.api_versions import unsupported_version
 
         request.version = 0
@@ -164,7 +170,15 @@ def answer_error(request: Request, message: Message, error: Exception) -> None:
         error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
     )
     if reason.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-        log.error("request %s v%d failed", request.api_key, request.version, exc_info=error)
+        log.error(
+            "%s from %s failed, its client gets UNKNOWN_SERVER_ERROR: this is a bug",
+            name_of(request.api_key, request.version),
+            sender_of(request),
+            exc_info=error,
+            extra=fields(**request_fields(request)),
+        )
+    else:
+        log_refusal(request, subject_of(request), reason.code, reason.message)
     if request.is_answered:
         raise error
     response_type = registry.response_type(request.api_key)

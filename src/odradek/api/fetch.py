@@ -12,12 +12,12 @@
 Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), preferred read replicas.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
 from odradek.api.dispatch import answer_error
 from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
+from odradek.api.refused import log_refused_partition, log_unreadable
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
@@ -35,8 +35,6 @@ from odradek.wire.fetch_response import (
     encode_in_steps,
 )
 from odradek.wire.messages.fetch import FetchRequest
-
-log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event loop
@@ -174,12 +172,14 @@ class Fetching:
                 return self._describe(leader, asked.partition)._replace(divergence=divergence)
             return self._read_log(leader, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
+            topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
+            log_refused_partition(self._request, topic, asked.partition, error)
             aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
             return FetchedPartition(asked.partition, error.code, aborted=aborted)
         except CannotOpen:  # which is logged where files are opened, once and not for each request
             return FetchedPartition(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except OSError as error:
-            log.error("%s-%d cannot be read: %s", wanted.topic or wanted.topic_id, asked.partition, error)
+            log_unreadable(wanted.topic or str(wanted.topic_id), asked.partition, error)
             return FetchedPartition(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def leader_of(self, wanted: Wanted) -> Leader:
@@ -250,7 +250,9 @@ class Fetching:
         try:
             if not is_fresh:
                 self._read_again(reading, positions)
-            self.answer([reading.answers[position] for position in positions])
+            answers = reading.answers
+            is_all = len(positions) == len(answers)
+            self.answer(answers if is_all else [answers[position] for position in positions])
         except Exception as error:
             answer_error(self._request, self._message, error)
 

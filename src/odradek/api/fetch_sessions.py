@@ -115,6 +115,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def get(self, session_id: int) -> Session | None:
+        """To look at: the session is not used by this."""
+        return self._sessions.get(session_id)
+
     def open(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
         """The session that a request belongs to, brought up to date with it."""
         session = self.find(message, uses_topic_ids)

@@ -7,11 +7,11 @@
   waits for upload (-1).
 """
 
-import logging
 from collections import Counter
 from typing import Any
 
 from odradek.api.own_writes import OwnWrites
+from odradek.api.refused import log_unreadable
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
@@ -25,8 +25,6 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-log = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
@@ -102,7 +100,7 @@ class Search:
         except KafkaError as error:
             return ListOffsetsPartitionResponse(index, error.code, timestamp=-1, offset=-1, leader_epoch=-1)
         except OSError as error:
-            log.error("%s-%d cannot be searched: %s", topic, index, error)
+            log_unreadable(topic, index, error)
             code = ErrorCode.KAFKA_STORAGE_ERROR
             return ListOffsetsPartitionResponse(index, code, timestamp=-1, offset=-1, leader_epoch=-1)
         return ListOffsetsPartitionResponse(

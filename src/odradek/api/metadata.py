@@ -64,7 +64,7 @@ def _refuse(message: MetadataRequest) -> MetadataResponse:
 async def _create_and_describe(
     services: Services, request: Request, message: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
-    refused = await create_missing_topics(services, missing)
+    refused = await create_missing_topics(services, request, missing)
     return await services.turns.complete(describe(services, request, message, refused))
 
 

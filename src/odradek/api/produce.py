@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from odradek.api.refused import log_refused_batch, log_refused_partition, log_timed_out
 from odradek.api.request import Request
 from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
@@ -50,6 +51,7 @@ from odradek.wire.produce import (
     encode_answers_in_steps,
     encode_produce_response,
 )
+from odradek.wording import count_of, some
 
 ALL = -1
 MANY_PARTITIONS = 200  # more are appended in several turns of the event loop
@@ -90,6 +92,7 @@ class BatchAnswer(ProducedPartition):
 
     def appended(self, result: Appended | KafkaError) -> None:
         if isinstance(result, KafkaError):
+            log_refused_batch(self.leader.topic_partition, result)
             self.refuse(result)
             return
         self.base_offset, self.last_offset, is_duplicate, timestamp = result
@@ -289,6 +292,7 @@ class Appends:
             try:
                 batch = await self._prepare_in_turns(many)
             except KafkaError as error:
+                log_refused_partition(production.request, topic, index, error)
                 answer.refuse(error)
             else:
                 production.batches.append(answer)
@@ -318,12 +322,14 @@ class Appends:
         try:
             leader = self._leader(message.acks, topic, index)
         except KafkaError as error:
+            log_refused_partition(production.request, topic, index, error)
             return ProducedPartition(index, error.code, error_message=error.message or None)
         answer = BatchAnswer(index, leader)
         try:
             is_transactional = message.transactional_id is not None
             batch = self._checked(leader, records, production.request.version, is_transactional)
         except KafkaError as error:
+            log_refused_partition(production.request, topic, index, error)
             answer.refuse(error)
             return answer
         production.batches.append(answer)
@@ -377,9 +383,15 @@ class Acknowledgement:
         self._remaining: dict[Leader, int] = {}  # the offset that each one's high watermark has to reach
         self._timer: Timer | None = None
 
+    def __str__(self) -> str:
+        """What it waits for, if it takes so long that the log mentions it."""
+        names = [str(leader.topic_partition) for leader in self._remaining]
+        return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
+
     def wait(self, services: Services, timeout_ms: int) -> None:
         remaining = self._remaining
         for production in self._productions:
+            production.request.subject = self
             for answer in production.batches:
                 if not answer.is_committed:
                     remaining[answer.leader] = max(remaining.get(answer.leader, 0), answer.last_offset + 1)
@@ -396,6 +408,9 @@ class Acknowledgement:
             self._send()
 
     def _time_out(self) -> None:
+        for production in self._productions:
+            uncommitted = [leader.topic_partition for leader in production.waits_for[1]]
+            log_timed_out(production.request, uncommitted, production.timeout_ms)
         self._fail_uncommitted(self._remaining, ErrorCode.REQUEST_TIMED_OUT)
         self._remaining = {}
         self._send()

@@ -16,8 +16,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from odradek.api.naming import name_of
 from odradek.api.request import Request
 from odradek.api.services import Services
+from odradek.api.session import AUTHENTICATION_APIS
 from odradek.wire.codec import Message, Steps
 from odradek.wire.messages.index import SCHEMAS
 
@@ -59,6 +61,16 @@ APIS[22] = APIS[22]._replace(max_version=5)
 def is_served(api_key: int, version: int) -> bool:
     api = APIS.get(api_key)
     return api is not None and api.min_version <= version <= api.max_version
+
+
+def why_not_served(api_key: int, version: int) -> str:
+    name, api = name_of(api_key, version), APIS.get(api_key)
+    if api is not None:
+        served = f"v{api.min_version} to v{api.max_version}"
+        return f"{name} is not served, only {served}: its client is too old or too new"
+    if api_key in AUTHENTICATION_APIS:
+        return f"{name} is not served: nobody logs in at this listener, set security.protocol=PLAINTEXT"
+    return f"{name} is not served"
 
 
 @cache

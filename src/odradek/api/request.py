@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from odradek.api.refused import log_refusals
 from odradek.api.session import Session
 from odradek.api.turns import Turns
 from odradek.net.transport import Part
@@ -15,6 +16,8 @@ Answered = Callable[["Request"], None]
 class Request:
     """Answered exactly once: with a message, with ready-made parts of a frame, or with nothing (acks=0)."""
 
+    subject: object  # what it is about or waits for, as log lines show it; set only where that is known
+
     __slots__ = (
         "api_key",
         "client_address",
@@ -26,6 +29,7 @@ class Request:
         "parts",
         "principal",
         "session",
+        "subject",
         "turns",
         "unfinished",
         "version",
@@ -60,6 +64,7 @@ class Request:
         return self.parts is not None or self.unfinished is not None
 
     def answer(self, message: Message) -> None:
+        log_refusals(self, message)
         self.answer_in_steps(self._encode(message))
 
     def answer_when_made(self, making: Steps[Message]) -> None:

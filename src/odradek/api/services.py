@@ -106,5 +106,9 @@ class Services:
 
     async def decide(self, request: Request, message: Message) -> Any:
         """Send a client's request to the controller."""
-        context = RequestContext(request.version, request.client_id or "", request.client_address)
-        return await self.metadata.decide(message, context)
+        return await self.metadata.decide(message, context_of(request, request.version))
+
+
+def context_of(request: Request, version: int) -> RequestContext:
+    """Of what is decided for a client, in a request of its own or, in this version, in one of ours."""
+    return RequestContext(version, request.client_id or "", request.client_address, str(request.principal))

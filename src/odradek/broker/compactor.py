@@ -91,7 +91,7 @@ class Compactor:
         try:
             return await self.clean_one()
         except OSError as error:
-            log.error("compaction could not go on, trying again: %s", error)
+            log.error("compaction stopped, trying again: %s", error)
         except Exception:
             log.exception("compaction failed, trying again")
         return False
@@ -108,17 +108,17 @@ class Compactor:
         except CannotOpen as error:
             if not self._is_short:
                 self._is_short = True
-                log.warning("%s could not be compacted, trying again: %s", target.partition, error)
+                log.warning("cannot compact %s, trying again: %s", target.partition, error)
             return False
         except (CleaningFailed, OSError) as error:
             self._candidates.pop(target.partition, None)
-            log.warning("%s could not be compacted: %s", target.partition, error)
+            log.warning("cannot compact %s: %s", target.partition, error)
             return False
         self._is_short = False
         if self._replicas.present(*target.partition) is not replica:
             return True  # deleted meanwhile: the next log of this name is not clean
         self._clean_offsets.note(target.partition, stats.end_offset)
-        log.info("%s compacted up to offset %d", target.partition, stats.end_offset)
+        log.info("compacted %s up to offset %d", target.partition, stats.end_offset)
         return True
 
     def _choose(self, now_ms: int) -> CleaningTarget | None:

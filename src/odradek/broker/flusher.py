@@ -20,10 +20,12 @@ import logging
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
+from odradek.host.log_lines import counted
 from odradek.replication.replica import Replica
 from odradek.storage.config import NEVER
 from odradek.storage.files import Files
 from odradek.storage.sync import SyncTicket, sync_tickets
+from odradek.wording import count_of, duration, some
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,9 @@ Round = list[tuple[Replica, SyncTicket]]
 
 
 class Flusher:
-    def __init__(self, host: Host, files: Files) -> None:
+    def __init__(self, host: Host, files: Files, slow_ms: int = -1) -> None:
+        """A round that takes longer than `slow_ms` is logged; -1 means never."""
+        self._slow_seconds = slow_ms / 1000 if slow_ms >= 0 else float("inf")
         self._host = host
         self._files = files
         self._max_files = max(1, files.max_open // 2)  # the rest stay open for reads and appends
@@ -98,7 +102,7 @@ class Flusher:
         except KafkaError as error:
             if replica not in self._unopened:
                 self._unopened.add(replica)
-                log.error("%s, trying again every %g s", error, RETRY_SECONDS)
+                log.error("cannot sync: %s. Trying again every %g s", error, RETRY_SECONDS)
             self._host.call_later(RETRY_SECONDS, self._mark, replica)
             return None
         if replica in self._unopened:
@@ -118,7 +122,7 @@ class Flusher:
 
     @property
     def _disk_is_fast(self) -> bool:
-        return self._average_seconds < INLINE_BELOW_SECONDS
+        return self._average_seconds < INLINE_BELOW_SECONDS and not self._files.syncs_may_block
 
     async def _sync_in_thread(self, tickets: Round) -> None:
         errors, seconds = await self._thread.run(self._sync, tickets)
@@ -132,6 +136,8 @@ class Flusher:
     def _finish_round(self, tickets: Round, errors: list[OSError | None], seconds: float) -> None:
         self._average_seconds += SMOOTHING * (seconds - self._average_seconds)
         self._scheduled = False
+        if seconds > self._slow_seconds:
+            _log_slow(tickets, seconds)
         if self._dirty:
             self._mark(next(iter(self._dirty)))
         for (replica, ticket), error in zip(tickets, errors, strict=True):
@@ -148,13 +154,35 @@ class Flusher:
             if error is None:
                 replica.log_written()
                 return
-            log.error("%s cannot be synced, it takes no more records: %s", replica.topic_partition, error)
+            log.error(
+                "the sync of %s failed, so it takes no more records until this broker is restarted: %s",
+                replica.topic_partition,
+                error,
+            )
             replica.close(ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception:
-            log.exception("%s: an answer failed", replica.topic_partition)
+            log.exception(
+                "%s: a request that waited for its sync failed: this is a bug", replica.topic_partition
+            )
 
     async def close(self) -> None:
         """Wait for the round under way, if any."""
         while self._scheduled:
             await asyncio.sleep(0.001)
         self._thread.close()
+
+
+def _log_slow(tickets: Round, seconds: float) -> None:
+    names = [str(replica.topic_partition) for replica, _ in tickets]
+    counted(
+        log,
+        logging.WARNING,
+        "this disk",
+        "slow syncs",
+        "slow sync: %s took %s (%s). Producers with acks=all wait for it: look at the disk",
+        count_of(len(names), "partition"),
+        duration(seconds),
+        some(names),
+        seconds=round(seconds, 3),
+        partitions=len(names),
+    )

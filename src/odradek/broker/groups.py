@@ -33,6 +33,7 @@ from odradek.model import OFFSETS_TOPIC
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from odradek.wire.codec import Steps
+from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Groups:
         self._shards: dict[int, RunningShard] = {}
         self._creating: asyncio.Task[str] | None = None
         self._not_created = ""  # why the internal topic could not be created, as last logged
+        self._is_behind = False  # the last look at the partitions failed half-way
         self._open_shards()
 
     # --- which shard ---
@@ -95,7 +97,7 @@ class Groups:
             self._not_created = reason
             is_expected = isinstance(error, (OSError, KafkaError))
             log.error(
-                "groups are not available, the next FindCoordinator tries again: %s",
+                "groups are not available, and the next FindCoordinator tries again: %s",
                 reason,
                 exc_info=not is_expected,
             )
@@ -109,6 +111,7 @@ class Groups:
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
         """A request about one group."""
+        request.subject = f"group {shown(group_id)}"
         token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend), 0)
         self._submit(partition_of(group_id, self._partition_count), request, message, token)
 
@@ -116,6 +119,7 @@ class Groups:
         self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
     ) -> Steps[None]:
         """A request about one group, in parts that are handled one after the other."""
+        request.subject = f"group {shown(group_id)}"
         shard = partition_of(group_id, self._partition_count)
         return self._gather(request, [(shard, part) for part in parts], amend)
 
@@ -175,7 +179,7 @@ class Groups:
         for index, shard in list(self._shards.items()):
             if topic is None or shard.replica.topic_id != topic.id:
                 del self._shards[index]
-                shard.runner.resign()
+                shard.runner.resign(f"{OFFSETS_TOPIC} was deleted")
         for index in topic.partitions if topic else ():
             self._shard(index)
 
@@ -189,7 +193,7 @@ class Groups:
             return
         if present is not None:
             del self._shards[index]
-            present.runner.resign()
+            present.runner.resign("its partition has a new leader epoch")
         if replica.leader is not None:
             runner = Runner(Journal(replica.leader), self._new_coordinator, respond, self._host)
             self._shards[index] = RunningShard(replica, replica.leader, runner)
@@ -207,17 +211,28 @@ class Groups:
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         self._topics.publish(delta)
-        self._open_shards()
+        if self._is_behind or names_topic(delta, OFFSETS_TOPIC):
+            self._is_behind = True
+            self._open_shards()
+            self._is_behind = False
         deleted = {topic.name for topic in delta.deleted_topics}
         for shard in list(self._shards.values()) if deleted else ():
             try:
                 shard.runner.tell(lambda coordinator, now_ms: coordinator.topics_deleted(deleted, now_ms))
             except Exception:
-                log.exception("%s: offsets of deleted topics stay", shard.replica.topic_partition)
+                log.exception(
+                    "%s: cannot remove the offsets of deleted topics: this is a bug",
+                    shard.replica.topic_partition,
+                )
 
     def close(self) -> None:
         for shard in self._shards.values():
-            shard.runner.resign()
+            shard.runner.resign("this broker stops", logging.DEBUG)
+
+
+def names_topic(delta: MetadataDelta, name: str) -> bool:
+    changed = (change.after for change in delta.changed_topics)
+    return any(topic.name == name for topic in (*delta.created_topics, *delta.deleted_topics, *changed))
 
 
 class RunningShard(NamedTuple):

@@ -131,15 +131,14 @@ class LocalPartitions:
             for resource in sorted(delta.changed_configs)
             if resource.type == ResourceType.TOPIC and resource.name in image.topics
         ]
-        self._settle(
-            (
-                *self._unsettled.values(),
-                *delta.deleted_topics,
-                *delta.created_topics,
-                *(change.after for change in delta.changed_topics),
-                *configured,
-            )
-        )
+        self._settle((*self._unsettled.values(), *delta.deleted_topics, *delta.created_topics))
+        failed = self._failed_indexes()
+        for change in delta.changed_topics:
+            indexes = (*change.indexes, *failed.get(change.after.id, ()))
+            self._act(change.after, partial(self._plan_partitions, indexes=indexes))
+        for topic in configured:
+            self._act(topic, self._configure)
+            self._act(topic, partial(self._plan_partitions, indexes=failed.get(topic.id, ())))
         self._remove_doomed()
         self._open_soon()
 
@@ -160,20 +159,32 @@ class LocalPartitions:
     def _settle(self, topics: Iterable[Topic]) -> None:
         """Make what we hold of these topics what the image says of them. One that fails keeps no other from it."""
         for topic in {topic.id: topic for topic in topics}.values():
-            try:
-                now = self._image.topics_by_id.get(topic.id)
-                if now is None:
-                    self._close_topic(topic)
-                else:
-                    self._plan_topic(now)
+            if self._act(topic, self._plan_topic):
                 self._unsettled.pop(topic.id, None)
-            except Exception:
-                self._unsettled[topic.id] = topic
-                log.exception("cannot bring the logs of topic %s in line with the metadata yet", topic.name)
+
+    def _act(self, topic: Topic, act: Callable[[Topic], None]) -> bool:
+        """Bring what changed in line with the image; if that fails, all of the topic is settled later."""
+        try:
+            now = self._image.topics_by_id.get(topic.id)
+            if now is None:
+                self._close_topic(topic)
+            else:
+                act(now)
+            return True
+        except Exception:
+            self._unsettled[topic.id] = topic
+            log.exception(
+                "cannot apply the metadata to topic %s yet: this is a bug; trying again", topic.name
+            )
+            return False
 
     def _plan_topic(self, topic: Topic) -> None:
         self._configure(topic)
-        for index, registration in topic.partitions.items():
+        self._plan_partitions(topic, topic.partitions)
+
+    def _plan_partitions(self, topic: Topic, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            registration = topic.partitions[index]
             replica = self._present(topic, index)
             if replica is not None:
                 self._give_role(replica, registration)
@@ -185,6 +196,13 @@ class LocalPartitions:
     def _give_role(self, replica: Replica, registration: Partition) -> None:
         if replica.take_role(self._node_id, registration, self._host.steady_ms()):
             _tell(self._on_new_role, replica)
+
+    def _failed_indexes(self) -> dict[UUID, list[int]]:
+        """The partitions of each topic that could not be opened: a change of the topic tries them again."""
+        indexes: dict[UUID, list[int]] = {}
+        for name, plan in self._failed.items():
+            indexes.setdefault(plan.topic_id, []).append(name.partition)
+        return indexes
 
     def _configure(self, topic: Topic) -> None:
         values = topic_values(self._image.topic_overrides(topic.name), self.config)
@@ -301,10 +319,12 @@ class LocalPartitions:
             self._next_attempt = self._host.monotonic() + REQUEST_RETRY_SECONDS
             if not plan.has_failed:
                 is_expected = isinstance(error, (OSError, KafkaError))
-                log.error("%s cannot be opened, trying again: %s", name, error, exc_info=not is_expected)
+                log.error(
+                    "the log of %s cannot be opened, trying again: %s", name, error, exc_info=not is_expected
+                )
             return None
         if plan.has_failed:
-            log.info("%s could not be opened before, and is open now", name)
+            log.info("opened the log of %s, which could not be opened before", name)
         return replica
 
     def _begin(self, name: TopicPartition, plan: Unopened, opened: Log) -> Replica:
@@ -345,7 +365,7 @@ def _tell(told: Told, replica: Replica) -> None:
         told(replica)
     except Exception:
         log.exception(
-            "%s came, went or changed its role, and a part of the broker cannot follow",
+            "a listener failed when %s was opened, removed or changed its role: this is a bug",
             replica.topic_partition,
         )
 

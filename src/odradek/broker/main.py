@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from importlib import import_module
 from random import Random
+from typing import Protocol
 
 from odradek.api.services import Services
 from odradek.broker import descriptors
@@ -17,6 +18,7 @@ from odradek.broker.node import GroupsOfNode, Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
+from odradek.net.transport import Converse
 from odradek.storage.files import DiskFiles, Files
 
 try:
@@ -31,6 +33,14 @@ SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait fo
 GROUPS_MODULE = "odradek.broker.groups"
 
 
+class NewBroker(Protocol):
+    """What `run` makes its broker with."""
+
+    def __call__(
+        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, on_failure: Callable[[], None]
+    ) -> "Broker": ...
+
+
 class Broker(Node):
     """A node on this machine: its clocks, threads, processes, sockets and disk."""
 
@@ -41,6 +51,7 @@ class Broker(Node):
         rng: Random | None = None,
         files: Files | None = None,
         on_failure: Callable[[], None] = lambda: None,
+        new_converse: Callable[[Services], Converse] | None = None,
     ) -> None:
         host = RealHost(loop)
         super().__init__(
@@ -50,6 +61,7 @@ class Broker(Node):
             files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
             rng or Random(),
             new_groups=new_groups,
+            new_converse=new_converse,
             on_failure=on_failure,
             on_long_work=Collector(loop).long_work,
         )
@@ -62,7 +74,9 @@ def new_groups(services: Services) -> GroupsOfNode:
     return Groups(services)
 
 
-def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
+def run(
+    config: BrokerConfig, announce: Callable[[Broker], None], new_broker: NewBroker | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed where
     the broker had to stop by itself."""
     descriptors.claim_descriptors()
@@ -70,19 +84,22 @@ def run(config: BrokerConfig, announce: Callable[[Broker], None]) -> None:
     loop = new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(config, loop, announce))
+        loop.run_until_complete(_serve(config, loop, announce, new_broker or Broker))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
 
 
 async def _serve(
-    config: BrokerConfig, loop: asyncio.AbstractEventLoop, announce: Callable[[Broker], None]
+    config: BrokerConfig,
+    loop: asyncio.AbstractEventLoop,
+    announce: Callable[[Broker], None],
+    new_broker: NewBroker,
 ) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(config, loop, on_failure=stopping.set)
+    broker = new_broker(config, loop, on_failure=stopping.set)
     try:
         await broker.start()
         loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
@@ -102,4 +119,4 @@ def _import_ahead(module: str) -> None:
     try:
         import_module(module)
     except OSError as error:
-        log.info("%s is imported when it is needed: %s", module, error)
+        log.info("cannot preload %s, which is imported when it is first needed: %s", module, error)

@@ -47,6 +47,7 @@ class Maintenance:
             self._repeat(self._retention_seconds, self.look_after_logs),
             self._repeat(self._checkpoint_seconds, self.checkpoint),
             self._repeat(self._checkpoint_seconds, self._metadata.checkpoint),
+            self._repeat(self._checkpoint_seconds, self._metadata.maintain),
             self._repeat(self._checkpoint_seconds, self._remove_deleted),
         )
 

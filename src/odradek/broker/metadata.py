@@ -20,31 +20,34 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from odradek.api.naming import sender
 from odradek.api.refusal import refuse, refuse_undone
 from odradek.api.registry import response_type
 from odradek.api.turns import Turns
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import Listener
 from odradek.controller.brokers import BOOTSTRAP_FEATURES, bootstrap_records
+from odradek.controller.changes import changes
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
+from odradek.host.log_lines import fields
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import MetadataRecord
-from odradek.storage.config import NEVER, LogConfig
+from odradek.metadata.snapshotting import Policy, Snapshotter
+from odradek.storage.config import LogConfig
 from odradek.storage.files import Files
 from odradek.wire.codec import Message, drain
 from odradek.wire.messages import broker_registration
 
 log = logging.getLogger(__name__)
 
-# The log is the only copy of the metadata: it is never rolled by time, and nothing of it is deleted.
-METADATA_LOG_CONFIG = LogConfig(segment_ms=NEVER, retention_ms=-1, retention_bytes=-1, delete=False)
-
+MAX_CHANGES_LOGGED = 20  # of a part of a request, which has up to 50 topics
 NO_EPOCH = -1  # the broker was killed, or never ran
 
 
@@ -54,7 +57,7 @@ class BrokerMetadata:
         files: Files,
         config: BrokerConfig,
         rng: Random,
-        now_ms: Callable[[], int],
+        host: Host,
         turns: Turns,
         listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
@@ -66,12 +69,13 @@ class BrokerMetadata:
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._rng = rng
-        self._now_ms = now_ms
+        self._now_ms = host.now_ms
         self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
         self._properties = load_or_create(files, directory, config.node_id, rng)
-        self._log = MetadataLog.open(files, directory, self._properties, METADATA_LOG_CONFIG, now_ms())
+        self._log = MetadataLog.open(files, directory, self._properties, _log_config(config), host.now_ms())
+        self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
         if not self.image.features:
             self._append(bootstrap_records())
 
@@ -92,14 +96,19 @@ class BrokerMetadata:
     def _decide(self, part: Part, context: RequestContext) -> Any:
         response: Any = None
         try:
-            records, response = self._controller.decide(self._log.newest, part, context)
+            before = self._log.newest
+            records, response = self._controller.decide(before, part, context)
             if records:
                 self.settle()
                 self._commit(records)
+                _log_changes(before, records, context)
         except KafkaError as error:
             if response is not None:
                 return refuse_undone(response, error)
-            log.warning("the controller refused a %s: %s", type(part.request).__name__, error)
+            level = (
+                logging.DEBUG if context.client_host else logging.WARNING
+            )  # a client's refusal is logged by its API
+            log.log(level, "the controller refused a %s: %s", type(part.request).__name__, error)
             refused = response_type(part.request.API_KEY)  # type: ignore[attr-defined]
             return drain(refuse(refused, part.request, context.api_version, error))
         return response
@@ -124,13 +133,19 @@ class BrokerMetadata:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             reason = str(error)
             if self._log.failed:
-                log.critical("the metadata log has failed, this broker stops: %s", reason)
-                self._on_failure(reason)
+                self._has_failed(reason)
             elif self._log.newest is not self._log.image:
-                log.error("a change of the metadata is not committed yet, trying again: %s", reason)
+                log.error("a metadata change is written but not synced yet, trying again: %s", reason)
             else:
-                log.error("a change of the metadata is refused, and may be tried again: %s", reason)
+                log.error(
+                    "refused a metadata change because it cannot be written: %s",
+                    reason,
+                )
             raise KafkaError(code, reason) from error
+
+    def _has_failed(self, reason: str) -> None:
+        log.critical("the metadata log failed, so this broker stops: %s", reason)
+        self._on_failure(reason)
 
     def _publish(self, committed: list[MetadataDelta]) -> None:
         """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
@@ -139,7 +154,10 @@ class BrokerMetadata:
                 try:
                     listener(delta)
                 except Exception:
-                    log.exception("a part of the broker cannot follow metadata offset %d", delta.after.offset)
+                    log.exception(
+                        "a listener failed at metadata offset %d: this is a bug",
+                        delta.after.offset,
+                    )
 
     async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
         """Say where this broker can be reached, and whether its logs are what they were when it last stopped."""
@@ -176,15 +194,63 @@ class BrokerMetadata:
         self._controller.reconfigure(changed)
         for warning in changed.warnings:
             if warning not in config.warnings:
-                log.warning("dynamic configuration: %s", warning)
+                log.warning("ignoring a dynamic setting: %s", warning)
         return changed
 
     def checkpoint(self) -> None:
         """Write down how far the log is synced."""
         self._log.checkpoint()
 
+    async def maintain(self) -> None:
+        """Write a snapshot if one is due, and delete what it makes superfluous."""
+        try:
+            await self._snapshotter.maintain()
+        except (KafkaError, OSError) as error:
+            self._has_failed(str(error))
+
     def close(self) -> None:
         try:
             self._log.close()
         except (KafkaError, OSError) as error:
-            log.error("the metadata log cannot be closed, and is recovered at the next start: %s", error)
+            log.error("cannot close the metadata log: the next start recovers it: %s", error)
+
+
+def _log_changes(before: MetadataImage, records: list[MetadataRecord], context: RequestContext) -> None:
+    """Who changed what. Of a large request only the first few are written, and all of them at debug level."""
+    who = (
+        sender(context.client_host, context.client_id, context.principal)
+        if context.client_host
+        else "this broker"
+    )
+    level = logging.INFO
+    for number, (text, named) in enumerate(changes(before, records)):
+        if number == MAX_CHANGES_LOGGED:
+            log.info("%s changed more in the same request, which is logged at debug level", who)
+            level = logging.DEBUG
+        log.log(
+            level,
+            "%s %s",
+            who,
+            text,
+            extra=fields(client=context.client_id, address=context.client_host, **named),
+        )
+
+
+def _log_config(config: BrokerConfig) -> LogConfig:
+    """Nothing of this log is deleted by age or size alone: a snapshot must hold it first (`Snapshotter`)."""
+    return LogConfig(
+        segment_bytes=config["metadata.log.segment.bytes"],
+        segment_ms=config["metadata.log.segment.ms"],
+        retention_ms=-1,
+        retention_bytes=-1,
+        delete=False,
+    )
+
+
+def _snapshot_policy(config: BrokerConfig) -> Policy:
+    return Policy(
+        max_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+        max_interval_ms=config["metadata.log.max.snapshot.interval.ms"],
+        retention_bytes=config["metadata.max.retention.bytes"],
+        retention_ms=config["metadata.max.retention.ms"],
+    )

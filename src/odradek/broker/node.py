@@ -23,6 +23,7 @@ from odradek.api.dispatch import Dispatcher
 from odradek.api.fetch_sessions import FetchSessions
 from odradek.api.services import Groups, Services
 from odradek.api.turns import Turns
+from odradek.api.watch import Watch
 from odradek.broker.compactor import Compactor
 from odradek.broker.flusher import Flusher
 from odradek.broker.local_partitions import LocalPartitions
@@ -41,9 +42,11 @@ from odradek.model import OFFSETS_TOPIC
 from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
+from odradek.net.transport import Converse
 from odradek.replication.replica import Replica
 from odradek.storage.files import Files
 from odradek.storage.store import LogStore
+from odradek.wording import duration
 
 log = logging.getLogger(__name__)
 
@@ -73,15 +76,17 @@ class Node:
         rng: Random,
         *,
         new_groups: Callable[[Services], GroupsOfNode],
+        new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises what keeps it from starting, with nothing left behind.
 
         `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
+        `new_converse` makes what answers requests, if that is not to be `answer_requests`.
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
-        log_lines.node_id.set(config.node_id)
+        self._repeats = log_lines.enter(config.node_id, host)
         check_supported(config)
         self.failure: BrokerFailed | None = None
         self._on_failure = on_failure
@@ -93,6 +98,7 @@ class Node:
         self._rng = rng
         self._files = files
         self._new_groups = new_groups
+        self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
             self._files,
@@ -111,7 +117,7 @@ class Node:
         self._groups: GroupsOfNode | None = None
         turns = Turns(host.monotonic, on_long_work)
         self.metadata = BrokerMetadata(
-            self._files, config, self._rng, host.now_ms, turns, self._listeners(), self._failed
+            self._files, config, self._rng, host, turns, self._listeners(), self._failed
         )
         config = self.config = self.metadata.effective_config(config)
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
@@ -119,13 +125,15 @@ class Node:
             self.node_id, host, self._store, config, self._appended, self._new_role, self._removed
         )
         self.replicas = self._partitions.replicas
+        began = host.monotonic()
         self._store.load(
             host.now_ms(),
             self._partitions.log_config_for(self.metadata.image),
             self._partitions.expected_in(self.metadata.image),
         )
+        log.info("%s, in %s (%s)", self._store.report, duration(host.monotonic() - began), self.data_dir)
         self._partitions.open_all(self.metadata.image)
-        self._flusher = Flusher(host, self._files)
+        self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
         )
@@ -148,8 +156,7 @@ class Node:
         )
         if OFFSETS_TOPIC in self.metadata.image.topics:
             self._get_groups()
-        conversations = Conversations(Dispatcher(self.services), host.create_task)
-        self._server = self._network.serve(conversations.begin, _bounds(config))
+        self._server = self._network.serve(self._new_converse(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
         self.listeners: tuple[Listener, ...] = ()
 
@@ -211,7 +218,7 @@ class Node:
                 try:
                     reconfigure(config)
                 except Exception:
-                    log.exception("a part of the broker cannot follow a change of its settings")
+                    log.exception("a part of the broker failed to apply new settings: this is a bug")
 
     # --- life ---
 
@@ -231,7 +238,8 @@ class Node:
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"]:
             self._tasks.append(self._host.create_task(self._compactor.run()))
-        log.info("broker %d of cluster %s started", self.node_id, self.metadata.image.cluster_id)
+        where = ", ".join(f"{item.name}://{item.host}:{item.port}" for item in self.listeners)
+        log.info("broker %d of cluster %s started: %s", self.node_id, self.metadata.image.cluster_id, where)
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
@@ -251,10 +259,17 @@ class Node:
         try:
             self._store.close(self.replicas.high_watermarks())
         except (OSError, KafkaError) as error:
-            log.error("the stop is not clean, logs are recovered at the next start: %s", error)
+            log.error("this stop is not clean, so the next start recovers the logs: %s", error)
             self._store.release()
         self.metadata.close()
+        self._repeats.close()
         log.info("broker %d stopped", self.node_id)
+
+
+def answer_requests(services: Services) -> Converse:
+    host, config = services.host, services.config
+    watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
+    return Conversations(Dispatcher(services), host.create_task, watch=watch).begin
 
 
 def make_data_directory(files: Files, path: str) -> None:

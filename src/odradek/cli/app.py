@@ -17,7 +17,7 @@ from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileNa
 from odradek.cli.completion import complete_settings
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Abort, ClickException, Context, Exit, Group
-from odradek.cli.logs import LEVELS
+from odradek.cli.logs import FORMATS, LEVELS
 from odradek.cli.output import discard_output, note, output_told, print_line
 
 FAILED = 1
@@ -120,7 +120,8 @@ def _broker_options() -> list[click.Parameter]:
         click.Option(["--data-dir"], type=click.Path(file_okay=False)),
         click.Option(["--config"], type=click.Path(dir_okay=False)),
         click.Option(["--set"], multiple=True, shell_complete=complete),
-        click.Option(["--log-level"], type=click.Choice(LEVELS)),
+        click.Option(["--log-level"], type=click.Choice(LEVELS), multiple=True),
+        click.Option(["--log-format"], type=click.Choice(FORMATS)),
         click.Option(["--json"], is_flag=True),
     ]
 

@@ -1,11 +1,62 @@
-"""The broker's log lines: time, level, node, module, message; in colour where a person watches."""
+"""How the broker's log is written: which lines (`--log-level`), and in which form (`--log-format`).
 
+A line of text begins with its time; whatever a record says stays on that line, and the lines of a traceback that follow
+are indented, so no client can write what looks like a line of ours. As JSON a record is one object on one line.
+"""
+
+import importlib.util
+import json
 import logging
 import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek.wording import one_line
 
 LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+DEFAULT_LEVEL = "info"
+LEVEL_VARIABLE = "ODRADEK_LOG_LEVEL"
+FORMAT_VARIABLE = "ODRADEK_LOG_FORMAT"
 COLOURS = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
 RESET = "\x1b[0m"
+
+
+class LogLevel(NamedTuple):
+    logger: str  # empty: all of them
+    level: str
+
+
+def parse_levels(text: str) -> list[LogLevel]:
+    """`LEVEL`, or `LOGGER=LEVEL`, or several with commas between them. Raises ValueError."""
+    return [_parse_level(item.strip()) for item in text.split(",")]
+
+
+def _parse_level(text: str) -> LogLevel:
+    name, equals, level = text.rpartition("=")
+    level = level.strip().lower()
+    if level not in LEVELS:
+        raise ValueError(f"{level!r} is not a level: choose from {', '.join(LEVELS)}")
+    if equals and not _is_logger(name.strip()):
+        raise ValueError(f"{name.strip()!r} is not a logger: take a name from the log, such as odradek.net")
+    return LogLevel(name.strip(), level)
+
+
+def _is_logger(name: str) -> bool:
+    """Loggers have the names of modules and packages."""
+    if name.split(".")[0] not in ("odradek", "asyncio"):
+        return False
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def parse_format(text: str) -> str:
+    if text not in FORMATS:
+        raise ValueError(f"{text!r} is not a log format: choose from {', '.join(FORMATS)}")
+    return text
 
 
 class LineFormatter(logging.Formatter):
@@ -23,10 +74,45 @@ class LineFormatter(logging.Formatter):
         colour = COLOURS.get(record.levelname, "") if self._coloured else ""
         return f"{colour}{line}{RESET}" if colour else line
 
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
 
-def configure_logging(level: str, record_filter: logging.Filter) -> None:
-    """`record_filter` sees every record before it is written."""
+    def formatException(self, ei: object) -> str:
+        return _indented(super().formatException(ei))  # type: ignore[arg-type]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+class JsonFormatter(logging.Formatter):
+    """{"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "node": 1, "logger": …, "message": …, fields}
+
+    Records carry `node_id` where a filter gave it to them, and `fields` where whoever logged them did."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "node": getattr(record, "node_id", None),
+            "logger": record.name,
+            "message": one_line(record.getMessage()),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(getattr(record, "fields", {}) | entry, default=str)
+
+
+def configure_logging(
+    levels: Sequence[LogLevel], record_filter: logging.Filter, log_format: str = "text"
+) -> None:
+    """`record_filter` sees every record before it is written. Of several levels for one logger the last counts."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(record_filter)
-    handler.setFormatter(LineFormatter(coloured=sys.stderr.isatty()))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    text = LineFormatter(coloured=sys.stderr is not None and sys.stderr.isatty())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
+    logging.basicConfig(level=DEFAULT_LEVEL.upper(), handlers=[handler])
+    for name, level in levels:
+        logging.getLogger(name).setLevel(level.upper())

@@ -12,19 +12,25 @@ import argparse
 import errno
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek import __version__
-from odradek.cli.logs import LEVELS, configure_logging
+from odradek.cli.logs import (
+    FORMAT_VARIABLE,
+    LEVEL_VARIABLE,
+    LEVELS,
+    LogLevel,
+    configure_logging,
+    parse_format,
+    parse_levels,
+)
 from odradek.host.log_lines import NodeIdFilter
 
 if TYPE_CHECKING:
-    from odradek.broker.main import Broker
+    from odradek.broker.main import Broker, NewBroker
     from odradek.config.broker import BrokerConfig
 
 HOST = "localhost"
@@ -36,6 +42,8 @@ NOT_SETTINGS = {  # other ODRADEK_ variables name settings
     "ODRADEK_BOOTSTRAP_SERVER",
     "ODRADEK_PROFILE",
     "ODRADEK_TEST_BOOTSTRAP",
+    LEVEL_VARIABLE,
+    FORMAT_VARIABLE,
 }
 REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
 
@@ -52,8 +60,12 @@ listens on localhost only, and without 'log.dirs' it keeps its data where 'odrad
 }
 EPILOG = """\
 Settings have Kafka's names (log.retention.ms, num.partitions …). An option wins over the environment
-(ODRADEK_LOG_RETENTION_MS, and ODRADEK_DATA_DIR for --data-dir), and that over the file. A setting that
-asks for TLS, SASL or access control is refused: this broker has none of them yet.
+(ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
+that name), and that over the file. A setting that asks for TLS, SASL or access control is refused: this
+broker has none of them yet.
+
+The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
+the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.
 
 Exit status: 0 stopped as asked, 1 could not start or go on, 2 bad option or setting."""
 
@@ -80,9 +92,14 @@ Stop with Ctrl-C.
 SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir}"
 
 
-def main(arguments: Sequence[str], command: str = "up") -> int:
+def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker | None" = None) -> int:
+    """`new_broker` is for those who run another kind of broker: `odradek.faults`."""
     options = parse_arguments(arguments, command)
-    configure_logging(options.log_level, NodeIdFilter())
+    try:
+        levels, log_format = log_options(options, os.environ)
+    except ValueError as error:
+        return fail(str(error), BAD_USAGE)
+    configure_logging(levels, NodeIdFilter(), log_format)
     from odradek.broker.main import run
     from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
@@ -96,10 +113,8 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
         return fail(str(error), BAD_USAGE)
     for warning in config.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
-    if options.stop_at_eof:
-        stop_at_end_of_input()
     try:
-        run(config, lambda broker: announce(broker, command, options.json))
+        run(config, lambda broker: announce(broker, command, options.json), new_broker)
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
     except ConfigError as error:
@@ -109,17 +124,6 @@ def main(arguments: Sequence[str], command: str = "up") -> int:
     except OSError as error:
         return fail(reason_of(error, config), FAILED)
     return 0
-
-
-def stop_at_end_of_input() -> None:
-    """Stop, as SIGTERM does, once whoever started us has closed our standard input, or died."""
-
-    def wait() -> None:
-        while os.read(0, 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="end-of-input", daemon=True).start()
 
 
 def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.Namespace:
@@ -154,14 +158,45 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         metavar="KEY=VALUE",
         help="one setting; repeatable",
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    parser.add_argument(
+        "--log-level",
+        action="append",
+        default=[],
+        metavar="[LOGGER=]LEVEL",
+        help=f"{', '.join(LEVELS)} (default info); of one logger if it is named; repeatable",
+    )
+    parser.add_argument(
+        "--log-format",
+        metavar="FORMAT",
+        help="text (default), or json: one object per line",
+    )
     parser.add_argument(
         "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
     )
-    parser.add_argument("--stop-at-eof", action="store_true", help=argparse.SUPPRESS)  # for odradek.testing
     options = parser.parse_args(arguments)
     options.command = command
     return options
+
+
+def log_options(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[list[LogLevel], str]:
+    """Levels of the environment first, then those of the options: the last one for a logger counts. Raises
+    ValueError."""
+    levels: list[LogLevel] = []
+    for source, text in (
+        (LEVEL_VARIABLE, environ.get(LEVEL_VARIABLE)),
+        *(("--log-level", text) for text in options.log_level),
+    ):
+        if text:
+            try:
+                levels += parse_levels(text)
+            except ValueError as error:
+                raise ValueError(f"{source} {text}: {error}") from None
+    source = "--log-format" if options.log_format is not None else FORMAT_VARIABLE
+    log_format = options.log_format or environ.get(FORMAT_VARIABLE) or "text"
+    try:
+        return levels, parse_format(log_format)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
 
 
 def port_number(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The table of broker keys: Kafka 4's names, types and defaults, and two of our own.
+"""The table of broker keys: Kafka 4's names, types and defaults, and some of our own.
 
 The keys that stand in for topic keys are derived from the topic table, so that type, limit and default
 cannot drift apart. Some keys steer thread pools that Odradek, one event loop, does not have: they are
@@ -175,6 +175,15 @@ _LOG: tuple[Row, ...] = (
      "Odradek's own: decode every record of every produced batch instead of trusting header and checksum."),
 )  # fmt: skip
 
+_SLOWNESS: tuple[Row, ...] = (
+    ("slow.request.ms", LONG, 1000, at_least(-1), LOW, FIXED,
+     "Odradek's own: a request that waits for longer than this is logged, with what it waits for; -1: never."),
+    ("slow.sync.ms", LONG, 1000, at_least(-1), LOW, FIXED,
+     "Odradek's own: a sync of the disk that takes longer than this is logged; -1: never."),
+    ("slow.event.loop.ms", LONG, 500, at_least(-1), LOW, FIXED,
+     "Odradek's own: when all clients have to wait for longer than this, that is logged; -1: never."),
+)  # fmt: skip
+
 _REPLICATION: tuple[Row, ...] = (
     ("replica.lag.time.max.ms", LONG, 30000, None, HIGH, FIXED,
      "How long a follower may lag before it leaves the in-sync replicas."),
@@ -228,20 +237,23 @@ _QUORUM: tuple[Row, ...] = (
      "How long a broker waits for the controller's answer."),
     ("metadata.log.dir", STRING, None, None, HIGH, FIXED,
      "Where the metadata log lies; the first data directory if not set."),
-    ("metadata.log.segment.bytes", INT, 1024 * MIB, at_least(12), HIGH, FIXED,
-     "Size at which the metadata log begins a new segment."),
+    ("metadata.log.segment.bytes", INT, 1024 * MIB, at_least(8 * MIB), HIGH, FIXED,
+     "Size at which the metadata log begins a new segment. It also begins one with every snapshot."),
     ("metadata.log.segment.ms", LONG, 168 * HOUR_MS, None, HIGH, FIXED,
      "Age at which the metadata log begins a new segment."),
     ("metadata.log.max.record.bytes.between.snapshots", LONG, 20 * MIB, at_least(1), HIGH, FIXED,
-     "Bytes of metadata log after which a snapshot is written."),
+     "Bytes of metadata log since the last snapshot after which the next one is written."),
     ("metadata.log.max.snapshot.interval.ms", LONG, HOUR_MS, at_least(0), HIGH, FIXED,
-     "Time after which a snapshot is written."),
+     "Time since the last snapshot after which the next one is written, if anything has changed; 0 for no "
+     "limit."),
     ("metadata.max.retention.bytes", LONG, 100 * MIB, None, HIGH, FIXED,
-     "Bytes of metadata log kept behind the last snapshot."),
+     "Bytes of metadata log and snapshots that are kept. Beyond that, the oldest are deleted as far as the newest "
+     "snapshot holds what they say."),
     ("metadata.max.retention.ms", LONG, 168 * HOUR_MS, None, HIGH, FIXED,
-     "How long metadata log behind the last snapshot is kept."),
+     "How long metadata log and snapshots are kept, as far as the newest snapshot holds what they say."),
     ("metadata.max.idle.interval.ms", INT, 500, at_least(0), LOW, FIXED,
-     "How often an idle controller shows by an empty record that it lives."),
+     "How often an idle controller shows by an empty record that it lives. Accepted and without effect: nothing is "
+     "written while nothing changes."),
     ("unclean.leader.election.interval.ms", LONG, 300000, at_least(1), MEDIUM, FIXED,
      "How often partitions without leader are looked through for an unclean election."),
     ("early.start.listeners", STRING, None, None, HIGH, FIXED,
@@ -275,7 +287,16 @@ def _in_unit(default: object, factor: int) -> object:
 
 
 def _build() -> dict[str, Definition]:
-    rows = _NODE + _NETWORK + _LOG + _REPLICATION + _QUORUM + COORDINATOR_DEFINITIONS + SECURITY_DEFINITIONS
+    rows = (
+        _NODE
+        + _NETWORK
+        + _LOG
+        + _SLOWNESS
+        + _REPLICATION
+        + _QUORUM
+        + COORDINATOR_DEFINITIONS
+        + SECURITY_DEFINITIONS
+    )
     table = {row[0]: Definition(row[0], row[1], row[2], row[6], row[3], row[4], row[5]) for row in rows}
     table.update((definition.name, definition) for definition in _log_defaults())
     return table

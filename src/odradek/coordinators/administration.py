@@ -19,6 +19,7 @@ from odradek.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from odradek.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from odradek.wording import shown
 
 GROUP_ID_NOT_FOUND_SINCE = 6  # DescribeGroups; before, an unknown group is a Dead one
 
@@ -66,13 +67,13 @@ class Administration:
     ) -> Decision:
         decision = Decision()
         results = [
-            DeletableGroupResult(group_id, self._delete(group_id, decision))
+            DeletableGroupResult(group_id, self._delete(group_id, context, decision))
             for group_id in request.groups_names
         ]
         decision.answers.append((token, DeleteGroupsResponse(results=results)))
         return decision
 
-    def _delete(self, group_id: str, decision: Decision) -> ErrorCode:
+    def _delete(self, group_id: str, context: RequestContext, decision: Decision) -> ErrorCode:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -82,6 +83,8 @@ class Administration:
             return error.code
         decision.records += self._offsets.tombstones(group_id)
         decision.records += group.tombstones()
+        who = f"{context.client_host.lstrip('/')} (client {shown(context.client_id)})"
+        decision.note(group_id, f"deleted by {who}, with its offsets")
         return ErrorCode.NONE
 
 

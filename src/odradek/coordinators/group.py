@@ -15,6 +15,7 @@ from uuid import UUID
 
 from odradek.coordinators.records import OffsetCommitValue
 from odradek.coordinators.runtime import Record
+from odradek.wording import shown
 
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups of consumers, in both protocols
 
@@ -71,6 +72,13 @@ class Group(Protocol):
 
     def tombstones(self) -> list[Record]:
         """Records that remove the group, its offsets not among them."""
+
+
+def member_name(member_id: str, instance_id: str | None) -> str:
+    """As log lines name a member."""
+    return f"member {shown(member_id)}" + (
+        f" (instance {shown(instance_id)})" if instance_id is not None else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

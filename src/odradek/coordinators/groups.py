@@ -56,6 +56,7 @@ from odradek.wire.messages.offset_commit import OffsetCommitRequest
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.messages.sync_group import SyncGroupRequest
+from odradek.wording import count_of
 
 Handler = Callable[[Any, RequestContext, Token, int], Decision]
 
@@ -137,6 +138,9 @@ class GroupCoordinator:
     def loaded(self, now_ms: int) -> None:
         for hook in self.load_hooks:
             hook(now_ms)
+
+    def summary(self) -> str:
+        return count_of(len(self.groups), "group") if self.groups else ""
 
     # --- events of the cluster ---
 

@@ -19,12 +19,15 @@ from odradek.coordinators.runtime import (
     Batch,
     Coordinator,
     Effects,
+    Note,
     RequestContext,
     Shard,
     ShardState,
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
+from odradek.host.log_lines import fields
+from odradek.wording import count_of, duration, shown
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ class Runner(Generic[AnyCoordinator]):
         self._timer: Timer | None = None
         self._timer_due_ms = 0
         self._loading: Timer | None = None  # the next piece, or the next attempt
+        self._loading_since_ms = 0
+        self._records_loaded = 0
         self._failed_loads = 0
         self._untold: list[Event[AnyCoordinator]] = []  # what happened while the coordinator was loading
 
@@ -84,6 +89,7 @@ class Runner(Generic[AnyCoordinator]):
 
     def begin_loading(self) -> None:
         """A piece of the log in each turn of the event loop. An empty log is loaded at once."""
+        self._loading_since_ms, self._records_loaded = self._host.steady_ms(), 0
         if self._journal.is_empty:
             self._load_next(iter(()))
         else:
@@ -98,6 +104,7 @@ class Runner(Generic[AnyCoordinator]):
                 return
             for batch in piece:
                 self._shard.replay(batch)
+                self._records_loaded += len(batch.records)
         except Exception as error:
             self._load_again(error)
         else:
@@ -109,14 +116,26 @@ class Runner(Generic[AnyCoordinator]):
         for event in self._untold:
             event(self.coordinator, now_ms)
         self._untold.clear()
+        self._log_loaded(now_ms)
         self._tick()
+
+    def _log_loaded(self, now_ms: int) -> None:
+        summary = self.coordinator.summary()
+        log.log(
+            logging.INFO if summary else logging.DEBUG,
+            "loaded %s from %s in %s (%s)",
+            summary or "nothing",
+            self._journal.name,
+            duration((now_ms - self._loading_since_ms) / 1000),
+            count_of(self._records_loaded, "record"),
+        )
 
     def _load_again(self, error: Exception) -> None:
         """From the beginning, into a new state: nobody knows what the old one lacks."""
         delay = min(LOAD_RETRY_SECONDS * 2**self._failed_loads, MAX_LOAD_RETRY_SECONDS)
         self._failed_loads += 1
         log.error(
-            "%s: its coordinator cannot be loaded and refuses requests, trying again in %g s: %s",
+            "%s: its coordinator cannot be loaded, and refuses requests until it is; trying again in %g s: %s",
             self._journal.name,
             delay,
             error,
@@ -140,8 +159,10 @@ class Runner(Generic[AnyCoordinator]):
             event(self.coordinator, self._host.steady_ms())
             self._tick()
 
-    def resign(self) -> None:
+    def resign(self, reason: str = "its partition is gone", level: int = logging.INFO) -> None:
         """The partition is gone, or the broker stops: refuse every open request, and all that come."""
+        if self._shard.state is ShardState.ACTIVE and (summary := self.coordinator.summary()):
+            log.log(level, "unloaded %s of %s: %s", summary, self._journal.name, reason)
         for timer in (self._timer, self._loading):
             if timer is not None:
                 timer.cancel()
@@ -158,7 +179,7 @@ class Runner(Generic[AnyCoordinator]):
                 self._carry_out(effects)
         except Exception:
             log.exception(
-                "%s: a timer of its coordinator failed, the others are due in %g s",
+                "%s: a timer of its coordinator failed: this is a bug; the others run again in %g s",
                 self._journal.name,
                 TICK_RETRY_SECONDS,
             )
@@ -182,24 +203,36 @@ class Runner(Generic[AnyCoordinator]):
     # --- effects ---
 
     def _carry_out(self, effects: Effects) -> None:
-        if effects.batch is not None:
-            self._append(effects.batch)
+        if effects.batch is None or self._append(effects.batch):
+            for note in effects.notes:
+                self._write(note)
         self._send(effects.answers)
 
-    def _append(self, batch: Batch) -> None:
+    def _write(self, note: Note) -> None:
+        log.log(
+            note.level, "group %s: %s", shown(note.group_id), note.text, extra=fields(group=note.group_id)
+        )
+
+    def _append(self, batch: Batch) -> bool:
         try:
             last_offset = self._journal.append(batch, self._host.now_ms())
         except Exception as error:
-            log.error("%s: cannot append: %s", self._journal.name, error, exc_info=not is_expected(error))
+            log.error(
+                "cannot write to %s, so what a client asked for is refused: %s",
+                self._journal.name,
+                error,
+                exc_info=not is_expected(error),
+            )
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._send(self._shard.append_failed(code))
-            return
+            return False
         self._shard.appended(last_offset)
         self._journal.commit(last_offset, self._committed)
+        return True
 
     def _committed(self, error: ErrorCode) -> None:
         if error:
-            self.resign()
+            self.resign(f"what was written there cannot be committed ({error.name})", logging.WARNING)
         else:
             self._send(self._shard.committed(self._journal.high_watermark))
 
@@ -209,7 +242,7 @@ class Runner(Generic[AnyCoordinator]):
                 self._respond(token, response)
             except Exception:
                 log.exception(
-                    "%s: a response of its coordinator could not be sent; the others go on",
+                    "%s: a response of its coordinator failed: this is a bug; the others are sent",
                     self._journal.name,
                 )
 

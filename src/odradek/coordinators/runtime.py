@@ -29,6 +29,7 @@ from __future__ import annotations
 import enum
 import heapq
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
@@ -51,6 +52,14 @@ class RequestContext:
     api_version: int
     client_id: str = ""
     client_host: str = ""
+
+
+class Note(NamedTuple):
+    """What happened to a group, for the log: written once what was decided is appended, and not if that fails."""
+
+    group_id: str
+    text: str
+    level: int = logging.INFO
 
 
 class Producer(NamedTuple):
@@ -84,14 +93,19 @@ class Decision:
     undo: Callable[[], None] | None = None
     producer: Producer | None = None
     marker: Marker | None = None
+    notes: list[Note] = field(default_factory=list)
+
+    def note(self, group_id: str, text: str, level: int = logging.INFO) -> None:
+        self.notes.append(Note(group_id, text, level))
 
 
 @dataclass(slots=True)
 class Effects:
-    """What the runner does next: append the batch and tell the shard; send `answers` now."""
+    """What the runner does next: append the batch and tell the shard, write the notes, and send `answers` now."""
 
     batch: Batch | None = None
     answers: list[Answer] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 class Timers:
@@ -191,6 +205,9 @@ class Coordinator(Protocol):
     def loaded(self, now_ms: int) -> None:
         """The whole log has been replayed: set the timers that its state asks for."""
 
+    def summary(self) -> str:
+        """What it holds, for the log: empty if that is nothing."""
+
 
 class ShardState(enum.Enum):
     LOADING = "loading"
@@ -278,7 +295,9 @@ class Shard:
             return None
         while (action := self.coordinator.timers.pop(now_ms)) is not None:
             decision = action(now_ms)
-            if decision is not None and (decision.records or decision.marker or decision.answers):
+            if decision is not None and (
+                decision.records or decision.marker or decision.answers or decision.notes
+            ):
                 self._appending_for = None
                 return self._effects(decision)
         return None
@@ -331,11 +350,11 @@ class Shard:
         if decision.records or decision.marker is not None:
             batch = self._encode(decision)
             self._appending = decision
-            return Effects(batch)
+            return Effects(batch, notes=decision.notes)
         if self._pending:
             self._pending[-1][1].extend(decision.answers)
-            return Effects()
-        return Effects(answers=self._release(decision.answers))
+            return Effects(notes=decision.notes)
+        return Effects(answers=self._release(decision.answers), notes=decision.notes)
 
     def _encode(self, decision: Decision) -> Batch:
         try:

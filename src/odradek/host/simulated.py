@@ -131,6 +131,7 @@ class SimulatedHost:
         self._rng = rng
         self._files = files
         self._name = name
+        self.max_work_seconds = MAX_WORK_SECONDS  # how long a thread takes until it has done a piece of work
         self._jumped_ms = 0
         self._steady_offset_ms = self.now_ms() - self._passed_ms()
         self.monotonic = self.loop_time = loop.time
@@ -177,7 +178,7 @@ class SimulatedHost:
     # --- blocking work ---
 
     def work_seconds(self) -> float:
-        return self._rng.random() * MAX_WORK_SECONDS
+        return self._rng.random() * self.max_work_seconds
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await self.new_thread("any").run(work, *arguments)

@@ -1,9 +1,9 @@
 """The next image: records applied to an image, and what that changed.
 
-`ImageBuilder` copies a mapping when it first changes it, so that many records together (a request that
-creates a thousand topics, the whole log at start) cost one copy. Records are facts, decided by a controller
-before: one that does not fit the image means that log and image are no longer about the same cluster, which
-is our own failure and never goes on silently.
+`ImageBuilder` collects the changes to each mapping and applies them together (see `mapping.py`): one record
+costs what it changes, however much there is. Records are facts, decided by a controller before: one that does
+not fit the image means that log and image are no longer about the same cluster, which is our own failure and
+never goes on silently.
 
 The delta names what really differs between the two images. A topic that came and went, a key that was
 set to what it was: not named.
@@ -16,8 +16,10 @@ from uuid import UUID
 
 from odradek.metadata import records as r
 from odradek.metadata.image import (
+    NO_TIMESTAMP,
     Broker,
     ConfigResource,
+    Controller,
     MetadataImage,
     Partition,
     QuotaKey,
@@ -25,6 +27,7 @@ from odradek.metadata.image import (
     Topic,
     metric_name,
 )
+from odradek.metadata.mapping import GONE, Gone, with_changes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -37,11 +40,11 @@ class MetadataCorrupt(Exception):
 class TopicChange(NamedTuple):
     before: Topic
     after: Topic
+    indexes: tuple[int, ...]  # of the partitions that are new or altered; partitions do not go away
 
     def changed_partitions(self) -> dict[int, Partition]:
-        """The new and the altered ones, as they are now. Partitions do not go away."""
-        before = self.before.partitions
-        return {index: now for index, now in self.after.partitions.items() if before.get(index) != now}
+        """As they are now."""
+        return {index: self.after.partitions[index] for index in self.indexes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +61,47 @@ class MetadataDelta:
 
 
 def apply_records(
-    image: MetadataImage, records: Iterable[r.MetadataRecord], offset: int, epoch: int
+    image: MetadataImage,
+    records: Iterable[r.MetadataRecord],
+    offset: int,
+    epoch: int,
+    timestamp_ms: int = NO_TIMESTAMP,
 ) -> tuple[MetadataImage, MetadataDelta]:
     """The image after these records, of which the last lies at `offset`, and what they changed."""
     builder = ImageBuilder(image)
     for record in records:
         builder.replay(record)
-    return builder.finish(offset, epoch)
+    return builder.finish(offset, epoch, timestamp_ms)
 
 
 class _Draft(Generic[K, V]):
-    """A mapping that is copied when it is first changed, and knows what was touched."""
+    """A mapping and the changes to it, in the order in which keys were first touched."""
 
     def __init__(self, before: Mapping[K, V]) -> None:
         self._before = before
-        self._copy: dict[K, V] | None = None
-        self._touched: dict[K, None] = {}  # a set in the order of the first touch
-
-    @property
-    def result(self) -> Mapping[K, V]:
-        return self._before if self._copy is None else self._copy
+        self._changes: dict[K, V | Gone] = {}
 
     def get(self, key: K) -> V | None:
-        return self.result.get(key)
+        value = self._changes.get(key)
+        if value is None:
+            return self._before.get(key)
+        return None if value is GONE else value
 
     def put(self, key: K, value: V) -> None:
-        self._changing(key)[key] = value
+        self._changes[key] = value
 
     def remove(self, key: K) -> None:
-        if key in self.result:
-            del self._changing(key)[key]
+        if self.get(key) is not None:
+            self._changes[key] = GONE
+
+    def finish(self) -> Mapping[K, V]:
+        return with_changes(self._before, self._changes)
+
+    def touched_keys(self) -> list[K]:
+        return list(self._changes)
 
     def changed_keys(self) -> list[K]:
-        before, after = self._before, self.result
-        return [key for key in self._touched if before.get(key) != after.get(key)]
-
-    def _changing(self, key: K) -> dict[K, V]:
-        if self._copy is None:
-            self._copy = dict(self._before)
-        self._touched[key] = None
-        return self._copy
+        return [key for key in self._changes if self._before.get(key) != self.get(key)]
 
 
 def _set_key(draft: _Draft[K, Mapping[str, V]], owner: K, key: str, value: V | None) -> None:
@@ -123,45 +127,62 @@ class ImageBuilder:
         self._configs = _Draft(image.configs)
         self._quotas = _Draft(image.quotas)
         self._features = _Draft(image.features)
-        self._partitions: dict[UUID, dict[int, Partition]] = {}  # of topics that change here
+        self._controllers = _Draft(image.controllers)
+        self._partitions: dict[UUID, _Draft[int, Partition]] = {}  # of topics that change here
         self._next_producer_id = image.next_producer_id
 
     def replay(self, record: r.MetadataRecord) -> None:
         _REPLAY[type(record)](self, record)
 
-    def finish(self, offset: int, epoch: int) -> tuple[MetadataImage, MetadataDelta]:
-        for topic_id, partitions in self._partitions.items():
-            topic = self._topics.get(topic_id)
-            if topic is not None:
-                self._put_topic(topic._replace(partitions=partitions))
+    def finish(self, offset: int, epoch: int, timestamp_ms: int) -> tuple[MetadataImage, MetadataDelta]:
+        changed_partitions = self._finish_topics()
         after = replace(
             self._before,
             offset=offset,
             epoch=epoch,
-            brokers=self._brokers.result,
-            topics=self._names.result,
-            topics_by_id=self._topics.result,
-            metric_names=self._metric_names.result,
-            configs=self._configs.result,
-            quotas=self._quotas.result,
-            features=self._features.result,
+            timestamp_ms=timestamp_ms,
+            brokers=self._brokers.finish(),
+            topics=self._names.finish(),
+            topics_by_id=self._topics.finish(),
+            metric_names=self._metric_names.finish(),
+            configs=self._configs.finish(),
+            quotas=self._quotas.finish(),
+            features=self._features.finish(),
+            controllers=self._controllers.finish(),
             next_producer_id=self._next_producer_id,
         )
-        return after, self._delta(after)
+        return after, self._delta(after, changed_partitions)
 
-    def _delta(self, after: MetadataImage) -> MetadataDelta:
+    def _finish_topics(self) -> dict[UUID, tuple[int, ...]]:
+        """Give the topics their partitions; which ones of each topic changed."""
+        changed_partitions = {}
+        for topic_id, partitions in self._partitions.items():
+            changed = partitions.changed_keys()
+            if changed:
+                changed_partitions[topic_id] = tuple(changed)
+                self._put_topic(self._topic(topic_id)._replace(partitions=partitions.finish()))
+        return changed_partitions
+
+    def _delta(
+        self, after: MetadataImage, changed_partitions: Mapping[UUID, tuple[int, ...]]
+    ) -> MetadataDelta:
+        """No topic is compared with what it was, which would cost as much as it has partitions."""
         before = self._before.topics_by_id
-        touched = self._topics.changed_keys()
+        touched = self._topics.touched_keys()
         return MetadataDelta(
             before=self._before,
             after=after,
-            created_topics=tuple(after.topics_by_id[key] for key in touched if key not in before),
-            changed_topics=tuple(
-                TopicChange(before[key], after.topics_by_id[key])
-                for key in touched
-                if key in before and key in after.topics_by_id
+            created_topics=tuple(
+                after.topics_by_id[key] for key in touched if key not in before and key in after.topics_by_id
             ),
-            deleted_topics=tuple(before[key] for key in touched if key not in after.topics_by_id),
+            changed_topics=tuple(
+                TopicChange(before[key], after.topics_by_id[key], indexes)
+                for key, indexes in changed_partitions.items()
+                if key in before
+            ),
+            deleted_topics=tuple(
+                before[key] for key in touched if key in before and key not in after.topics_by_id
+            ),
             changed_brokers=frozenset(self._brokers.changed_keys()),
             changed_configs=frozenset(self._configs.changed_keys()),
             changed_quotas=frozenset(self._quotas.changed_keys()),
@@ -190,7 +211,7 @@ class ImageBuilder:
         self._partitions.pop(topic.id, None)
 
     def _replay_partition(self, record: r.PartitionRecord) -> None:
-        self._partitions_of(record.topic_id)[record.partition_id] = Partition(
+        partition = Partition(
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
@@ -203,6 +224,7 @@ class ImageBuilder:
             eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
             last_known_elr=tuple(record.last_known_elr or ()),
         )
+        self._partitions_of(record.topic_id).put(record.partition_id, partition)
 
     def _replay_partition_change(self, record: r.PartitionChangeRecord) -> None:
         partitions = self._partitions_of(record.topic_id)
@@ -219,7 +241,7 @@ class ImageBuilder:
             changes["leader_epoch"] = partition.leader_epoch + 1
         if record.leader_recovery_state != -1:
             changes["leader_recovery_state"] = record.leader_recovery_state
-        partitions[record.partition_id] = partition._replace(**changes)
+        partitions.put(record.partition_id, partition._replace(**changes))
 
     def _topic(self, topic_id: UUID) -> Topic:
         topic = self._topics.get(topic_id)
@@ -227,10 +249,10 @@ class ImageBuilder:
             raise MetadataCorrupt(f"there is no topic {topic_id}")
         return topic
 
-    def _partitions_of(self, topic_id: UUID) -> dict[int, Partition]:
+    def _partitions_of(self, topic_id: UUID) -> _Draft[int, Partition]:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
-            partitions = self._partitions[topic_id] = dict(self._topic(topic_id).partitions)
+            partitions = self._partitions[topic_id] = _Draft(self._topic(topic_id).partitions)
         return partitions
 
     # Brokers
@@ -268,6 +290,15 @@ class ImageBuilder:
         if record.log_dirs:
             broker = broker._replace(directories=tuple(record.log_dirs))
         self._brokers.put(broker.id, broker)
+
+    def _replay_register_controller(self, record: r.RegisterControllerRecord) -> None:
+        controller = Controller(
+            id=record.controller_id,
+            incarnation_id=record.incarnation_id,
+            endpoints=tuple(record.end_points),
+            features=tuple(record.features),
+        )
+        self._controllers.put(controller.id, controller)
 
     def _broker(self, broker_id: int, epoch: int) -> Broker:
         broker = self._brokers.get(broker_id)
@@ -325,7 +356,7 @@ _REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
     r.ClientQuotaRecord: ImageBuilder._replay_client_quota,
     r.ProducerIdsRecord: ImageBuilder._replay_producer_ids,
     r.BrokerRegistrationChangeRecord: ImageBuilder._replay_broker_change,
-    r.RegisterControllerRecord: ImageBuilder._replay_nothing,
+    r.RegisterControllerRecord: ImageBuilder._replay_register_controller,
     r.NoOpRecord: ImageBuilder._replay_nothing,
     r.BeginTransactionRecord: ImageBuilder._replay_nothing,
     r.EndTransactionRecord: ImageBuilder._replay_nothing,

@@ -8,34 +8,30 @@ in flight could both create one topic. `image` holds what is committed, which is
 answered. Between them lies one sync. If that sync fails, nobody knows what a restart would find: the node
 must stop.
 
-There are no snapshots yet: the log is kept whole and read at every start (10,000 topics in about half a
-second).
+A start reads the newest snapshot and the log from its end on (`loading.py`). When snapshots are written, and how much
+of the log is kept below them, is decided in `snapshotting.py`.
 """
 
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.metadata.delta import MetadataDelta, apply_records
-from odradek.metadata.image import MetadataImage
+from odradek.metadata.loading import Base, find_base, load_log
 from odradek.metadata.properties import MetaProperties
-from odradek.metadata.records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    MetadataRecord,
-    decode_record,
-    encode_record,
-)
+from odradek.metadata.records import AbortTransactionRecord, MetadataRecord, encode_record
+from odradek.metadata.snapshot import ControlRecords
+from odradek.raft.control import encode_control
 from odradek.raft.core import Raft
 from odradek.raft.driver import Driver
-from odradek.raft.messages import Message
+from odradek.raft.messages import Message, OffsetAndEpoch
 from odradek.raft.store import QuorumStore
-from odradek.raft.voters import ReplicaKey, VoterSet
-from odradek.records.record import decode_batch
+from odradek.raft.voters import KRaftVersion, ReplicaKey, VoterSet
 from odradek.storage.config import LogConfig
+from odradek.storage.deletions import Deletions
 from odradek.storage.files import Files
+from odradek.storage.retention import delete_old_segments
 from odradek.storage.sync import SyncTicket
 
 
@@ -47,33 +43,34 @@ class _Pending(NamedTuple):
 
 
 class MetadataLog:
-    def __init__(self, quorum: Driver, store: QuorumStore, image: MetadataImage, now_ms: int) -> None:
+    def __init__(self, quorum: Driver, store: QuorumStore, base: Base, now_ms: int) -> None:
         """Use `open`."""
         self._now_ms = now_ms  # when anything was last appended: syncs have no time of their own
         self._quorum = quorum
         self._store = store
         self._pending: deque[_Pending] = deque()
-        self.image = image
-        self.newest = image
+        self.snapshots = base.files
+        self.image = self.newest = base.snapshot.image
 
     @classmethod
     def open(
         cls, files: Files, directory: str, properties: MetaProperties, log_config: LogConfig, now_ms: int
     ) -> "MetadataLog":
         """Open or create the log in a data directory, lead its quorum, and read it into the image."""
-        store = QuorumStore.open(files, directory, log_config, now_ms)
+        base = find_base(files, directory, properties.cluster_id)
+        store = base.open_store(files, directory, log_config, now_ms)
         node = ReplicaKey(properties.node_id, properties.directory_id)
         raft = Raft(
             node,
             properties.cluster_id,
-            store.view(VoterSet.of(node)),
+            store.view(VoterSet.of(node), base.snapshot_id, base.quorum_changes),
             store.load_election(),
             rng=random.Random(node.directory_id.int),  # so that no two replicas draw the same timeouts
             now_ms=now_ms,
         )
-        image = MetadataImage(properties.cluster_id)
-        metadata_log = cls(Driver(raft, store, _no_peers), store, image, now_ms)
+        metadata_log = cls(Driver(raft, store, _no_peers), store, base, now_ms)
         metadata_log._load(now_ms)
+        base.set_damaged_aside()
         return metadata_log
 
     @property
@@ -87,7 +84,7 @@ class MetadataLog:
     @property
     def high_watermark(self) -> int:
         """All below is committed."""
-        return self._quorum.raft.high_watermark
+        return self._quorum.high_watermark
 
     @property
     def end_offset(self) -> int:
@@ -101,7 +98,7 @@ class MetadataLog:
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
         """Write these together, and apply them to `newest`; the last one's offset. Committed by a later sync."""
         last_offset = self.end_offset + len(records) - 1
-        newest, delta = apply_records(self.newest, records, last_offset, self.epoch)
+        newest, delta = apply_records(self.newest, records, last_offset, self.epoch, now_ms)
         self._now_ms = now_ms
         appended = self._quorum.propose([encode_record(record) for record in records], now_ms)
         assert appended == last_offset
@@ -133,6 +130,63 @@ class MetadataLog:
         """Write down how far the log is synced, if that changed."""
         self._store.checkpoint()
 
+    # Below a snapshot
+
+    @property
+    def start_offset(self) -> int:
+        """What was before is in a snapshot alone."""
+        return self._store.log.log_start_offset
+
+    @property
+    def synced_offset(self) -> int:
+        return self._store.synced_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._store.log.size_bytes
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """When the oldest record that the log still has was written, or a little later."""
+        segment = self._store.log.segments[0]
+        segment.load()
+        return segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
+
+    @property
+    def deletions(self) -> Deletions:
+        """Of segments and snapshots that are not needed any more."""
+        return self._store.deletions
+
+    @property
+    def file_delete_delay_ms(self) -> int:
+        return self._store.log.config.file_delete_delay_ms
+
+    def size_from(self, offset: int) -> int:
+        """Bytes of the segments that hold anything from this offset on."""
+        segments = self._store.log.segments
+        ends = [*(segment.base_offset for segment in segments[1:]), self.end_offset]
+        return sum(segment.size for segment, end in zip(segments, ends, strict=True) if end > offset)
+
+    def control_before(self, offset: int) -> ControlRecords:
+        """What the records below this offset say of the quorum: nothing before kraft.version 1."""
+        voters, level = self._quorum.raft.log.voters.before(offset)
+        return (encode_control(KRaftVersion(level)), encode_control(voters)) if level else ()
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, so that all before it can be deleted as a whole. What is in the log is synced."""
+        self._store.log.roll(now_ms)
+
+    def snapshot_added(self, now_ms: int) -> None:
+        """Let the quorum know of the newest snapshot, and of where the log starts."""
+        self._quorum.log_start_moved(self.start_offset, OffsetAndEpoch(*self.snapshots.ids[-1]), now_ms)
+
+    def delete_before(self, offset: int, now_ms: int) -> None:
+        """Let the log start here, and delete the segments that end before. A snapshot must hold what they say."""
+        assert offset <= self.snapshots.end_offset, "what no snapshot holds is never deleted"
+        self._store.log.delete_records_before(offset)
+        self.snapshot_added(now_ms)
+        delete_old_segments(self._store.log, now_ms, self.high_watermark)
+
     @property
     def failed(self) -> bool:
         """Nobody knows what a restart would find: nothing more can be appended or committed."""
@@ -153,47 +207,11 @@ class MetadataLog:
         """Everything that is in the log is committed with the record that opens this epoch."""
         self._quorum.tick(now_ms)
         self._quorum.sync(now_ms)
-        reader = _TransactionReader()
-        records = [record for item in _read_records(self._store) for record in reader.read(item)]
-        self.image, _ = apply_records(self.image, records, self.end_offset - 1, self.epoch)
+        self.image, in_transaction = load_log(self._store, self.image, self.epoch, now_ms)
         self.newest = self.image
-        if reader.is_open:
+        if in_transaction:
             self.commit([AbortTransactionRecord("its writer is gone")], now_ms)
 
 
 def _no_peers(message: Message) -> None:
     raise AssertionError(f"an only voter has nobody to talk to: {message}")
-
-
-class _TransactionReader:
-    """Holds back the records of a transaction until it ends. We write none, but Kafka does."""
-
-    def __init__(self) -> None:
-        self._held: list[MetadataRecord] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._held is not None
-
-    def read(self, record: MetadataRecord) -> list[MetadataRecord]:
-        """What counts now that this record was read."""
-        if isinstance(record, BeginTransactionRecord):
-            self._held = []
-        elif isinstance(record, EndTransactionRecord):
-            released, self._held = self._held or [], None
-            return released
-        elif isinstance(record, AbortTransactionRecord):
-            self._held = None
-        elif self._held is None:
-            return [record]
-        else:
-            self._held.append(record)
-        return []
-
-
-def _read_records(store: QuorumStore) -> Iterator[MetadataRecord]:
-    for header, batch in store.read_from(store.log.log_start_offset):
-        if not header.is_control:
-            for record in decode_batch(batch, header):
-                assert record.value is not None, "a metadata record has a value"
-                yield decode_record(record.value)

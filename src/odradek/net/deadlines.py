@@ -79,7 +79,7 @@ class Deadlines:
         try:
             callback()
         except Exception:
-            log.exception("what was to be done at a deadline failed")
+            log.exception("a timer callback failed: this is a bug; the others run")
 
     def _forget_empty(self) -> None:
         """Sets far in the future whose deadlines were all cancelled."""

@@ -29,7 +29,8 @@ from odradek.net.states import (
     SendingMove,
     next_state,
 )
-from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame
+from odradek.net.strangers import why_no_frame
+from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, log_closing
 from odradek.wire.frame import SIZE
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class PlaintextTransport:
         except (BlockingIOError, InterruptedError):
             pass
         except ProtocolError as error:
-            self.close(f"protocol error: {error}")
+            self.close(str(error))
         except OSError as error:
             self.close(f"connection lost: {error}", logging.DEBUG)
         self.receiver.finish()
@@ -118,7 +119,8 @@ class PlaintextTransport:
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
             if not 0 <= size <= self._pool.max_frame_size:
-                raise ProtocolError(f"a frame of {size} bytes (0 to {self._pool.max_frame_size} allowed)")
+                start = bytes(data[position : position + SIZE.size])
+                raise ProtocolError(why_no_frame(start, size, self._pool.max_frame_size, self.listener))
             begin = position + SIZE.size
             if begin + size > end:
                 self._begin_frame(size, data[position:])
@@ -267,7 +269,7 @@ class PlaintextTransport:
         if self.receiving is CLOSED:
             return
         self._move_receiving(ReceivingMove.CLOSE)
-        log.log(level, "connection %s closed: %s", self.address, reason)
+        log_closing(log, level, self.address, reason)
         self._move_sending(SendingMove.CLOSE)
         self._drop_frame()
         self.receiver.lost(reason)

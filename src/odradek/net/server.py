@@ -184,6 +184,7 @@ class Server:
             log.warning("connection from %s:%d lost before it was set up: %s", host, port, error)
             sock.close()
             return
+        log.debug("accepted %s on listener %s", connection.address, listener)
         self._per_address[host] += 1
         self._per_listener[listener] += 1
         self._connections[connection] = None

@@ -21,7 +21,7 @@ from odradek.net.states import (
     SendingMove,
     next_state,
 )
-from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part
+from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part, log_closing
 from odradek.storage.log import Slice
 from odradek.wire.frame import SIZE
 
@@ -285,7 +285,7 @@ class SimulatedTransport:
     def close(self, reason: str, level: int = logging.WARNING) -> None:
         if self.receiving is Receiving.CLOSED:
             return
-        log.log(level, "connection %s closed: %s", self.address, reason)
+        log_closing(log, level, self.address, reason)
         self._outgoing.end("closed by the peer")
         self._end()
         self.receiver.lost(reason)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from odradek.host.log_lines import counted
 from odradek.net.states import Sending
 from odradek.storage.log import Slice
 
@@ -94,3 +95,9 @@ class Receiver(Protocol):
 
 
 Converse = Callable[[Transport], Receiver]
+
+
+def log_closing(log: logging.Logger, level: int, address: str, reason: str) -> None:
+    """Peers that are turned away come again at once: what one of them causes is written once, and counted."""
+    host = address.rpartition(":")[0]
+    counted(log, level, host, reason, "closing %s: %s", address, reason, address=address)

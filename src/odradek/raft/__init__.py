@@ -1,1 +1,11 @@
-"""The quorum that orders the metadata log, as a pure state machine."""
+"""The quorum that orders the metadata log: KRaft's protocol in the shape of etcd's raft.
+
+Read in this order: `voters` (who decides), `messages` (what replicas say to each other), `log_view` (what the core
+knows of the log), `ready` (what goes into the core and comes out), `roles` (what a replica is, and the legal moves),
+`replica`, `leadership` and `core` (the state machine, in three storeys), with `outgoing` and `requests` (whom it asks)
+and `reconfiguration` (changes of the voters). All of that is pure. `driver` does what the core wants done; `store` is
+the disk: the log and the file quorum-state, with `election` and `control` for what is in them.
+
+Not here yet: fetching a snapshot. A follower whose log ends before the leader's begins is told the snapshot's id and
+remembers it (`roles.Follower.snapshot_id`); FetchSnapshot comes with the other RPCs on the wire.
+"""

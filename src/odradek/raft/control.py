@@ -35,9 +35,8 @@ def build_control_records(
     """One batch of these."""
     encoded = []
     for delta, record in enumerate(records):
-        control_type, message = _to_message(record)
-        key, value = encode_control_key(control_type), bytes(encode(message, VERSION))
-        encoded.append(Record(base_offset + delta, timestamp, key, value))
+        control_type, value = encode_control(record)
+        encoded.append(Record(base_offset + delta, timestamp, encode_control_key(control_type), value))
     return build_batch(encoded, control=True, leader_epoch=leader_epoch)
 
 
@@ -48,7 +47,13 @@ def read_control_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[i
         if control_type in _MESSAGES:
             if record.value is None:
                 raise invalid("A control record of the quorum without a value")
-            yield record.offset, _decode(control_type, record.value)
+            yield record.offset, decode_control(control_type, record.value)
+
+
+def encode_control(record: ControlRecord) -> tuple[ControlType, bytes]:
+    """The type and the value of a control record."""
+    control_type, message = _to_message(record)
+    return control_type, bytes(encode(message, VERSION))
 
 
 def _to_message(record: ControlRecord) -> tuple[ControlType, Message]:
@@ -81,7 +86,7 @@ _MESSAGES: dict[ControlType, type[Message]] = {
 }
 
 
-def _decode(control_type: ControlType, value: bytes) -> ControlRecord:
+def decode_control(control_type: ControlType, value: bytes) -> ControlRecord:
     """Later versions may only append fields, so they are read as the latest one known."""
     version = int.from_bytes(value[:2], signed=True) if len(value) >= 2 else -1
     message_type = _MESSAGES[control_type]

@@ -18,19 +18,15 @@ committed, with everything before it: an entry of an earlier epoch may be on a m
 No message leaves before the epoch and the vote that it speaks of are on disk, because `Ready.election` comes first.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Iterator, Sequence
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.raft.control import ControlRecord, LeaderChange
-from odradek.raft.election import NO_NODE, ElectionState
-from odradek.raft.log_view import Batch, LogView
+from odradek.raft.leadership import Leadership
+from odradek.raft.log_view import Batch
 from odradek.raft.messages import (
     NONE,
     REQUESTS,
     BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
     FetchRequest,
@@ -43,7 +39,6 @@ from odradek.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from odradek.raft.outgoing import Outgoing, Settings
 from odradek.raft.ready import (
     Append,
     Appended,
@@ -63,97 +58,12 @@ from odradek.raft.roles import (
     Progress,
     Prospective,
     Resigned,
-    Role,
     Unattached,
-    check_move,
-    election_of,
 )
-from odradek.raft.voters import KRaftVersion, ReplicaKey, VoterSet
-
-DEFAULTS = Settings()
 
 
-@dataclass(slots=True)
-class _Work:
-    """The next `Ready`, while it is being made."""
-
-    truncate_to: int | None = None
-    append: Append | AppendFetched | None = None
-    sync: bool = False
-    messages: list[Message] = field(default_factory=list)
-
-
-class Raft:
-    """`epoch` never decreases, not even across restarts; `high_watermark` never decreases in one life."""
-
-    def __init__(
-        self,
-        node: ReplicaKey,
-        cluster_id: str,
-        log: LogView,
-        election: ElectionState | None,
-        *,
-        rng: Random,
-        now_ms: int,
-        settings: Settings = DEFAULTS,
-        kraft_version: int = 0,
-        bootstrap: Sequence[int] = (),
-    ) -> None:
-        """`log` and `election` are what the disk holds. A leader upgrades a log below `kraft_version`, so that the
-        voters are in it. `bootstrap` are servers to ask for the leader besides the voters, as ids below -1."""
-        self.node = node
-        self.log = log
-        self._cluster_id = cluster_id
-        self._settings = settings
-        self._rng = rng
-        self._now_ms = now_ms
-        self._kraft_version = kraft_version
-        self._outgoing = Outgoing(node, cluster_id, log, settings, bootstrap, rng)
-        self._is_stopping = False
-        self._work = _Work()
-        self.high_watermark = log.snapshot_id.offset if log.snapshot_id is not None else 0
-        self._told_high_watermark = self.high_watermark
-        self._persisted = election
-        self.role: Role = self._first_role(election)
-
-    def _first_role(self, election: ElectionState | None) -> Role:
-        if election is None or election.leader_epoch < self.log.last_epoch:
-            return Unattached(self.log.last_epoch, self._election_deadline_ms())
-        epoch = election.leader_epoch
-        if election.leader_id == self.node.node_id:
-            return Resigned(
-                epoch, self.node.node_id, self._election_deadline_ms(), (), set(self._outgoing.other_voters)
-            )
-        voted = election.voted
-        if election.leader_id != NO_NODE:
-            return Follower(epoch, election.leader_id, self._fetch_deadline_ms(), voted)
-        return Unattached(epoch, self._election_deadline_ms(), voted)
-
-    @property
-    def epoch(self) -> int:
-        return self.role.epoch
-
-    @property
-    def leader_id(self) -> int | None:
-        """Who leads this epoch, as far as this replica knows; None too if it led itself and resigned."""
-        leader_id = self.role.leader_id
-        return (
-            None
-            if leader_id == NO_NODE or (leader_id == self.node.node_id and not self.is_leader)
-            else leader_id
-        )
-
-    @property
-    def is_leader(self) -> bool:
-        return isinstance(self.role, Leader)
-
-    @property
-    def voters(self) -> VoterSet:
-        return self.log.voters.last
-
-    @property
-    def is_voter(self) -> bool:
-        return self.voters.includes(self.node)
+class Raft(Leadership):
+    """The core: `tick`, `step`, `propose`, and what is replicated and committed."""
 
     @property
     def may_stop(self) -> bool:
@@ -219,32 +129,7 @@ class Raft:
         self._is_stopping = True
         return self.resign(now_ms)
 
-    def _ready(self) -> Ready:
-        work, self._work = self._work, _Work()
-        if work.append is None:  # else the log is about to change, and with it what is to be sent
-            work.messages += self._outgoing.send(self.role, self.high_watermark, self._now_ms)
-        election: ElectionState | None = election_of(self.role)
-        if election == self._persisted:
-            election = None
-        else:
-            self._persisted = election
-        high_watermark = None
-        if self.high_watermark != self._told_high_watermark:
-            high_watermark = self._told_high_watermark = self.high_watermark
-        return Ready(election, work.truncate_to, work.append, work.sync, tuple(work.messages), high_watermark)
-
     # Time
-
-    @property
-    def _is_only_voter(self) -> bool:
-        return self.is_voter and len(self.voters) == 1
-
-    def _election_deadline_ms(self) -> int:
-        timeout_ms = self._settings.election_timeout_ms
-        return self._now_ms + timeout_ms + self._rng.randrange(timeout_ms)
-
-    def _fetch_deadline_ms(self) -> int:
-        return self._now_ms + self._settings.fetch_timeout_ms
 
     def _handle_time(self) -> None:
         role = self.role
@@ -271,9 +156,7 @@ class Raft:
         if self._is_removed or self._now_ms >= self._quorum_deadline_ms(role):
             self._become_resigned()
             return
-        for fetch in [fetch for fetch in role.parked if fetch.deadline_ms <= self._now_ms]:
-            role.parked.remove(fetch)
-            self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
+        self._serve(role, [fetch for fetch in role.parked if fetch.deadline_ms <= self._now_ms])
 
     @property
     def _is_removed(self) -> bool:
@@ -296,190 +179,39 @@ class Raft:
         elif not self._is_stopping and (self.is_voter or isinstance(role, Resigned)):
             yield role.deadline_ms
 
-    # Moves between roles
-
-    def _become(self, role: Role) -> None:
-        check_move(self.role, role)
-        before, self.role = self.role, role
-        self._outgoing.requests.reset()
-        if isinstance(before, Leader):
-            for fetch in before.parked:
-                refusal = self._refuse_fetch(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                self._respond(fetch.sender, fetch.correlation_id, refusal)
-
-    def _become_unattached(self, epoch: int) -> None:
-        voted = self.role.voted if epoch == self.epoch else None
-        self._become(Unattached(epoch, self._election_deadline_ms(), voted))
-
-    def _become_follower(self, epoch: int, leader_id: int) -> None:
-        voted = self.role.voted if epoch == self.epoch else None
-        self._become(Follower(epoch, leader_id, self._fetch_deadline_ms(), voted))
-
-    def _become_prospective(self) -> None:
-        role = Prospective(self.epoch, self._election_deadline_ms(), self.role.leader_id, self.role.voted)
-        self._become(role)
-        self._vote_for_myself()
-
-    def _give_up_pre_vote(self, role: Prospective) -> None:
-        """Back to the leader that it had, if it had one: nobody was disturbed."""
-        if role.leader_id == NO_NODE:
-            self._become_unattached(self.epoch)
-        else:
-            self._become_follower(self.epoch, role.leader_id)
-
-    def _become_candidate(self) -> None:
-        self._become(Candidate(self.epoch + 1, self._election_deadline_ms(), self.node))
-        self._vote_for_myself()
-
-    def _lose_election(self, role: Candidate) -> None:
-        role.has_lost = True
-        role.deadline_ms = self._now_ms + self._rng.randrange(self._settings.election_backoff_max_ms)
-
-    def _become_leader(self, granting: Iterable[ReplicaKey]) -> None:
-        change = LeaderChange(self.node.node_id, self.voters.keys, tuple(sorted(granting)))
-        control: tuple[ControlRecord, ...] = (change,)
-        if self.log.voters.kraft_version < self._kraft_version:
-            control = (change, KRaftVersion(self._kraft_version), self.voters)
-        self._become(
-            Leader(
-                self.epoch,
-                self.node.node_id,
-                self.log.end_offset,
-                self._now_ms,
-                begin_deadline_ms=self._now_ms,
-            )
-        )
-        self._work.append = Append(self.epoch, control=control)
-
-    def _become_resigned(self) -> None:
-        assert isinstance(self.role, Leader)
-        others = [key for key in self.voters.keys if key.node_id != self.node.node_id]
-        successors = self.role.by_descending_offset(others)
-        deadline_ms = self._election_deadline_ms()
-        self._become(
-            Resigned(self.epoch, self.node.node_id, deadline_ms, successors, set(self._outgoing.other_voters))
-        )
-
-    def _learn(self, epoch: int, leader_id: int) -> None:
-        """Somebody says who leads in which epoch. What is older than what is known here is not news."""
-        is_elsewhere = leader_id not in (NO_NODE, self.node.node_id)
-        if epoch > self.epoch:
-            if is_elsewhere:
-                self._become_follower(epoch, leader_id)
-            else:
-                self._become_unattached(epoch)
-        elif epoch == self.epoch and is_elsewhere and self.role.leader_id == NO_NODE:
-            self._become_follower(epoch, leader_id)
-
-    # Elections
-
-    def _vote_for_myself(self) -> None:
-        voter = self.voters.get(self.node.node_id)
-        assert voter is not None, "only voters stand for election"
-        self._count_vote(voter.key, is_granted=True)
-
-    def _count_vote(self, voter: ReplicaKey, is_granted: bool) -> None:
-        role, voters = self.role, self.voters
-        assert isinstance(role, Prospective | Candidate)
-        (role.votes.granted if is_granted else role.votes.rejected).add(voter)
-        if role.votes.is_won(voters):
-            if isinstance(role, Prospective):
-                self._become_candidate()
-            else:
-                self._become_leader(role.votes.granted)
-        elif role.votes.is_lost(voters):
-            if isinstance(role, Prospective):
-                self._give_up_pre_vote(role)
-            elif not role.has_lost:
-                self._lose_election(role)
-
-    def _handle_vote(self, request: VoteRequest) -> VoteResponse:
-        error = self._check_request(request.cluster_id, request.epoch, request.candidate.node_id)
-        last_legal_epoch = request.epoch if request.is_pre_vote else request.epoch - 1
-        if error is NONE and (request.end_offset < 0 or not 0 <= request.last_epoch <= last_legal_epoch):
-            error = ErrorCode.INVALID_REQUEST
-        if error is not NONE:
-            return self._voted(error)
-        self._learn(request.epoch, NO_NODE)
-        if not request.voter.names(self.node):
-            return self._voted(ErrorCode.INVALID_VOTER_KEY)
-        is_up_to_date = self.log.is_up_to_date(request.last_epoch, request.end_offset)
-        is_granted = self.role.grants(request.candidate, request.is_pre_vote, is_up_to_date)
-        if is_granted and not request.is_pre_vote and isinstance(self.role, Unattached | Prospective):
-            self.role.voted = request.candidate
-        return self._voted(NONE, is_granted)
-
-    def _voted(self, error: ErrorCode, is_granted: bool = False) -> VoteResponse:
-        return VoteResponse(error, self.role.leader_id, self.epoch, is_granted)
-
-    def _handle_vote_response(self, sender: int, response: VoteResponse) -> None:
-        role, voter = self.role, self.voters.get(sender)
-        if self._is_stopping or voter is None or response.epoch != self.epoch:
-            return
-        if isinstance(role, Prospective | Candidate):
-            self._count_vote(voter.key, response.is_granted)
-
-    def _handle_begin_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
-        error = self._check_request(request.cluster_id, request.epoch, request.leader_id)
-        if error is NONE:
-            self._learn(request.epoch, request.leader_id)
-            if isinstance(self.role, Prospective) and self.role.leader_id == request.leader_id:
-                self._become_follower(request.epoch, request.leader_id)  # it was not lost
-            if self.role.leader_id != request.leader_id:
-                error = ErrorCode.INVALID_REQUEST  # another one leads this epoch
-            elif not request.voter.names(self.node):
-                error = ErrorCode.INVALID_VOTER_KEY
-        return BeginQuorumEpochResponse(error, self.role.leader_id, self.epoch)
-
-    def _handle_end_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
-        error = self._check_request(request.cluster_id, request.epoch, request.leader_id)
-        if error is NONE:
-            self._learn(request.epoch, request.leader_id)
-            if isinstance(self.role, Follower) and self.role.leader_id == request.leader_id:
-                self.role.deadline_ms = self._now_ms + self._succession_ms(request.preferred_successors)
-                self.role.has_fetched = False
-                self.role.is_abandoned = True
-        return EndQuorumEpochResponse(error, self.role.leader_id, self.epoch)
-
-    def _succession_ms(self, successors: Sequence[ReplicaKey]) -> int:
-        """How long to wait before standing for election: the first successor not at all, each other twice as long."""
-        position = next(
-            (slot for slot, key in enumerate(successors) if key.names(self.node)), len(successors)
-        )
-        if position == 0:
-            return 0
-        longest_ms = self._settings.election_backoff_max_ms
-        return min(longest_ms, (longest_ms >> max(len(successors) - 1, 0)) << (position - 1))
-
-    def _handle_end_epoch_response(self, sender: int, response: EndQuorumEpochResponse) -> None:
-        if isinstance(self.role, Resigned) and response.error is NONE:
-            self.role.unacknowledged.discard(sender)
-
     # Leading
 
     def _handle_fetch(self, message: Message, request: FetchRequest) -> FetchResponse | None:
         """None if the fetch is parked."""
-        error = self._check_leader_request(request.cluster_id, request.epoch)
-        if (
-            request.fetch_offset < 0
-            or request.max_wait_ms < 0
-            or not 0 <= request.last_fetched_epoch <= request.epoch
-        ):
-            error = ErrorCode.INVALID_REQUEST
+        role, error = self.role, self._check_fetch(request)
         if error is not NONE:
             return self._refuse_fetch(error)
-        assert isinstance(self.role, Leader)
+        assert isinstance(role, Leader)
         agreement = self.log.check(request.fetch_offset, request.last_fetched_epoch)
-        self._note_fetch(self.role, request, agrees=not any(agreement))
+        self._note_fetch(role, request, agrees=not any(agreement))
         if any(agreement) or self._has_news(request) or request.max_wait_ms == 0:
             return self._fetched(request)
+        self._serve(role, [fetch for fetch in role.parked if fetch.request.replica == request.replica])
         deadline_ms = self._now_ms + request.max_wait_ms
-        self.role.parked.append(ParkedFetch(message.sender, message.correlation_id, request, deadline_ms))
+        role.parked.append(ParkedFetch(message.sender, message.correlation_id, request, deadline_ms))
         return None
+
+    def _check_fetch(self, request: FetchRequest) -> ErrorCode:
+        error = self._check_request(request.cluster_id, request.epoch, request.replica.node_id)
+        if error is not NONE:
+            return error
+        if request.epoch > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        is_legal = request.fetch_offset >= 0 and 0 <= request.last_fetched_epoch <= request.epoch
+        return NONE if is_legal and request.max_wait_ms >= 0 else ErrorCode.INVALID_REQUEST
 
     def _note_fetch(self, role: Leader, request: FetchRequest, agrees: bool) -> None:
         voter = self.voters.get(request.replica.node_id)
         key = voter.key if voter is not None and voter.key.names(request.replica) else request.replica
+        if key not in role.progress:
+            role.forget_observers(self.voters, self._now_ms)
         progress = role.progress.setdefault(key, Progress())
         progress.fetched_ms = self._now_ms
         if not agrees:
@@ -500,11 +232,12 @@ class Raft:
         return request.fetch_offset < self.log.end_offset or request.high_watermark < self.high_watermark
 
     def _serve_parked(self, role: Leader) -> None:
-        served = [fetch for fetch in role.parked if self._has_news(fetch.request)]
-        if served:
-            role.parked = [fetch for fetch in role.parked if fetch not in served]
-            for fetch in served:
-                self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
+        self._serve(role, [fetch for fetch in role.parked if self._has_news(fetch.request)])
+
+    def _serve(self, role: Leader, fetches: Sequence[ParkedFetch]) -> None:
+        for fetch in fetches:
+            role.parked.remove(fetch)
+            self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
 
     def _fetched(self, request: FetchRequest) -> FetchResponse:
         """Checked anew: while the fetch was parked, the log may have lost its beginning."""
@@ -515,9 +248,6 @@ class Raft:
         return FetchResponse(
             NONE, self.role.leader_id, self.epoch, self.high_watermark, records, diverging, snapshot_id
         )
-
-    def _refuse_fetch(self, error: ErrorCode) -> FetchResponse:
-        return FetchResponse(error, self.role.leader_id, self.epoch)
 
     def _handle_appended(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -549,6 +279,8 @@ class Raft:
         if not isinstance(role, Follower) or response.epoch != self.epoch or sender != role.leader_id:
             return
         if response.error is not NONE:
+            if not self.is_voter:
+                role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
             return
         if not role.is_abandoned:
             role.has_fetched = True
@@ -573,13 +305,11 @@ class Raft:
                 f"but everything below {self.high_watermark} is committed. This node stops, so that nothing is lost. "
                 "Compare the data directories of the voters: one of them was restored from an old copy or wiped."
             )
-        if offset >= self.log.end_offset:
-            self._outgoing.requests.back_off(
-                role.leader_id, self._now_ms
-            )  # nothing to cut: asking at once would not help
-            return
-        self.log.truncate_to(offset)
-        self._work.truncate_to = offset
+        if offset < self.log.end_offset:
+            self.log.truncate_to(offset)
+            self._work.truncate_to = offset
+        else:  # there is nothing to cut, so asking again at once would not help
+            self._outgoing.requests.back_off(role.leader_id, self._now_ms)
 
     def _follow_high_watermark(self) -> None:
         if isinstance(self.role, Follower):
@@ -587,21 +317,6 @@ class Raft:
             self.high_watermark = max(self.high_watermark, known)
 
     # Requests and responses
-
-    def _check_request(self, cluster_id: str, epoch: int, sender: int) -> ErrorCode:
-        if cluster_id != self._cluster_id:
-            return ErrorCode.INCONSISTENT_CLUSTER_ID
-        if epoch < self.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return NONE if sender >= 0 else ErrorCode.INVALID_REQUEST
-
-    def _check_leader_request(self, cluster_id: str, epoch: int) -> ErrorCode:
-        error = self._check_request(cluster_id, epoch, self.node.node_id)
-        if error is not NONE:
-            return error
-        if epoch > self.epoch:
-            return ErrorCode.UNKNOWN_LEADER_EPOCH
-        return NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _handle_request(self, message: Message, request: Request) -> None:
         response: Response | None
@@ -618,16 +333,14 @@ class Raft:
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""
-        if response.error is not ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._learn(response.epoch, response.leader_id)
+        if response.error is not NONE:
+            self._outgoing.requests.back_off(sender, self._now_ms)
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return
+        self._learn(response.epoch, response.leader_id)
         if isinstance(response, VoteResponse):
             self._handle_vote_response(sender, response)
         elif isinstance(response, EndQuorumEpochResponse):
             self._handle_end_epoch_response(sender, response)
         elif isinstance(response, FetchResponse):
             self._handle_fetch_response(sender, response)
-        if response.error is not NONE:
-            self._outgoing.requests.back_off(sender, self._now_ms)
-
-    def _respond(self, receiver: int, correlation_id: int, response: Response) -> None:
-        self._work.messages.append(Message(self.node.node_id, receiver, correlation_id, response))

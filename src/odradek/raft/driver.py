@@ -11,6 +11,7 @@ If the quorum-state or a truncation cannot be written, the core is ahead of its 
 A record that cannot be appended (a full disk) was never there, and the next one may succeed.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -18,10 +19,22 @@ from odradek.errors import KafkaError
 from odradek.raft.core import Raft
 from odradek.raft.election import ElectionState
 from odradek.raft.log_view import Batch
-from odradek.raft.messages import FetchResponse, Message, ReadFrom
-from odradek.raft.ready import Append, Appended, AppendFailed, AppendFetched, Event, Ready, Synced
+from odradek.raft.messages import FetchResponse, Message, OffsetAndEpoch, ReadFrom
+from odradek.raft.ready import (
+    Append,
+    Appended,
+    AppendFailed,
+    AppendFetched,
+    Event,
+    LogStartMoved,
+    QuorumBroken,
+    Ready,
+    Synced,
+)
 from odradek.raft.reconfiguration import VoterChange
 from odradek.storage.sync import SyncTicket
+
+logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
@@ -51,6 +64,7 @@ class Driver:
     def __init__(self, raft: Raft, store: Store, send: Callable[[Message], None]) -> None:
         """`send` takes a message along, or loses it; it does not raise."""
         self.raft = raft
+        self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
         self.wants_sync = False  # something appended waits to be synced
         self.failed = False
         self._store = store
@@ -60,7 +74,12 @@ class Driver:
         self._perform(self.raft.tick(now_ms), now_ms)
 
     def step(self, message: Message, now_ms: int) -> None:
-        self._perform(self.raft.step(message, now_ms), now_ms)
+        try:
+            ready = self.raft.step(message, now_ms)
+        except QuorumBroken:
+            self.failed = True
+            raise
+        self._perform(ready, now_ms)
 
     def propose(self, records: Sequence[bytes], now_ms: int) -> int:
         """Append these as one batch; the offset of the last. Committed once the high watermark is above it."""
@@ -71,6 +90,10 @@ class Driver:
         """Append the voters after this change; the offset of that record."""
         self._perform(self.raft.propose_voters(change, now_ms), now_ms)
         return self.raft.log.end_offset - 1
+
+    def log_start_moved(self, start_offset: int, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
+        """The log starts here, and this is the newest snapshot."""
+        self._perform(self.raft.step(LogStartMoved(start_offset, snapshot_id), now_ms), now_ms)
 
     def stop(self, now_ms: int) -> None:
         """Hand over, if this replica leads; the node may stop once `raft.may_stop`, or when it is tired of waiting."""
@@ -105,7 +128,9 @@ class Driver:
                 event, failure = AppendFailed(), error
         self.wants_sync = self.wants_sync or ready.sync
         for message in ready.messages:
-            self._send(self._filled(message))
+            self._send_filled(message)
+        if ready.high_watermark is not None:
+            self.high_watermark = ready.high_watermark
         if event is not None:
             self._perform(self.raft.step(event, now_ms), now_ms)
         if failure is not None:
@@ -126,9 +151,18 @@ class Driver:
             return self._store.append(append, now_ms)
         return self._store.append_fetched(append, now_ms)
 
-    def _filled(self, message: Message) -> Message:
+    def _send_filled(self, message: Message) -> None:
         """With the records that the core only named."""
         body = message.body
         if isinstance(body, FetchResponse) and isinstance(body.records, ReadFrom):
-            return message._replace(body=body._replace(records=self._store.read(*body.records)))
-        return message
+            try:
+                message = message._replace(body=body._replace(records=self._store.read(*body.records)))
+            except (KafkaError, OSError) as error:
+                logger.warning(
+                    "cannot read the metadata log from offset %d on for replica %d, which will ask again: %s",
+                    body.records.offset,
+                    message.receiver,
+                    error,
+                )
+                return
+        self._send(message)

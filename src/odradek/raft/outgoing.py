@@ -79,23 +79,24 @@ class Outgoing:
             yield from map(due_ms, sorted(role.unacknowledged))
         elif self._log.is_synced:
             if isinstance(role, Unattached):
-                yield from self._asking_due_ms()
+                yield from self._asking_due_ms(role)
             elif isinstance(role, Follower) and role.snapshot_id is None:
                 if self._is_voter:
                     yield due_ms(role.leader_id)
                 elif now_ms < role.deadline_ms:
                     yield from (due_ms(role.leader_id), role.deadline_ms)
                 else:
-                    yield from self._asking_due_ms()
+                    yield from self._asking_due_ms(role)
 
     @property
     def other_voters(self) -> list[int]:
         return [key.node_id for key in self._log.voters.last.keys if key.node_id != self._node.node_id]
 
-    @property
-    def _servers(self) -> list[int]:
-        """Who may know the leader."""
-        return [*self._bootstrap, *self.other_voters]
+    def _servers(self, role: Role) -> list[int]:
+        """Who may know the leader; an old log does not know all voters, so the last leader may not be among them."""
+        servers = [*self._bootstrap, *self.other_voters]
+        is_stranger = role.leader_id != NO_NODE and role.leader_id not in servers
+        return [*servers, role.leader_id] if is_stranger else servers
 
     @property
     def _is_voter(self) -> bool:
@@ -145,7 +146,7 @@ class Outgoing:
                 return None
             if self._is_voter or now_ms < role.deadline_ms:
                 return role.leader_id
-        servers = self._servers
+        servers = self._servers(role)
         if self.requests.is_under_way(self._asked):
             return None
         start = servers.index(self._asked) + 1 if self._asked in servers else 0
@@ -155,11 +156,11 @@ class Outgoing:
                 return server
         return None
 
-    def _asking_due_ms(self) -> Iterator[int]:
+    def _asking_due_ms(self, role: Role) -> Iterator[int]:
         if self.requests.is_under_way(self._asked):
             yield self.requests.due_ms(self._asked)
-        elif self._servers:
-            yield min(map(self.requests.due_ms, self._servers))
+        elif servers := self._servers(role):
+            yield min(map(self.requests.due_ms, servers))
 
     def _fetch_request(self, role: Role, high_watermark: int) -> FetchRequest:
         end_offset, last_epoch = self._log.end

@@ -18,6 +18,8 @@ from odradek.raft.election import NO_NODE, ElectionState
 from odradek.raft.messages import FetchRequest, OffsetAndEpoch
 from odradek.raft.voters import ReplicaKey, VoterSet
 
+OBSERVER_SESSION_MS = 300_000
+
 
 class Epochs(Enum):
     """What a move does to the epoch, which never goes back."""
@@ -127,7 +129,7 @@ class Leader:
     elected_ms: int
     begin_deadline_ms: int  # when voters that did not fetch are told of the epoch again
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
-    parked: list[ParkedFetch] = field(default_factory=list)
+    parked: list[ParkedFetch] = field(default_factory=list)  # at most one of each replica
 
     voted = None
 
@@ -154,6 +156,14 @@ class Leader:
 
     def progress_of(self, replica: ReplicaKey) -> Progress:
         return self.progress.get(replica, _NEVER_SEEN)
+
+    def forget_observers(self, voters: VoterSet, now_ms: int) -> None:
+        """Those who did not fetch for a while: they are gone."""
+        self.progress = {
+            key: item
+            for key, item in self.progress.items()
+            if voters.includes(key) or now_ms - (item.fetched_ms or 0) < OBSERVER_SESSION_MS
+        }
 
     def by_descending_offset(self, keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
         return tuple(sorted(keys, key=lambda key: -self.progress_of(key).end_offset))

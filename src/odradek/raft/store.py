@@ -1,14 +1,14 @@
 """The quorum's data on disk: the log `__cluster_metadata-0`, and the file quorum-state beside it.
 
-This log says which topics exist, so a hole in it would make topics vanish. All of it is checked at every start, and
-only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every append is synced
-before it is answered and before the next one is written. Any other damage stops the start. The recovery point, in a
-checkpoint file beside the log, tells a torn batch from a synced one that was damaged later. It is written by
-`checkpoint`, every few seconds and at a clean stop: it may lag, but it never leads.
+This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
+every start, and only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every
+append is synced before it is answered and before the next one is written. Any other damage stops the start. The
+recovery point, in a checkpoint file beside the log, tells a torn batch from a synced one that was damaged later. It is
+written by `checkpoint`, every few seconds and at a clean stop: it may lag, but it never leads.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 
@@ -23,6 +23,7 @@ from odradek.raft.election import (
     encode_election_state,
 )
 from odradek.raft.log_view import Batch, LogView
+from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.ready import Append, AppendFetched
 from odradek.raft.voters import Change, VoterHistory, VoterSet
 from odradek.records.batch import BatchHeader, Buffer, read_header
@@ -48,18 +49,24 @@ ADVICE = (
 
 
 class QuorumStore:
-    def __init__(self, files: Files, log: Log, recovery_point: int) -> None:
+    def __init__(self, files: Files, log: Log, recovery_point: int, deletions: Deletions) -> None:
         """Use `open`."""
         self._files = files
+        self.deletions = deletions  # of what is below a snapshot, by whoever wrote that
         self._recovery_point = recovery_point  # as it is on disk
         self.log = log
 
     @classmethod
-    def open(cls, files: Files, directory: str, config: LogConfig, now_ms: int) -> "QuorumStore":
-        """Open or create the log in a data directory."""
+    def open(
+        cls, files: Files, directory: str, config: LogConfig, now_ms: int, needed_from: int = 0
+    ) -> "QuorumStore":
+        """Open or create the log in a data directory. What is below `needed_from` is in a snapshot."""
         path = f"{directory}/{METADATA_PARTITION}"
         recovery_point = read_offsets(files, f"{path}/{RECOVERY_POINTS}").get(METADATA_PARTITION, 0)
-        return cls(files, _open_or_create(files, directory, config, recovery_point, now_ms), recovery_point)
+        opening = Opening(clean=False, recovery_point=recovery_point, strict=True, needed_from=needed_from)
+        deletions = Deletions()
+        log = _open_or_create(files, directory, config, opening, now_ms, deletions)
+        return cls(files, log, recovery_point, deletions)
 
     @property
     def directory(self) -> str:
@@ -76,10 +83,19 @@ class QuorumStore:
 
     # What the core must know at a start
 
-    def view(self, static_voters: VoterSet) -> LogView:
-        """The log as the core sees it. `static_voters` decide as long as the log does not say who does."""
+    def view(
+        self,
+        static_voters: VoterSet,
+        snapshot_id: OffsetAndEpoch | None = None,
+        snapshot_changes: Sequence[Change] = (),
+    ) -> LogView:
+        """The log as the core sees it, from the newest snapshot on. `static_voters` decide as long as neither
+        `snapshot_changes`, which are in the snapshot, nor the log say who does."""
         voters = VoterHistory(static_voters)
-        for header, data in self.read_from(self.log.log_start_offset):
+        start_offset = self.log.log_start_offset if snapshot_id is None else snapshot_id.offset
+        for offset, change in enumerate(snapshot_changes, start_offset - len(snapshot_changes)):
+            voters.add(offset, change)
+        for header, data in self.read_from(start_offset):
             for offset, change in _changes(header, data):
                 voters.add(offset, change)
         return LogView(
@@ -88,6 +104,7 @@ class QuorumStore:
             end_offset=self.log.end_offset,
             synced_offset=self.log.synced_offset,
             epochs=self.log.leader_epochs.entries,
+            snapshot_id=snapshot_id,
         )
 
     def load_election(self) -> ElectionState | None:
@@ -177,11 +194,12 @@ class QuorumStore:
         self.log.close()
 
 
-def _open_or_create(files: Files, directory: str, config: LogConfig, recovery_point: int, now_ms: int) -> Log:
+def _open_or_create(
+    files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
+) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
-    rng, deletions = random.Random(0), Deletions()  # neither jitter nor deletion ever happens here
+    rng = random.Random(0)  # there is no jitter here
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
-        opening = Opening(clean=False, recovery_point=recovery_point, strict=True)
         try:
             return open_log(
                 files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions

@@ -68,9 +68,6 @@ class VoterSet:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VoterSet) and self._by_id == other._by_id
 
-    def __hash__(self) -> int:
-        return hash(tuple(self._by_id.values()))
-
     def __repr__(self) -> str:
         return f"<VoterSet {' '.join(map(str, self._by_id))}>"
 

@@ -22,7 +22,7 @@ def tell(name: TopicPartition, waiter: Waiter, error: ErrorCode) -> None:
     try:
         waiter(error)
     except Exception:
-        logger.exception("%s: a request that waited for it failed; the others go on", name)
+        logger.exception("%s: a request that waited for it failed: this is a bug; the others go on", name)
 
 
 class ChangeWaiters:
@@ -51,6 +51,11 @@ class ChangeWaiters:
                 tell(self._name, waiter, error)
 
 
+NOBODY: deque[tuple[int, Waiter]] = (
+    deque()
+)  # of all partitions that nobody has waited for: most of ten thousand
+
+
 class OffsetWaiters:
     """They wait for an offset that only ever rises to reach theirs; the lowest are told first."""
 
@@ -58,12 +63,14 @@ class OffsetWaiters:
 
     def __init__(self, name: TopicPartition) -> None:
         self._name = name
-        self._waiters: deque[tuple[int, Waiter]] = deque()  # ordered by offset
+        self._waiters = NOBODY  # ordered by offset
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def add(self, offset: int, waiter: Waiter) -> None:
+        if self._waiters is NOBODY:
+            self._waiters = deque()
         waiters = self._waiters
         if not waiters or offset >= waiters[-1][0]:
             waiters.append((offset, waiter))

@@ -55,8 +55,8 @@ class Deletions:
             heapq.heappush(self._due, deletion.again(now_ms))
             if not deletion.failures:
                 is_ours = not isinstance(error, OSError)
-                logger.error("a deleted file cannot be removed, trying again: %s", error, exc_info=is_ours)
+                logger.error("cannot remove a deleted file, trying again: %s", error, exc_info=is_ours)
         else:
             if deletion.failures:
-                logger.info("a deleted file was removed at attempt %d", deletion.failures + 1)
+                logger.info("removed a deleted file at attempt %d", deletion.failures + 1)
         return True

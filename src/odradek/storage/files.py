@@ -85,6 +85,7 @@ class Files(Protocol):
     """Whatever opens something raises `CannotOpen` where there is no descriptor for it."""
 
     max_open: int  # files may be open at a time, beside those that are pinned
+    syncs_may_block: bool  # for long: then none that records wait for is done on the event loop
 
     def file(self, path: str) -> File:
         """A handle on a file that is there already, or will be when the handle is first used."""
@@ -243,6 +244,8 @@ class DiskName(DiskFile):
 class DiskFiles:
     """The real file system. `reserve` descriptors are held back for a moment in which there are no others."""
 
+    syncs_may_block = False
+
     def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES, reserve: int = 0) -> None:
         self.max_open = max_open
         self.open_files: OrderedDict[DiskFile, None] = OrderedDict()
@@ -304,7 +307,7 @@ class DiskFiles:
     def _is_short_no_more(self) -> None:
         self._reserve.refill()
         if self._has_failed:
-            logger.info("there are descriptors again: files can be opened")
+            logger.info("descriptors are free again, so files can be opened")
         self._is_short = self._has_failed = False
 
     # Files
@@ -326,7 +329,7 @@ class DiskFiles:
         return DiskName(self, path)
 
     def create(self, path: str) -> DiskFile:
-        file = DiskFile(self, path)
+        file = self.file(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         file._descriptor = self.attempt(lambda: os.open(path, flags, 0o644), path)
         self.opened(file)

@@ -42,6 +42,7 @@ from odradek.storage.leftovers import is_log_file, offset_of, tidy
 from odradek.storage.log import Log
 from odradek.storage.producers import Producers
 from odradek.storage.replay import rebuild_producers, replay_batch
+from odradek.storage.report import RecoveryReport
 from odradek.storage.scan import SegmentScan
 from odradek.storage.segment import (
     INDEX_SUFFIX,
@@ -53,6 +54,7 @@ from odradek.storage.segment import (
 )
 from odradek.storage.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.snapshots import Snapshots
+from odradek.wording import count_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,13 +66,15 @@ class Opening(NamedTuple):
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
     cut off is a torn last batch beyond the recovery point, with no intact batch after it. Anything else
-    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point.
+    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
+    that end before `needed_from`: what they hold is in a snapshot as well.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
     recovery_point: int = 0
     log_start_offset: int = 0
     strict: bool = False
+    needed_from: int = 0
 
 
 def create_log(
@@ -123,9 +127,10 @@ def open_log(
     rng: random.Random,
     deletions: Deletions,
     sizes: dict[str, int] | None = None,
+    report: RecoveryReport | None = None,
 ) -> Log:
     """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
-    if the caller has listed them."""
+    if the caller has listed them; what recovery does is added to `report`."""
     sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
     epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
     if LEADER_EPOCHS in sizes:
@@ -133,7 +138,8 @@ def open_log(
     snapshots = Snapshots(
         files, directory, (offset_of(name) for name in sizes if name.endswith(SNAPSHOT_SUFFIX))
     )
-    loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms)
+    report = RecoveryReport() if report is None else report
+    loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms, report)
     log = Log(
         topic_partition, topic_id, config, LogHome(files, directory, deletions, rng), loader.load(sizes)
     )
@@ -154,7 +160,9 @@ class _Loader:
         epochs: LeaderEpochs,
         snapshots: Snapshots,
         now_ms: int,
+        report: RecoveryReport,
     ) -> None:
+        self.report = report
         self.files = files
         self.directory = directory
         self.config = config
@@ -177,7 +185,7 @@ class _Loader:
         end_offset = segments[-1].next_offset()
         if start_offset > end_offset:
             logger.warning(
-                "%s ends at offset %d: ignoring its log start offset %d, which was not made from this log",
+                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which is of another log",
                 self.directory,
                 end_offset,
                 start_offset,
@@ -198,7 +206,7 @@ class _Loader:
         """A log without records begins where its files or its log start say, whichever is later."""
         if segments and segments[-1].base_offset >= offset:
             return segments
-        self._drop(segments, "it is empty and lies before the log start")
+        self._drop(segments, "it is empty, and before the log start offset")
         segment = Segment.create(self.files, self.directory, offset, self.config, self.now_ms)
         self.files.sync_directory(self.directory)
         self.producers = None
@@ -239,7 +247,7 @@ class _Loader:
                 f"{self.directory} ends at offset {end_offset}, but it was synced up to offset {point}"
             )
         logger.warning(
-            "%s ends at offset %d: ignoring its recovery point %d and checking all of it",
+            "%s ends at offset %d: ignoring recovery point %d of the checkpoint, and checking all of it",
             self.directory,
             end_offset,
             point,
@@ -248,22 +256,27 @@ class _Loader:
         return self._recover(recovered)
 
     def _check_continuity(self, segments: list[Segment]) -> None:
-        expected = self.opening.log_start_offset
-        for segment in segments:
-            if segment.base_offset != expected:
+        expected = self.opening.needed_from
+        for slot, segment in enumerate(segments[self._first_to_read(segments) :]):
+            if segment.base_offset > expected or (slot and segment.base_offset < expected):
                 raise DamagedData(
                     f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
             expected = segment.next_offset()
 
+    def _first_to_read(self, segments: list[Segment]) -> int:
+        """The last segment that begins at or before where reading must begin."""
+        offset = self.opening.needed_from if self.opening.strict else self.recovery_point
+        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= offset]
+        return below[-1] if below else 0
+
     def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Read again what may not have been synced, cut at the first batch that is not whole."""
         self.recovered.clear()
         if not segments:
             return segments
-        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= self.recovery_point]
-        first = below[-1] if below and not self.opening.strict else 0
+        first = self._first_to_read(segments)
         producers = self.producers = Producers()
         start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
@@ -278,7 +291,7 @@ class _Loader:
             if snapshot is not None:
                 self.recovered.append(snapshot)
             if not is_whole:
-                self._drop(segments[slot + 1 :], "it follows a damaged one")
+                self._drop(segments[slot + 1 :], "it follows a damaged segment")
                 return segments[: slot + 1]
         return segments
 
@@ -288,6 +301,8 @@ class _Loader:
         segment.size = 0
         segment.reset_indexes()
         segment.aborted.truncate_to(0)
+        self.report.segments_scanned += 1
+        self.report.bytes_scanned += size
         scan = SegmentScan(segment.log, size)
         for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
@@ -303,10 +318,28 @@ class _Loader:
         if segment.size < size:
             if self.opening.strict:
                 self._check_torn_tail(segment, scan, is_last and end_offset >= self.recovery_point)
-            logger.warning("%s is damaged: cut from %d to %d bytes", segment.log.path, size, segment.size)
+            self._report_cut(segment, scan, size, end_offset)
             segment.log.truncate(segment.size)
         segment.finish()
         return segment.size == size
+
+    def _report_cut(self, segment: Segment, scan: SegmentScan, size: int, end_offset: int) -> None:
+        records, position = 0, segment.size
+        while (header := scan.header(position)) is not None:
+            records += header.next_offset - header.base_offset
+            position += header.size
+        self.report.logs_cut += 1
+        self.report.bytes_cut += size - segment.size
+        self.report.records_cut += records
+        lost = f"{count_of(records, 'record')} from there on {'is' if records == 1 else 'are'}"
+        logger.warning(
+            "cut %s from %d to %d bytes: the batch after offset %d is incomplete or damaged, so %s lost",
+            segment.log.path,
+            size,
+            segment.size,
+            end_offset - 1,
+            lost if records else "it is",
+        )
 
     @staticmethod
     def _check_torn_tail(segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
@@ -359,7 +392,8 @@ class _Loader:
 
     def _drop(self, segments: list[Segment], reason: str) -> None:
         for segment in reversed(segments):
-            logger.warning("%s is dropped: %s", segment.log.path, reason)
+            logger.warning("removed %s of %d bytes: %s", segment.log.path, segment.size, reason)
+            self.report.segments_removed += 1
             segment.remove()
         if segments:
             self.files.sync_directory(self.directory)

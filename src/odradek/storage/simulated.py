@@ -4,8 +4,9 @@ A write is at once seen by reads, and durable once its file is synced. A file's 
 directory is: creating, renaming and removing are changes to a directory like writes to a file. `crash`
 throws away what is not durable, or, given `rng`, keeps of each file and directory the changes up to a
 random one, that one perhaps torn. With `is_scattered`, it keeps any of them: a write may be on disk though an earlier
-one to the same file is not, and one name may be renamed though another, renamed before, is not. Only what concerns
-the same name keeps its order, and nothing survives a lost truncation of its file.
+one to the same file is not, any pages of a write though others are not, and one name may be renamed though another,
+renamed before, is not. Only what concerns the same name keeps its order, and nothing survives a lost truncation of its
+file.
 
 `cut_power` is a crash under a running broker: the disk goes on as a new object, and whoever still uses the old one
 gets `PowerCut`, which is no `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
@@ -21,10 +22,13 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from odradek.records.batch import Buffer
 from odradek.storage.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
 from odradek.storage.shortage import CannotOpen
+
+PAGE_BYTES = 64  # of a real disk it is 4,096; small ones tear small batches, too
 
 
 class PowerCut(BaseException):
@@ -48,16 +52,19 @@ class _Data:
             _apply(self.durable, position, data)
         self.changes.clear()
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return sum(len(data) for _, data in self.changes if data is not None)
+
     def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many written bytes are lost."""
-        before = sum(len(data) for _, data in self.changes if data is not None)
+        """Returns how many bytes that were not synced are there all the same."""
         kept = _kept_writes(self.changes, rng, is_scattered) if rng and self.changes else []
         for position, data in kept:
             _apply(self.durable, position, data)
         self.changes.clear()
         if self.seen != self.durable:
             self.seen = bytearray(self.durable)
-        return before - sum(len(data) for _, data in kept if data is not None)
+        return sum(len(data) for _, data in kept if data is not None)
 
 
 def _kept_writes(
@@ -73,11 +80,21 @@ def _kept_writes(
         return kept
     kept = []
     for position, data in changes:
-        if rng.random() < 0.5:
+        chance = rng.random()
+        if chance < 0.4:
             kept.append((position, data))
         elif data is None:
             break
+        elif chance < 0.6:
+            kept += [page for page in _pages(position, data) if rng.random() < 0.5]
     return kept
+
+
+def _pages(position: int, data: bytes) -> list[tuple[int, bytes]]:
+    """A write as a disk takes it: page by page, each on disk or not."""
+    ends = range(position // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES, position + len(data), PAGE_BYTES)
+    bounds = [position, *ends, position + len(data)]
+    return [(start, data[start - position : end - position]) for start, end in pairwise(bounds)]
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -108,8 +125,12 @@ class _Directory:
             _apply_name(self.durable, name, to)
         self.changes.clear()
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return sum(node.unsynced_bytes for node in self.seen.values())
+
     def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many written bytes are lost in files that are still there."""
+        """Returns how many bytes that were not synced are there all the same."""
         if self.changes:
             for name, to in self._kept(rng, is_scattered) if rng else ():
                 _apply_name(self.durable, name, to)
@@ -240,6 +261,8 @@ class SimulatedLock:
 class SimulatedFiles:
     """One disk. Paths are absolute and use `/`."""
 
+    syncs_may_block = False
+
     def __init__(self) -> None:
         self._root = _Directory()
         self._locks: set[str] = set()
@@ -261,7 +284,8 @@ class SimulatedFiles:
         """Lose what is not durable; every handle and lock from before is void. Returns how many bytes that were written
         are lost."""
         self._locks.clear()
-        return self._root.crash(rng, is_scattered)
+        written = self._root.unsynced_bytes
+        return max(0, written - self._root.crash(rng, is_scattered))
 
     def cut_power(self) -> "SimulatedFiles":
         """The disk, to be crashed and used again; this object is of no use to anybody any more."""

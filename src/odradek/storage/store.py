@@ -60,6 +60,7 @@ from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.producers import DEFAULT_EXPIRATION_MS
 from odradek.storage.recovery import Opening, create_log, list_log_files, open_log
+from odradek.storage.report import RecoveryReport
 from odradek.storage.sync import SyncTicket, sync_tickets
 from odradek.storage.upkeep import Upkeep
 
@@ -99,6 +100,7 @@ class LogStore:
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
         self.deletions = Deletions()
         self.was_clean = False  # the last stop left nothing to recover
+        self.report = RecoveryReport()  # what `load` found
         self.upkeep = Upkeep(producer_expiration_ms)
 
     @classmethod
@@ -140,6 +142,7 @@ class LogStore:
         high_watermarks = self._high_watermarks.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
+        self.report.was_clean = self.was_clean
         if self.was_clean:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
@@ -200,16 +203,19 @@ class LogStore:
             self._rng,
             self.deletions,
             sizes,
+            self.report,
         )
+        self.report.logs += 1
         self._add(log)
         return True
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
         directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
         self._files.rename(self.path(str(topic_partition)), directory)
+        self.report.strays += 1
         logger.warning(
             "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
-            "It is kept until you remove it",
+            "Remove it if you do not need it",
             topic_partition,
             directory,
         )
@@ -230,7 +236,7 @@ class LogStore:
         try:
             self.checkpoint({})
         except OSError as error:
-            logger.warning("checkpoints could not be written, trying again: %s", error)
+            logger.warning("cannot write checkpoints, trying again: %s", error)
 
     def _add(self, log: Log) -> None:
         self.logs[log.topic_partition] = log
@@ -333,7 +339,9 @@ class LogStore:
             if moved:
                 self._start_offsets.write(self._log_start_offsets() | moved)
         except OSError as error:
-            logger.error("records cannot be deleted, their log start offsets were not written: %s", error)
+            logger.error(
+                "cannot delete records, because their log start offsets cannot be written: %s", error
+            )
             self.needs_checkpoint = True
             refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log start was not written: {error}")
             return errors | dict.fromkeys(moved, refusal)
@@ -365,7 +373,7 @@ class LogStore:
             self._start_offsets.write(self._log_start_offsets())
             self._starts_moved = False
         except OSError as error:
-            logger.warning("log start offsets could not be written, trying again: %s", error)
+            logger.warning("cannot write log start offsets, trying again: %s", error)
             self.needs_checkpoint = True
 
     def expire_producers_after(self, expiration_ms: int) -> None:
@@ -422,7 +430,7 @@ class LogStore:
             if not unclean and not any(log.failed for log in self.logs.values()):
                 write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
         except OSError as error:
-            logger.error("the next start recovers all logs: checkpoints could not be written: %s", error)
+            logger.error("cannot write checkpoints, so the next start recovers all logs: %s", error)
         for log in self.logs.values():
             log.close()
         self.release()
@@ -435,7 +443,7 @@ class LogStore:
                 log.persist_state()
         except (KafkaError, OSError) as error:
             logger.error(
-                "%s cannot be closed, and is recovered at the next start: %s", log.topic_partition, error
+                "cannot close the log of %s, so the next start recovers it: %s", log.topic_partition, error
             )
             return False
         return True

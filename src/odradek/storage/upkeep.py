@@ -72,7 +72,7 @@ class Upkeep:
             log.producers.expire(now_ms, self.producer_expiration_ms)
             due_ms = next_due_ms(log)
         except (KafkaError, OSError) as error:
-            logger.warning("%s: %s", log.topic_partition, error)
+            logger.warning("cannot maintain the log of %s, trying again: %s", log.topic_partition, error)
             due_ms = now_ms
         if due_ms is not None:
             self._schedule(log, max(due_ms, now_ms + MIN_MAINTENANCE_MS))

@@ -6,9 +6,10 @@
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
 
 With pytest, the fixtures `odradek_broker` and `odradek_topic` are there as soon as Odradek is installed (`plugin`).
-docs/TESTING.md has recipes.
+`kafka.faults` asks for faults. docs/TESTING.md explains them, and has recipes.
 """
 
 from odradek.testing.broker import Broker, BrokerFailed, broker
+from odradek.testing.faults import Fault, Faults, Held, NotHappened
 
-__all__ = ["Broker", "BrokerFailed", "broker"]
+__all__ = ["Broker", "BrokerFailed", "Fault", "Faults", "Held", "NotHappened", "broker"]

@@ -1,7 +1,7 @@
 """A broker process for tests: started on a free port with temporary data, crashed, paused and restarted on demand.
 
-The process ends with its owner, even if that is killed: its standard input is a pipe from the owner, and it stops once
-that is closed.
+The process ends with its owner, even if that is killed: its standard input is a socket of the owner, and it stops once
+that is closed. Over the same socket it is asked for faults, which therefore nobody else can do.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+
+from odradek.testing.control import Control, ControlClosed
+from odradek.testing.faults import Faults
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -39,14 +43,16 @@ def as_settings(named: Mapping[str, Setting]) -> dict[str, str]:
 class Broker:
     """A broker with data of its own, on a port that it keeps over restarts.
 
-    `bootstrap` is its address, `log` all it has logged. It is a context manager: stopped, and its data removed, at the
-    end of the block.
+    `bootstrap` is its address, `log` all it has logged, `faults` what a test can ask of it. It is a context manager:
+    stopped, and its data removed, at the end of the block.
     """
 
     def __init__(self, settings: Mapping[str, Setting] | None = None) -> None:
         self.settings = as_settings(settings or {})
         self.bootstrap = ""
+        self.faults = Faults(self)
         self._process: subprocess.Popen[str] | None = None
+        self._control: Control | None = None
         self._is_paused = False
         self._directory = Path(tempfile.mkdtemp(prefix="odradek-"))
         self._log_file = self._directory / "broker.log"
@@ -58,14 +64,16 @@ class Broker:
         if self.is_running:
             return
         port = self.bootstrap.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "odradek", "up", "--json", "--stop-at-eof", "--port", port]
+        command = [sys.executable, "-m", "odradek.faults", "--json", "--port", port]
         command += ["--data-dir", str(self._directory / "data")]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        with self._log_file.open("a") as log:
+        ours, theirs = socket.socketpair()
+        self._control = Control(ours)
+        with self._log_file.open("a") as log, theirs:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,
+                stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -110,12 +118,27 @@ class Broker:
         self._process.wait()
         self._forget()
 
+    def power_cut(self) -> None:
+        """Cut its power: it dies at once, and its data is what was synced. `start` or `restart` recovers it.
+
+        A file is cut back to its last sync, and one that was made, renamed or removed since its directory was synced
+        is as it was then. What the broker had answered with acks=all is on disk; acks=1 does not wait for that.
+        """
+        try:
+            self.control.ask("cut power")
+        except ControlClosed:  # as it should be
+            self.crash()
+        except ValueError as error:
+            self.crash()
+            raise BrokerFailed(f"the power could not be cut: {error}\n{self.log}") from None
+
     def _forget(self) -> None:
         assert self._process is not None
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        self._process, self._is_paused = None, False
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        if self._control is not None:
+            self._control.close()
+        self._process, self._control, self._is_paused = None, None, False
 
     def restart(self) -> None:
         """Stop it, unless it has crashed, and start it again on the same data and port."""
@@ -147,6 +170,7 @@ class Broker:
     def heal(self) -> None:
         """Undo every fault: it runs and answers when this returns. Raises BrokerFailed if it had died by itself."""
         self.resume()
+        self.faults.clear()
         if self.is_running:
             return
         status = None if self._process is None else self._process.poll()
@@ -185,6 +209,19 @@ class Broker:
     @property
     def is_paused(self) -> bool:
         return self._is_paused
+
+    @property
+    def is_responsive(self) -> bool:
+        return self.is_running and not self._is_paused
+
+    @property
+    def control(self) -> Control:
+        """For `faults`. Raises BrokerFailed where it cannot be asked for anything now."""
+        if self._control is None or not self.is_running:
+            raise BrokerFailed("the broker does not run: start it first")
+        if self._is_paused:
+            raise BrokerFailed("the broker is paused and hears nobody: ask for faults before, or resume it")
+        return self._control
 
     @property
     def pid(self) -> int | None:

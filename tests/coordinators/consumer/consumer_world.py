@@ -75,7 +75,8 @@ class World:
     def grow_topic(self, name: str, partition_count: int) -> None:
         before = self.topics.image.topics[name]
         after = before._replace(partitions=dict.fromkeys(range(partition_count), PARTITION))
-        self._publish(changed=[TopicChange(before, after)])
+        indexes = tuple(range(len(before.partitions), partition_count))
+        self._publish(changed=[TopicChange(before, after, indexes)])
 
     def delete_topic(self, name: str) -> None:
         self._publish(deleted=[self.topics.image.topics[name]])
@@ -185,7 +186,8 @@ def error_of(check: Any) -> ErrorCode:
 
 def snapshot(group: ConsumerGroup) -> dict[str, Any]:
     """Everything durable, and everything derived from it."""
-    return {name: value for name, value in vars(group).items() if name != "topics_version"}
+    memory = ("topics_version", "rebalancing_since_ms")
+    return {name: value for name, value in vars(group).items() if name not in memory}
 
 
 class Client:

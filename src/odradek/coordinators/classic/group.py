@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.coordinators.group import CONSUMER_PROTOCOL, GroupType, PartitionCheck
+from odradek.coordinators.group import CONSUMER_PROTOCOL, GroupType, PartitionCheck, member_name
 from odradek.coordinators.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -68,6 +68,9 @@ class Member:
     join_token: Token | None = None  # the JoinGroup that waits for the others
     sync_token: Token | None = None  # the SyncGroup that waits for the leader
 
+    def __str__(self) -> str:
+        return member_name(self.member_id, self.instance_id)
+
     @property
     def is_static(self) -> bool:
         return self.instance_id is not None
@@ -100,6 +103,7 @@ class ClassicGroup:
         self.awaiting_join = 0  # how many members have a join_token
         self.is_initial_rebalance = False  # rebalancing from Empty: newcomers may prolong the delay
         self.new_member_added = False
+        self.rebalancing_since_ms = 0  # when the group last left Stable or Empty
         self._subscribed_topics: set[str] | None = None  # None: not known
         self._supported: Counter[str] = Counter()  # protocol -> how many members offer it
         self._timers = timers

@@ -16,12 +16,14 @@ from random import Random
 from uuid import UUID
 
 from odradek.coordinators.classic.group import ClassicGroup, Member, State
+from odradek.coordinators.classic.members import because
 from odradek.coordinators.classic.rebalance import Rebalancer, join_response
 from odradek.coordinators.group import Group, GroupSettings
 from odradek.coordinators.runtime import Decision, RequestContext, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
+from odradek.wording import duration, shown
 
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
@@ -149,7 +151,11 @@ class _Join:
             self._answer(join_response(group, member_id))
         else:
             self._wait(member)
-            self.rebalancer.rebalance(group, self.now_ms, self.decision)
+            what = "joined again" if unchanged else "changed what it subscribes to"
+            self._rebalance(f"{member} {what}{because(self.request.reason)}")
+
+    def _rebalance(self, reason: str) -> None:
+        self.rebalancer.rebalance(self.group, self.now_ms, self.decision, reason)
 
     def _hand_out_id(self, member_id: str) -> None:
         self.group.pending_members.add(member_id)
@@ -176,7 +182,12 @@ class _Join:
         group.add(member)
         # It cannot send heartbeats before it knows its id; a client that gave up must still go some day.
         group.start_session(member, self.now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self.rebalancer.rebalance(group, self.now_ms, self.decision)
+        self.decision.note(
+            group.group_id,
+            f"{member} joined from {member.client_host.lstrip('/')} (client {shown(member.client_id)}, "
+            f"session timeout {duration(member.session_timeout_ms / 1000)})",
+        )
+        self._rebalance(f"{member} joined")
 
     def _wait(self, member: Member) -> None:
         """Park this request with its member."""
@@ -206,6 +217,11 @@ class _Join:
         group.answer_join(member, JoinGroupResponse(error_code=fenced, member_id=old_id), self.decision)
         group.answer_sync(member, SyncGroupResponse(error_code=fenced), self.decision)
         group.rename_static(old_id, new_id)
+        self.decision.note(
+            group.group_id,
+            f"{member} replaced member {shown(old_id)}: its instance came back from "
+            f"{self.context.client_host.lstrip('/')} (client {shown(self.context.client_id)})",
+        )
         self._update(member)
         group.start_session(member, self.now_ms)
         if group.state is State.STABLE and group.select_protocol() == group.protocol:
@@ -213,7 +229,7 @@ class _Join:
             self.decision.undo = partial(self._undo_takeover, member, old_id, before)
         else:
             self._wait(member)
-            self.rebalancer.rebalance(group, self.now_ms, self.decision)
+            self._rebalance(f"{member} came back")
 
     def _store_takeover(self, member: Member, led_by: str | None) -> None:
         group = self.group

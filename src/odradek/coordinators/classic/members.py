@@ -16,8 +16,10 @@ from odradek.wire.messages.leave_group import (
     MemberResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.wording import duration, one_line
 
 MANY_LEAVERS_SINCE = 3
+MAX_REASON = 200  # characters of what a client says
 
 
 class MemberHandlers:
@@ -48,6 +50,7 @@ class MemberHandlers:
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))
         if group.state is State.STABLE:
+            group.start_session(member, now_ms)  # unlike Kafka: its response to the join may have come late
             return Decision(answers=[(token, _assignment(group, member.assignment))])
         decision = Decision()
         retry = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -68,7 +71,10 @@ class MemberHandlers:
                 group.start_session(member, now_ms)
             assignment = assignments.get(member.member_id, b"")
             group.answer_sync(member, _assignment(group, assignment), decision)
-        decision.undo = partial(self._rebalancer.prepare, group, now_ms, Decision())
+        took = duration((now_ms - group.rebalancing_since_ms) / 1000)
+        decision.note(group.group_id, f"generation {group.generation} is stable; the rebalance took {took}")
+        failed = "its assignment could not be written"
+        decision.undo = partial(self._rebalancer.prepare, group, now_ms, Decision(), failed)
 
     # --- Heartbeat ---
 
@@ -102,7 +108,7 @@ class MemberHandlers:
             response = LeaveGroupResponse(error_code=results[0].error_code)
         decision.answers.append((token, response))
         if any(result.error_code == ErrorCode.NONE for result in results) and not group.is_empty:
-            self._rebalancer.rebalance(group, now_ms, decision)
+            self._rebalancer.rebalance(group, now_ms, decision, "members left")
         return decision
 
     def _leave(self, group: ClassicGroup, leaver: MemberIdentity, decision: Decision) -> ErrorCode:
@@ -117,8 +123,15 @@ class MemberHandlers:
             group.check_member(member_id, leaver.group_instance_id)
         except KafkaError as error:
             return error.code
-        self._rebalancer.drop_member(group, group.members[member_id], decision)
+        member = group.members[member_id]
+        decision.note(group.group_id, f"{member} left{because(leaver.reason)}")
+        self._rebalancer.drop_member(group, member, decision)
         return ErrorCode.NONE
+
+
+def because(reason: str | None) -> str:
+    """What a client says about its own doing, such as that it was not polled in time."""
+    return f": {one_line(reason, MAX_REASON)}" if reason else ""
 
 
 def _check_protocol(named: str | None, actual: str | None) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from logging import DEBUG
 
 from odradek.coordinators.classic.group import ClassicGroup, Member, State
 from odradek.coordinators.group import Group, GroupSettings
@@ -20,6 +21,7 @@ from odradek.coordinators.runtime import Decision, Timers
 from odradek.errors import ErrorCode
 from odradek.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from odradek.wire.messages.sync_group import SyncGroupResponse
+from odradek.wording import count_of, duration, shown
 
 
 class Rebalancer:
@@ -37,14 +39,17 @@ class Rebalancer:
 
     # --- the join phase ---
 
-    def rebalance(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def rebalance(self, group: ClassicGroup, now_ms: int, decision: Decision, reason: str) -> None:
         """The members changed: start a rebalance, or see whether the one under way can end."""
         if group.state is State.PREPARING_REBALANCE:
             self.maybe_complete(group, now_ms, decision)
         else:
-            self.prepare(group, now_ms, decision)
+            self.prepare(group, now_ms, decision, reason)
 
-    def prepare(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
+    def prepare(self, group: ClassicGroup, now_ms: int, decision: Decision, reason: str) -> None:
+        if group.state is not State.COMPLETING_REBALANCE:
+            group.rebalancing_since_ms = now_ms
+        decision.note(group.group_id, f"rebalancing in generation {group.generation}, because {reason}")
         if group.state is State.COMPLETING_REBALANCE:
             self._refuse_syncs(group, now_ms, decision)
         group.pending_sync.clear()
@@ -69,8 +74,13 @@ class Rebalancer:
     def complete(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
         """End the join phase with whoever is there."""
         self._timers.cancel(("join", group.group_id))
+        late = duration(group.rebalance_timeout_ms() / 1000)
         for member in list(group.members.values()):
             if member.join_token is None and not member.is_static:
+                decision.note(
+                    group.group_id,
+                    f"{member} was removed: it did not join again within the rebalance timeout of {late}",
+                )
                 group.remove(member.member_id)
         if not group.members:
             self._become_empty(group, now_ms, decision)
@@ -82,6 +92,12 @@ class Rebalancer:
 
     def _begin_generation(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
         group.begin_generation()
+        took = duration((now_ms - group.rebalancing_since_ms) / 1000)
+        decision.note(
+            group.group_id,
+            f"generation {group.generation} has {count_of(len(group.members), 'member')}, leader "
+            f"{shown(group.leader)} and protocol {shown(group.protocol)}; joining took {took}",
+        )
         for member in group.members.values():
             group.answer_join(member, join_response(group, member.member_id), decision)
             member.is_new = False
@@ -93,6 +109,7 @@ class Rebalancer:
     def _become_empty(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
         key, value = group.as_empty_record(now_ms)
         decision.records.append((key, value))
+        decision.note(group.group_id, f"generation {value.generation} has no members")
         # If the log does not take it, the old generation would come back after a restart, and its sessions
         # run out then: nobody is left to be misled, so memory may go on.
         decision.undo = partial(group.replay, value)
@@ -142,9 +159,15 @@ class Rebalancer:
         if group is None or group.generation != generation or not group.pending_sync:
             return None
         decision = Decision()
+        late = duration(group.rebalance_timeout_ms() / 1000)
         for member_id in sorted(group.pending_sync):
+            member = group.members.get(member_id, f"member {shown(member_id)}")
+            decision.note(
+                group_id,
+                f"{member} was removed: it did not send SyncGroup within the rebalance timeout of {late}",
+            )
             group.remove(member_id)
-        self.prepare(group, now_ms, decision)
+        self.prepare(group, now_ms, decision, "members were removed")
         return decision
 
     def _session_end(self, group_id: str, member_id: str) -> Callable[[int], Decision | None]:
@@ -158,10 +181,17 @@ class Rebalancer:
         member = group.members.get(member_id)
         if member is None:
             group.remove(member_id)  # a pending one
+            decision.note(
+                group_id, f"forgot {shown(member_id)}: it never joined with the id it was given", DEBUG
+            )
             self.maybe_complete(group, now_ms, decision)
         elif not member.needs_no_heartbeat:
+            timeout = duration(member.session_timeout_ms / 1000)
+            decision.note(
+                group_id, f"{member} was removed: no heartbeat came within its session timeout of {timeout}"
+            )
             self.drop_member(group, member, decision)
-            self.rebalance(group, now_ms, decision)
+            self.rebalance(group, now_ms, decision, f"{member} was removed")
         return decision
 
     def drop_member(self, group: ClassicGroup, member: Member, decision: Decision) -> None:

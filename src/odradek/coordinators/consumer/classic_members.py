@@ -18,6 +18,8 @@ the rebalance timeout.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from odradek.coordinators.classic.members import because
+from odradek.coordinators.consumer.chronicle import step_notes
 from odradek.coordinators.consumer.draft import Draft
 from odradek.coordinators.consumer.embedded_protocol import (
     named_by_id,
@@ -71,7 +73,9 @@ class ClassicMembers:
         self._consumer_groups.update(draft, member, updated)
         stepped = draft.reconcile(updated, named_by_id(subscription.owned_partitions, draft.image))
         self._await_sync(group.group_id, stepped, now_ms)
-        return Decision(draft.records, [(token, _join_response(stepped, request.protocols[0].name))])
+        response = _join_response(stepped, request.protocols[0].name)
+        notes = step_notes(draft, member, updated, stepped, request.session_timeout_ms)
+        return Decision(draft.records, [(token, response)], notes=notes)
 
     def _check_join(self, request: JoinGroupRequest) -> None:
         settings = self._consumer_groups.settings
@@ -138,13 +142,15 @@ class ClassicMembers:
         group = self._consumer_groups.existing(request.group_id)
         if context.api_version < MANY_LEAVERS_SINCE:
             leaving = _leaver(group, MemberIdentity(member_id=request.member_id))
-            return self._consumer_groups.fence(group, [leaving], [(token, LeaveGroupResponse())], now_ms)
+            response = LeaveGroupResponse()
+            return self._consumer_groups.fence(group, [leaving], [(token, response)], now_ms, "left")
         found = [_try_leaver(group, identity) for identity in request.members]
         leavers = {member.member_id: member for member in found if isinstance(member, Member)}
         response = LeaveGroupResponse(members=_leave_results(request.members, found))
         if not leavers:
             return Decision(answers=[(token, response)])
-        return self._consumer_groups.fence(group, list(leavers.values()), [(token, response)], now_ms)
+        what = f"left{because(request.members[0].reason)}"
+        return self._consumer_groups.fence(group, list(leavers.values()), [(token, response)], now_ms, what)
 
 
 def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:

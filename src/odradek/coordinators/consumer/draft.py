@@ -53,6 +53,8 @@ class Draft:
         self.records: list[Record] = []
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
+        self.replaced: Member | None = None  # the static member whose place another one took
+        self.assigned_by = ""  # the assignor, if one has shared out the partitions
         self._members: dict[str, Member | None] = {}
         self._targets: dict[str, Partitions] = {}
         self._regexes: dict[str, ResolvedRegex] = dict(group.regexes)
@@ -107,6 +109,7 @@ class Draft:
 
     def replace(self, old: Member, new: Member) -> None:
         """A static member comes back under another id: it inherits what the old one held and was promised."""
+        self.replaced = old
         target = self.target_of(old.member_id)
         self.remove(old.member_id)
         self.put(new)
@@ -162,7 +165,8 @@ class Draft:
             topic_id: len(self.image.topics_by_id[topic_id].partitions)
             for topic_id in sorted(frozenset[UUID]().union(*{spec.topics for spec in specs.values()}))
         }
-        promises = ASSIGNORS[self.assignor(default_assignor)](specs, partition_counts)
+        self.assigned_by = self.assignor(default_assignor)
+        promises = ASSIGNORS[self.assigned_by](specs, partition_counts)
         for member_id, promise in promises.items():
             has_one = member_id in self._targets or member_id in self.group.targets
             if promise is not specs[member_id].promised or not has_one:

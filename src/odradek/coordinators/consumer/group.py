@@ -60,6 +60,8 @@ class ConsumerGroup:
 
         # Memory only: the version of the topics that `metadata_hash` and `regexes` are known to speak of.
         self.topics_version = -1
+        # And since when its members have not been where the assignment wants them: None if they are, or unknown.
+        self.rebalancing_since_ms: int | None = None
 
     @classmethod
     def of(cls, group_id: str, epoch: int, members: Iterable[Member]) -> "ConsumerGroup":

@@ -25,6 +25,7 @@ from uuid import UUID
 from odradek.coordinators.classic.group import ClassicGroup
 from odradek.coordinators.consumer.assignment import NO_PARTITIONS, Partitions, is_within
 from odradek.coordinators.consumer.assignors import ASSIGNORS
+from odradek.coordinators.consumer.chronicle import removal_notes, step_notes, timed_out
 from odradek.coordinators.consumer.draft import Draft
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.coordinators.consumer.member import (
@@ -128,6 +129,8 @@ class ConsumerGroups:
         self._schedule_timers(group.group_id, stepped, updated, now_ms)
         is_full = _is_full(request) or stepped.assigned != member.assigned
         decision = Decision([*records, *draft.records], [(token, self._answer(group, stepped, is_full))])
+        timeout_ms = self._session_timeout_ms(group.group_id)
+        decision.notes = step_notes(draft, member, updated, stepped, timeout_ms)
         self._take_over(group, decision, now_ms)
         return decision
 
@@ -201,6 +204,10 @@ class ConsumerGroups:
             for member in group.members.values():
                 self.start_session_of(group.group_id, member, now_ms)
             dissolve(classic, decision, now_ms)
+            if classic.members:
+                decision.note(
+                    group.group_id, "became a consumer group: a member joined by the consumer protocol"
+                )
 
     def existing(self, group_id: str) -> ConsumerGroup:
         group = self.groups.get(group_id)
@@ -274,7 +281,7 @@ class ConsumerGroups:
             ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch),
         )
         if request.member_epoch == LEAVE_EPOCH:
-            return self.fence(group, [member], [answer], now_ms)
+            return self.fence(group, [member], [answer], now_ms, "left")
         draft = Draft(group, self.topics, now_ms)
         draft.set_current(
             replace(
@@ -284,13 +291,17 @@ class ConsumerGroups:
                 revoking=NO_PARTITIONS,
             )
         )
-        return Decision(draft.records, [answer])
+        decision = Decision(draft.records, [answer])
+        decision.note(
+            group.group_id, f"{member} left for a moment: its partitions wait until its session ends"
+        )
+        return decision
 
     def fence(
-        self, group: ConsumerGroup, members: Sequence[Member], answers: list[Answer], now_ms: int
+        self, group: ConsumerGroup, members: Sequence[Member], answers: list[Answer], now_ms: int, what: str
     ) -> Decision:
         """Remove members; the next heartbeat of any other finds the epoch moved and shares out what they
-        held.
+        held. The log says `what` happened to each of them ("left").
         """
         draft = Draft(group, self.topics, now_ms)
         for member in members:
@@ -298,7 +309,7 @@ class ConsumerGroups:
         draft.refresh_topics(must_bump=True)
         if draft.is_empty():
             draft.set_assignment_epoch()
-        return Decision(draft.records, answers)
+        return Decision(draft.records, answers, notes=removal_notes(draft, members, what))
 
     # --- timers ---
 
@@ -315,11 +326,16 @@ class ConsumerGroups:
         timeout_ms = self._session_timeout_ms(group_id)
         self.timers.postpone(("session", group_id, member_id), now_ms + timeout_ms)
 
+    def _timeout_of(self, timer: str, group_id: str, member: Member) -> int:
+        if timer != "session":
+            return member.rebalance_timeout_ms
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        return self._session_timeout_ms(group_id)
+
     def start_session_of(self, group_id: str, member: Member, now_ms: int) -> None:
         """Members of the classic protocol bring their own session timeout."""
-        timeout_ms = self._session_timeout_ms(group_id)
-        if member.classic is not None:
-            timeout_ms = member.classic.session_timeout_ms
+        timeout_ms = self._timeout_of("session", group_id, member)
         self.fence_at(("session", group_id, member.member_id), now_ms + timeout_ms)
 
     def _schedule_timers(self, group_id: str, member: Member, before: Member, now_ms: int) -> None:
@@ -342,7 +358,7 @@ class ConsumerGroups:
         """At the deadline, if the member is still there and it is due, fence it; retry if that cannot be
         stored.
         """
-        _, group_id, member_id = key
+        timer, group_id, member_id = key
 
         def expire(now_ms: int) -> Decision | None:
             group = self.groups.get(group_id)
@@ -351,7 +367,8 @@ class ConsumerGroups:
             member = group.members[member_id]
             if is_due is not None and not is_due(member):
                 return None
-            decision = self.fence(group, [member], [], now_ms)
+            timeout_ms = self._timeout_of(timer, group_id, member)
+            decision = self.fence(group, [member], [], now_ms, timed_out(timer, timeout_ms))
             decision.undo = lambda: self.fence_at(key, now_ms + RETRY_MS, is_due)
             return decision
 

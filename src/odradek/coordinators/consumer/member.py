@@ -27,6 +27,7 @@ from odradek.coordinators.consumer.assignment import (
     intersects,
 )
 from odradek.coordinators.consumer.topics import NO_SUBSCRIPTION, Subscription, subscription_of
+from odradek.coordinators.group import member_name
 from odradek.coordinators.runtime import Record
 from odradek.errors import ErrorCode, KafkaError
 
@@ -85,6 +86,9 @@ class Member:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
     revoking: Partitions = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return member_name(self.member_id, self.instance_id)
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch

@@ -163,10 +163,12 @@ class Downgrade:
             return None
         self._schedule_rebalance(group_id, now_ms)
         retry = partial(self._convert, group_id)
-        return Decision(
+        decision = Decision(
             records=[*group.tombstones(), self._classic_record(group, now_ms)],
             undo=lambda: self._timers.schedule(("downgrade", group_id), now_ms + RETRY_MS, retry),
         )
+        decision.note(group_id, "becomes a classic group: no member speaks the consumer protocol any more")
+        return decision
 
     def _schedule_rebalance(self, group_id: str, now_ms: int) -> None:
         self._timers.schedule(("rebalance", group_id), now_ms, partial(self._rebalance, group_id))
@@ -203,7 +205,7 @@ class Downgrade:
             return None
         decision = Decision()
         _restart_sessions(group, now_ms)
-        self._rebalancer.rebalance(group, now_ms, decision)
+        self._rebalancer.rebalance(group, now_ms, decision, "it became a classic group again")
         return decision
 
 

@@ -1,0 +1,115 @@
+"""What a decision of the controller changes, in words for the log: pure, from the image before and the records.
+
+Topics created, deleted and given more partitions, and settings, each with its value before and after. Secrets are not
+shown. Registrations of brokers and blocks of producer ids are not changes that anybody asked for, and are left out.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.config.broker import definition_of
+from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
+from odradek.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from odradek.model import id_to_text
+from odradek.wording import count_of, one_line, shown
+
+MAX_VALUE = 200  # characters of a setting
+
+RESOURCES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", ResourceType.GROUP: "group"}
+
+
+class Change(NamedTuple):
+    text: str  # "created topic foo …", to be followed by who asked for it
+    fields: dict[str, Any]
+
+
+class _NewTopic:
+    def __init__(self, record: TopicRecord) -> None:
+        self.name = record.name
+        self.id = record.topic_id
+        self.partitions: list[PartitionRecord] = []
+        self.settings: list[str] = []
+
+    def change(self) -> Change:
+        replicas = len(self.partitions[0].replicas) if self.partitions else 0
+        settings = f", {', '.join(self.settings)}" if self.settings else ""
+        text = (
+            f"created topic {self.name} (id {id_to_text(self.id)}) with "
+            f"{count_of(len(self.partitions), 'partition')}, replication factor {replicas}{settings}"
+        )
+        return Change(text, {"topic": self.name, "partitions": len(self.partitions)})
+
+
+def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterator[Change]:
+    created: dict[UUID, _NewTopic] = {}
+    grown: dict[UUID, int] = {}
+    settings: list[ConfigRecord] = []
+    removed: list[UUID] = []
+    for record in records:
+        if isinstance(record, TopicRecord):
+            created[record.topic_id] = _NewTopic(record)
+        elif isinstance(record, PartitionRecord):
+            if record.topic_id in created:
+                created[record.topic_id].partitions.append(record)
+            else:
+                grown[record.topic_id] = grown.get(record.topic_id, 0) + 1
+        elif isinstance(record, ConfigRecord):
+            settings.append(record)
+        elif isinstance(record, RemoveTopicRecord):
+            removed.append(record.topic_id)
+    new_by_name = {topic.name: topic for topic in created.values()}
+    for record in settings:
+        if record.resource_type == ResourceType.TOPIC and record.resource_name in new_by_name:
+            new_by_name[record.resource_name].settings.append(f"{record.name}={_value(record, record.value)}")
+    yield from (topic.change() for topic in created.values())
+    yield from (_grown(before, topic_id, count) for topic_id, count in grown.items())
+    yield from (
+        _altered(before, record)
+        for record in settings
+        if record.resource_type != ResourceType.TOPIC or record.resource_name not in new_by_name
+    )
+    yield from (_removed(before, topic_id) for topic_id in removed)
+
+
+def _grown(before: MetadataImage, topic_id: UUID, count: int) -> Change:
+    topic = before.topics_by_id[topic_id]
+    total = len(topic.partitions) + count
+    text = f"added {count_of(count, 'partition')} to topic {topic.name}, which has {total} now"
+    return Change(text, {"topic": topic.name, "partitions": total})
+
+
+def _removed(before: MetadataImage, topic_id: UUID) -> Change:
+    topic = before.topics_by_id[topic_id]
+    text = f"deleted topic {topic.name} (id {id_to_text(topic_id)}) with {count_of(len(topic.partitions), 'partition')}"
+    return Change(text, {"topic": topic.name})
+
+
+def _altered(before: MetadataImage, record: ConfigRecord) -> Change:
+    kind = RESOURCES.get(ResourceType(record.resource_type), "resource")
+    old = before.configs.get(ConfigResource(record.resource_type, record.resource_name), {}).get(record.name)
+    name = "all brokers" if not record.resource_name else f"{kind} {_name(kind, record.resource_name)}"
+    was, is_now = (_value(record, value) for value in (old, record.value))
+    text = f"set {record.name} of {name} from {was} to {is_now}"
+    return Change(text, {kind: record.resource_name, "setting": record.name})
+
+
+def _name(kind: str, name: str) -> str:
+    """A group may have any name; those of topics and brokers were checked."""
+    return shown(name) if kind == "group" else name
+
+
+def _value(record: ConfigRecord, value: str | None) -> str:
+    if value is None:
+        return "its default"
+    if record.resource_type == ResourceType.BROKER:
+        definition = definition_of(record.name)
+        if definition is None or definition.is_sensitive:
+            return "[hidden]"
+    return one_line(value, MAX_VALUE) or '""'

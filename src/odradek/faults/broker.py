@@ -1,0 +1,52 @@
+"""A broker with faults: the composition root of `python -m odradek.faults`."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from odradek.api.conversation import Conversations
+from odradek.api.dispatch import Dispatcher
+from odradek.api.services import Services
+from odradek.broker import descriptors
+from odradek.broker.main import Broker
+from odradek.config.broker import BrokerConfig
+from odradek.faults.connections import Connections
+from odradek.faults.control import Control
+from odradek.faults.plan import Plan
+from odradek.faults.requests import FaultyRequests
+from odradek.net.transport import Converse
+from odradek.storage.lossy import LossyFiles
+
+STANDARD_INPUT = 0
+ASIDE_SUFFIX = ".aside"  # beside the data directory: files that a power cut may bring back
+
+
+class FaultyBroker(Broker):
+    def __init__(
+        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, on_failure: Callable[[], None]
+    ) -> None:
+        channel = socket.socket(fileno=os.dup(STANDARD_INPUT))
+        plan = Plan()
+        directory = os.fspath(config.log_dirs[0])
+        files = LossyFiles(
+            directory, directory + ASIDE_SUFFIX, descriptors.max_open_files(), descriptors.reserve()
+        )
+        super().__init__(
+            config,
+            loop,
+            files=files,
+            on_failure=on_failure,
+            new_converse=lambda services: answer_with_faults(services, plan),
+        )
+        self._control = Control(loop, channel, plan, files)
+
+    async def stop(self) -> None:
+        self._control.undo_all()
+        await super().stop()
+
+
+def answer_with_faults(services: Services, plan: Plan) -> Converse:
+    connections = Connections()
+    handler = FaultyRequests(Dispatcher(services), services, plan, connections)
+    return connections.watching(Conversations(handler, services.host.create_task).begin)

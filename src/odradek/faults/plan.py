@@ -1,0 +1,182 @@
+"""The faults that are armed, in the order in which they were asked for. A request meets at most one of them.
+
+A fault names an API and, if it is not for every request of it, what the request must be about. It takes as many
+requests as was asked for, and `fired` counts those to which it has happened: a response is lost when it would have been
+sent. Whoever asked is told of each.
+"""
+
+import difflib
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from odradek.api import registry
+from odradek.api.request import Request
+from odradek.errors import ErrorCode
+from odradek.wire.messages.index import SCHEMAS
+
+log = logging.getLogger(__name__)
+
+API_KEYS = {SCHEMAS[api_key].name: api_key for api_key in registry.APIS}
+ERRORS = {code.name: code for code in ErrorCode if code is not ErrorCode.NONE}
+FORMER_NAMES = {  # which clients still have
+    "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
+    "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
+    "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
+}
+
+# Which APIs name what, in a way that a part of the request can be told from the rest.
+PARTITION_APIS = frozenset({0, 1, 2, 8, 21, 23, 61})
+TOPIC_APIS = PARTITION_APIS | {3, 19, 20, 32, 33, 37, 44, 75}
+GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 42, 47, 68, 69})
+
+
+class BadFault(Exception):
+    """A fault that cannot be, and why."""
+
+
+class Kind(StrEnum):
+    ANSWER = "answer"  # with an error code
+    DELAY = "delay"  # the response
+    LOSE = "lose"  # the response
+    HOLD = "hold"  # the request
+    CUT = "cut"  # the connection
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """What a request must be about; None: about anything."""
+
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    client_id: str | None = None
+
+
+@dataclass(slots=True)
+class Fault:
+    id: int
+    kind: Kind
+    api_key: int
+    concern: Concern = Concern()
+    times: int | None = 1  # None: every time
+    error: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR  # of ANSWER
+    seconds: float | None = None  # of DELAY and HOLD; None: until released
+    after_handling: bool = False  # of ANSWER and CUT
+    taken: int = 0
+    fired: int = 0
+    is_undone: bool = False  # what it has taken and has not happened to yet goes on as ever
+    # What ends the effect on the requests that are under it now: release, send, or close.
+    endings: list[Callable[[], object]] = field(default_factory=list)
+
+    def ended(self, ending: Callable[[], object]) -> None:
+        """A request is no longer under it."""
+        with suppress(ValueError):
+            self.endings.remove(ending)
+
+    def release(self) -> None:
+        endings, self.endings = self.endings, []
+        for end in endings:
+            end()
+
+    def __str__(self) -> str:
+        return f"fault {self.id} ({self.kind} {SCHEMAS[self.api_key].name})"
+
+
+class Plan:
+    def __init__(self, on_fired: Callable[[int], None] = lambda fault_id: None) -> None:
+        self.on_fired = on_fired
+        self._armed: dict[int, Fault] = {}
+        self._ending: dict[int, Fault] = {}  # have met all their requests, and still keep some
+
+    def arm(self, fault: Fault) -> None:
+        self._armed[fault.id] = fault
+
+    def undo(self, fault_id: int) -> None:
+        """It meets no more requests, and lets go of those it keeps. One that is gone already is no mistake."""
+        for faults in (self._armed, self._ending):
+            if fault := faults.pop(fault_id, None):
+                fault.is_undone = True
+                fault.release()
+
+    def release(self, fault_id: int) -> None:
+        """Let go of the requests it keeps; it goes on for others, if it has times left."""
+        if fault := self._armed.get(fault_id) or self._ending.pop(fault_id, None):
+            fault.release()
+
+    def clear(self) -> None:
+        for fault_id in (*self._armed, *self._ending):
+            self.undo(fault_id)
+
+    def of_api(self, api_key: int) -> list[Fault]:
+        return [fault for fault in self._armed.values() if fault.api_key == api_key]
+
+    def take(self, fault: Fault) -> None:
+        """A request has met it."""
+        fault.taken += 1
+        if fault.times is not None and fault.taken >= fault.times:
+            self._ending[fault.id] = self._armed.pop(fault.id)
+
+    def fire(self, fault: Fault, request: Request) -> None:
+        """It has happened to a request."""
+        fault.fired += 1
+        count = f"{fault.fired}" if fault.times is None else f"{fault.fired} of {fault.times}"
+        client = request.client_id or "a client"
+        log.info("%s happened to %s at %s, %s", fault, client, request.client_address, count)
+        self.on_fired(fault.id)
+
+
+# --- from what a test asks for ---
+
+
+def read_fault(asked: dict[str, Any]) -> Fault:
+    """Raises BadFault, with a guess at what was meant."""
+    api_key = _known(asked["api"], API_KEYS, "the broker serves no {!r}")
+    name = SCHEMAS[api_key].name
+    concern = Concern(asked.get("topic"), asked.get("partition"), asked.get("group"), asked.get("client_id"))
+    if concern.topic is not None and api_key not in TOPIC_APIS:
+        raise BadFault(f"a fault of {name} cannot be for one topic{_instead(api_key)}")
+    if concern.partition is not None and concern.topic is None:
+        raise BadFault("a partition is one of a topic: name the topic too")
+    if concern.partition is not None and api_key not in PARTITION_APIS:
+        raise BadFault(f"a fault of {name} cannot be for one partition, only for a topic")
+    if concern.group is not None and api_key not in GROUP_APIS:
+        raise BadFault(f"a fault of {name} cannot be for one group{_instead(api_key)}")
+    times = asked.get("times", 1)
+    if times is not None and times < 1:
+        raise BadFault(f"times={times}: a fault happens at least once; None is for every request")
+    seconds = asked.get("seconds")
+    if seconds is not None and seconds < 0:
+        raise BadFault(f"seconds={seconds}: there is no way back in time")
+    fault = Fault(asked["id"], Kind(asked["kind"]), api_key, concern, times, seconds=seconds)
+    fault.after_handling = asked.get("after_handling", False)
+    if fault.kind is Kind.ANSWER:
+        fault.error = _known(asked["error"], ERRORS, "Kafka has no error {!r}")
+    return fault
+
+
+def _instead(api_key: int) -> str:
+    other = "topic" if api_key in TOPIC_APIS else "group" if api_key in GROUP_APIS else None
+    return f", but for one {other}" if other else ""
+
+
+def _known(name: str, known: dict[str, Any], complaint: str) -> Any:
+    if name not in known:
+        likely = FORMER_NAMES.get(name) or _closest(name, known)
+        hint = f": did you mean {likely}?" if likely else ""
+        raise BadFault(complaint.format(name) + hint)
+    return known[name]
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    by_letters = {_letters(each): each for each in known}
+    close = difflib.get_close_matches(_letters(name), list(by_letters), n=1)
+    return by_letters[close[0]] if close else None
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()

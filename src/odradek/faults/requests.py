@@ -1,0 +1,227 @@
+"""A wrapper around the handler of requests, in which they meet the faults that are armed.
+
+A fault that lets a request be handled and changes what becomes of its response hands the inner handler a shadow of the
+request (`_handle`), and decides what to do when that is answered. Order is kept as ever: a conversation sends no
+response before those of earlier requests, so a delayed one delays those behind it, and behind a lost one no response
+leaves any more. A held request is an effect that is awaited: the requests behind it on its connection wait, those of
+other connections go on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.api import registry
+from odradek.api.conversation import RequestHandler
+from odradek.api.request import Request
+from odradek.api.services import Services
+from odradek.faults.answers import READS, SESSION_ERRORS, Answers, Division, read_response, request_frame
+from odradek.faults.connections import Connections
+from odradek.faults.plan import Fault, Kind, Plan
+from odradek.wire.codec import Message, read_message
+from odradek.wire.frame import RequestHeader
+
+Effect = Awaitable[None]
+PRODUCE = 0
+
+
+@dataclass(slots=True)
+class Met:
+    """A request that has met a fault."""
+
+    fault: Fault
+    request: Request
+    message: Message
+    division: Division  # of the message
+    frame: memoryview
+    body: int  # where the message begins in the frame
+
+    @property
+    def api_key(self) -> int:
+        return self.request.api_key
+
+    @property
+    def version(self) -> int:
+        return self.request.version
+
+    @property
+    def wants_no_response(self) -> bool:
+        return self.api_key == PRODUCE and self.message.acks == 0  # type: ignore[attr-defined]
+
+
+class FaultyRequests:
+    """A `RequestHandler` around another one."""
+
+    def __init__(
+        self, inner: RequestHandler, services: Services, plan: Plan, connections: Connections
+    ) -> None:
+        self.turns = inner.turns
+        self.finish = inner.finish
+        self.keeps = inner.keeps
+        self._inner = inner
+        self._host = services.host
+        self._plan = plan
+        self._connections = connections
+        self._answers = Answers(services)
+        self._actions: dict[Kind, Callable[[Met], Effect | None]] = {
+            Kind.ANSWER: self._answer,
+            Kind.DELAY: self._delay,
+            Kind.LOSE: self._lose,
+            Kind.HOLD: self._hold,
+            Kind.CUT: self._cut,
+        }
+
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
+        met = self._meet(request, frame, body)
+        if met is None:
+            return self._inner.dispatch(request, frame, body)
+        self._plan.take(met.fault)
+        return self._actions[met.fault.kind](met)
+
+    def _meet(self, request: Request, frame: memoryview, body: int) -> Met | None:
+        faults = self._plan.of_api(request.api_key)
+        if not faults or not registry.is_served(request.api_key, request.version):
+            return None
+        message: Any = read_message(registry.request_type(request.api_key), request.version, frame, body)[0]
+        for fault in faults:
+            if fault.concern.client_id in (None, request.client_id):
+                division = self._answers.divide(request.api_key, request.version, message, fault.concern)
+                if division is not None:
+                    met = Met(fault, request, message, division, frame, body)
+                    if not (met.wants_no_response and fault.kind in (Kind.DELAY, Kind.LOSE)):
+                        return met
+        return None
+
+    # --- handled, and then something becomes of the response ---
+
+    def _handle(
+        self, met: Met, answered: Callable[[Request], None], message: Message | None = None
+    ) -> Effect | None:
+        """Let the request, or another message in its place, be handled."""
+        real = met.request
+
+        def done(shadow: Request) -> None:
+            if met.fault.is_undone and message is None:
+                real.answer_parts(shadow.parts or ())
+            else:
+                answered(shadow)
+
+        header = RequestHeader(real.api_key, real.version, real.correlation_id, real.client_id, met.body)
+        shadow = Request(header, real.client_address, real.listener, done, real.turns, real.session)
+        real.on_abandoned = shadow.abandon
+        if message is None:
+            return self._inner.dispatch(shadow, met.frame, met.body)
+        return self._inner.dispatch(shadow, request_frame(message, real.version), 0)
+
+    def _fire(self, met: Met) -> None:
+        self._plan.fire(met.fault, met.request)
+
+    def _delay(self, met: Met) -> Effect | None:
+        def answered(shadow: Request) -> None:
+            def send() -> None:
+                timer.cancel()
+                met.fault.ended(send)
+                if not met.request.is_answered:
+                    met.request.answer_parts(shadow.parts or ())
+
+            timer = self._host.call_later(met.fault.seconds or 0, send)
+            met.fault.endings.append(send)
+            self._fire(met)
+
+        return self._handle(met, answered)
+
+    def _lose(self, met: Met) -> Effect | None:
+        """The connection stays, and nothing more comes over it. When the fault is undone, it is closed: its client
+        connects again, and does not wait for what will never come."""
+        close = self._connections.closer(met.request, "a response on it was lost, as the test asked for")
+        met.fault.endings.append(close)
+        return self._handle(met, lambda shadow: self._fire(met))
+
+    def _cut(self, met: Met) -> Effect | None:
+        return self._close(met, "the test asked for a cut")
+
+    def _close(self, met: Met, reason: str) -> Effect | None:
+        """Before the request is handled, or in place of its response."""
+        cut = self._connections.closer(met.request, reason)
+
+        def close() -> None:
+            cut()
+            self._fire(met)
+
+        def answered(shadow: Request) -> None:
+            """In a turn of its own: what was answered before leaves first, and nobody who works on the connection
+            finds it closed under them."""
+            self._host.call_soon(close)
+
+        if met.fault.after_handling:
+            return self._handle(met, answered)
+        close()
+        return None
+
+    # --- not handled yet ---
+
+    def _hold(self, met: Met) -> Effect:
+        released = asyncio.Event()
+
+        def release() -> None:
+            released.set()
+            met.fault.ended(release)
+
+        met.fault.endings.append(release)
+        if met.fault.seconds is not None:
+            self._host.call_later(met.fault.seconds, release)
+        before = self._inner.finish()
+        met.frame = memoryview(bytearray(met.frame))  # appends patch it in place
+        self._fire(met)
+        return self._handle_when(released, before, met)
+
+    async def _handle_when(self, released: asyncio.Event, before: Effect | None, met: Met) -> None:
+        """Even if its client is gone by then: that is how a late request comes to be."""
+        if before is not None:
+            await before
+        await released.wait()
+        effect = self._inner.dispatch(met.request, met.frame, met.body)
+        if effect is not None:
+            await effect
+        effect = self._inner.finish()
+        if effect is not None:
+            await effect
+
+    # --- an error ---
+
+    def _answer(self, met: Met) -> Effect | None:
+        fault, division = met.fault, met.division
+        if met.wants_no_response:  # a client with acks=0 hears of any error by losing its connection
+            return self._close(met, "a Produce with acks=0 failed, as the test asked for")
+        if met.api_key in READS and fault.error not in SESSION_ERRORS:
+            return self._spoil(met)
+        refusal = self._answers.refusal(met.api_key, met.version, division.concerned, fault.error)
+        if division.rest is not None:
+            return self._answer_in_part(met, division.rest, refusal)
+        if fault.after_handling:
+            return self._handle(met, lambda shadow: self._answer_with(met, refusal))
+        self._answer_with(met, refusal)
+        return met.request.unfinished
+
+    def _answer_with(self, met: Met, response: Message) -> None:
+        met.request.answer(response)
+        self._fire(met)
+
+    def _answer_in_part(self, met: Met, rest: Message, refusal: Message) -> Effect | None:
+        def answered(shadow: Request) -> None:
+            response = read_response(met.api_key, met.version, shadow.parts or ())
+            self._answer_with(met, self._answers.merged(met.api_key, met.version, response, refusal))
+
+        return self._handle(met, answered, None if met.fault.after_handling else rest)
+
+    def _spoil(self, met: Met) -> Effect | None:
+        fault = met.fault
+
+        def answered(shadow: Request) -> None:
+            response = read_response(met.api_key, met.version, shadow.parts or ())
+            spoilt = self._answers.spoil(met.message, response, fault.concern, fault.error)
+            self._answer_with(met, spoilt)
+
+        message = None if fault.after_handling else self._answers.only_to_be_answered(met.message)
+        return self._handle(met, answered, message)

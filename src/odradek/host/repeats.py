@@ -1,0 +1,118 @@
+"""Lines that say the same again are counted, not repeated.
+
+A client that speaks TLS to a plaintext listener comes again twenty times a second. The first line is written; those
+that follow within a minute are counted, and the count is written once that minute is over. As long as they keep coming,
+that is one line a minute; after a minute of silence the next one is written in full.
+
+There is one timer for all of them, and none while nothing has been repeated. Memory is bounded: of more kinds of lines
+than `MAX_KINDS` within a minute the surplus is counted together.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+WINDOW_SECONDS = 60.0
+MAX_KINDS = 200
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Kind(NamedTuple):
+    """Lines that count as the same."""
+
+    logger: logging.Logger
+    level: int
+    source: str
+    what: str
+
+
+class Window:
+    __slots__ = ("began", "count")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.count = 0  # lines that were not written
+
+
+class Repeats:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        call_later: Callable[..., Timer],
+        window_seconds: float = WINDOW_SECONDS,
+        max_kinds: int = MAX_KINDS,
+    ) -> None:
+        self._now = now
+        self._call_later = call_later
+        self._window_seconds = window_seconds
+        self._max_kinds = max_kinds
+        self._windows: dict[Kind, Window] = {}
+        self._timer: Timer | None = None
+
+    def is_new(self, logger: logging.Logger, level: int, source: str, what: str) -> bool:
+        """Whether this line is to be written; if not, it is counted."""
+        now = self._now()
+        kind = Kind(logger, level, source, what)
+        window = self._windows.get(kind)
+        if window is None and len(self._windows) >= self._max_kinds:
+            self._forget_old(now)
+            if len(self._windows) >= self._max_kinds:
+                kind = Kind(logger, level, "others", "lines like the ones above")
+                window = self._windows.setdefault(kind, Window(now))  # one more for each logger and level
+                self._count(window, now)
+                return False
+        if window is None or (window.count == 0 and now - window.began >= self._window_seconds):
+            self._windows[kind] = Window(now)
+            return True
+        self._count(window, now)
+        return False
+
+    def _count(self, window: Window, now: float) -> None:
+        window.count += 1
+        if self._timer is None:
+            self._set_timer(window.began + self._window_seconds - now)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = self._call_later(max(seconds, 0.0), self._report_due)
+
+    def _report_due(self) -> None:
+        self._timer = None
+        now = self._now()
+        for kind, window in self._windows.items():
+            if window.count and now - window.began >= self._window_seconds - 0.001:
+                self._report(kind, window, now)
+        counting = [window.began for window in self._windows.values() if window.count]
+        if counting:
+            self._set_timer(min(counting) + self._window_seconds - now)
+
+    def _report(self, kind: Kind, window: Window, now: float) -> None:
+        kind.logger.log(
+            kind.level,
+            "… %d more in the last %.0f s from %s: %s",
+            window.count,
+            max(now - window.began, 1.0),
+            kind.source,
+            kind.what,
+            extra={"fields": {"repeats": window.count, "source": kind.source}},
+        )
+        window.began, window.count = now, 0
+
+    def _forget_old(self, now: float) -> None:
+        self._windows = {
+            kind: window
+            for kind, window in self._windows.items()
+            if window.count or now - window.began < self._window_seconds
+        }
+
+    def close(self) -> None:
+        """Write what has been counted: nobody will later."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._now()
+        for kind, window in self._windows.items():
+            if window.count:
+                self._report(kind, window, now)

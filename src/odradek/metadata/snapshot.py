@@ -1,0 +1,298 @@
+"""A metadata snapshot: an image, written out as the records that make it, in Kafka's format.
+
+    00000000000000001234-0000000007.checkpoint    where the log goes on, and the epoch of the record before that
+      control batch   SNAPSHOT_HEADER (when the last record was written), then what the quorum keeps in its log
+      batches         the records of the image
+      control batch   SNAPSHOT_FOOTER: without it the snapshot is not complete
+
+Offsets count from 0, and every batch carries the epoch of the name. What a snapshot says is what the log says
+up to its end: reading the one gives the same image as reading the other. So every field of an image has a
+writer in WRITERS, unless it follows from something else (DERIVED).
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from odradek.errors import KafkaError
+from odradek.metadata import records as r
+from odradek.metadata.delta import MetadataCorrupt, apply_records
+from odradek.metadata.image import METADATA_VERSION_FEATURE, MetadataImage
+from odradek.records.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, read_header
+from odradek.records.control import ControlType, decode_control_key, encode_control_key
+from odradek.records.record import Record, build_batch, decode_batch
+from odradek.storage.files import File
+from odradek.wire.codec import Steps, encode, read_message
+from odradek.wire.messages.snapshot_footer_record import SnapshotFooterRecord
+from odradek.wire.messages.snapshot_header_record import SnapshotHeaderRecord
+
+SUFFIX = ".checkpoint"
+RECORDS_IN_BATCH = 500
+RECORDS_IN_STEP = 50
+
+_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+
+# What the quorum keeps in its log beside the records of the image: KRAFT_VERSION and KRAFT_VOTERS, if any.
+ControlRecords = Sequence[tuple[ControlType, bytes]]
+
+
+class DamagedSnapshot(Exception):
+    """Why a file is not the snapshot that its name says it is."""
+
+
+class SnapshotId(NamedTuple):
+    end_offset: int  # of the first record that is not in it
+    epoch: int  # of the last record that is
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}{SUFFIX}"
+
+
+class Snapshot(NamedTuple):
+    image: MetadataImage
+    control: tuple[tuple[ControlType, bytes], ...] = ()
+
+
+def id_of(image: MetadataImage) -> SnapshotId:
+    return SnapshotId(image.offset + 1, image.epoch)
+
+
+def parse_name(name: str) -> SnapshotId | None:
+    matched = _NAME.fullmatch(name)
+    return SnapshotId(int(matched[1]), int(matched[2])) if matched else None
+
+
+# The records of an image
+
+
+def records_of(image: MetadataImage) -> Iterator[r.MetadataRecord]:
+    for write in WRITERS.values():
+        yield from write(image)
+
+
+def digest(image: MetadataImage) -> str:
+    """The same for all images that say the same at the same offset, in whatever order they came to know it."""
+    place = f"{image.cluster_id} {image.offset} {image.epoch} {image.timestamp_ms}"
+    hashed = hashlib.blake2b(place.encode(), digest_size=16)
+    for encoded in sorted(map(r.encode_record, records_of(image))):
+        hashed.update(len(encoded).to_bytes(4, "big") + encoded)
+    return hashed.hexdigest()
+
+
+def _write_features(image: MetadataImage) -> Iterator[r.FeatureLevelRecord]:
+    """The metadata version first: it says how to read what follows."""
+    for name in sorted(image.features, key=lambda name: name != METADATA_VERSION_FEATURE):
+        yield r.FeatureLevelRecord(name, image.features[name])
+
+
+def _write_controllers(image: MetadataImage) -> Iterator[r.RegisterControllerRecord]:
+    for controller in image.controllers.values():
+        yield r.RegisterControllerRecord(
+            controller_id=controller.id,
+            incarnation_id=controller.incarnation_id,
+            end_points=list(controller.endpoints),
+            features=list(controller.features),
+        )
+
+
+def _write_brokers(image: MetadataImage) -> Iterator[r.RegisterBrokerRecord]:
+    for broker in image.brokers.values():
+        yield r.RegisterBrokerRecord(
+            broker_id=broker.id,
+            incarnation_id=broker.incarnation_id,
+            broker_epoch=broker.epoch,
+            end_points=list(broker.endpoints),
+            features=list(broker.features),
+            rack=broker.rack,
+            fenced=broker.is_fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.directories),
+        )
+
+
+def _write_topics(image: MetadataImage) -> Iterator[r.MetadataRecord]:
+    for topic in image.topics.values():
+        yield r.TopicRecord(topic.name, topic.id)
+        for index, partition in topic.partitions.items():
+            yield r.PartitionRecord(
+                partition_id=index,
+                topic_id=topic.id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                removing_replicas=list(partition.removing_replicas),
+                adding_replicas=list(partition.adding_replicas),
+                leader=partition.leader,
+                leader_recovery_state=partition.leader_recovery_state,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=list(partition.directories),
+                eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
+                last_known_elr=list(partition.last_known_elr) or None,
+            )
+
+
+def _write_configs(image: MetadataImage) -> Iterator[r.ConfigRecord]:
+    for resource, settings in image.configs.items():
+        for name, value in settings.items():
+            yield r.ConfigRecord(resource.type, resource.name, name, value)
+
+
+def _write_quotas(image: MetadataImage) -> Iterator[r.ClientQuotaRecord]:
+    for entity, limits in image.quotas.items():
+        for key, value in limits.items():
+            yield r.ClientQuotaRecord([r.QuotaEntity(kind, name) for kind, name in entity], key, value)
+
+
+def _write_producer_ids(image: MetadataImage) -> Iterator[r.ProducerIdsRecord]:
+    """Who was given the last block is in no image."""
+    if image.next_producer_id > 0:
+        yield r.ProducerIdsRecord(-1, -1, image.next_producer_id)
+
+
+# By the field of the image, in the order of the snapshot.
+WRITERS: dict[str, Callable[[MetadataImage], Iterator[r.MetadataRecord]]] = {
+    "features": _write_features,
+    "controllers": _write_controllers,
+    "brokers": _write_brokers,
+    "topics": _write_topics,
+    "configs": _write_configs,
+    "quotas": _write_quotas,
+    "next_producer_id": _write_producer_ids,
+}
+
+# Fields that have no records of their own, and where they come from.
+DERIVED: Mapping[str, str] = {
+    "cluster_id": "meta.properties",
+    "offset": "the name",
+    "epoch": "the name",
+    "timestamp_ms": "the header",
+    "topics_by_id": "topics",
+    "metric_names": "topics",
+}
+
+
+# Writing
+
+
+def write_snapshot(file: File, image: MetadataImage, control: ControlRecords = ()) -> Steps[int]:
+    """Write it into an empty file, a few records in each step. The caller syncs it. Returns its size."""
+    output = _Output(file, image)
+    header = SnapshotHeaderRecord(0, image.timestamp_ms)
+    output.write_control([(ControlType.SNAPSHOT_HEADER, bytes(encode(header, 0))), *control])
+    values: list[bytes] = []
+    for record in records_of(image):
+        values.append(r.encode_record(record))
+        if len(values) == RECORDS_IN_BATCH:
+            output.write(values)
+            values.clear()
+        if len(values) % RECORDS_IN_STEP == 0:
+            yield
+    if values:
+        output.write(values)
+    output.write_control([(ControlType.SNAPSHOT_FOOTER, bytes(encode(SnapshotFooterRecord(), 0)))])
+    return output.size
+
+
+class _Output:
+    def __init__(self, file: File, image: MetadataImage) -> None:
+        self._file = file
+        self._epoch = image.epoch
+        self._timestamp_ms = image.timestamp_ms
+        self._next_offset = 0
+        self.size = 0
+
+    def write(self, values: Sequence[bytes]) -> None:
+        self._write([(None, value) for value in values], is_control=False)
+
+    def write_control(self, records: ControlRecords) -> None:
+        self._write([(encode_control_key(kind), value) for kind, value in records], is_control=True)
+
+    def _write(self, pairs: Sequence[tuple[bytes | None, bytes]], is_control: bool) -> None:
+        records = [
+            Record(self._next_offset + place, self._timestamp_ms, key, value)
+            for place, (key, value) in enumerate(pairs)
+        ]
+        batch = build_batch(records, control=is_control, leader_epoch=self._epoch)
+        self._file.write_at(self.size, batch)
+        self.size += len(batch)
+        self._next_offset += len(records)
+
+
+# Reading
+
+
+def read_snapshot(data: bytes, snapshot_id: SnapshotId, cluster_id: str) -> Snapshot:
+    """The whole of it, or DamagedSnapshot. ProtocolError: a newer release wrote it."""
+    records: list[r.MetadataRecord] = []
+    control: list[tuple[ControlType, bytes]] = []
+    for item in _read_records(data, snapshot_id.epoch):
+        if isinstance(item, r.MetadataRecord):
+            records.append(item)
+        else:
+            control.append(item)
+    kinds = [kind for kind, _ in control]
+    if kinds[:1] != [ControlType.SNAPSHOT_HEADER]:
+        raise DamagedSnapshot("it has no header")
+    if kinds[-1] != ControlType.SNAPSHOT_FOOTER:
+        raise DamagedSnapshot("its end is missing")
+    header, _ = read_message(SnapshotHeaderRecord, 0, control[0][1], 0)
+    try:
+        image, _ = apply_records(
+            MetadataImage(cluster_id),
+            records,
+            snapshot_id.end_offset - 1,
+            snapshot_id.epoch,
+            header.last_contained_log_timestamp,
+        )
+    except MetadataCorrupt as error:
+        raise DamagedSnapshot(f"its records contradict each other: {error}") from None
+    return Snapshot(image, tuple(control[1:-1]))
+
+
+def read_timestamp(data: bytes) -> int:
+    """When the last record that is in a snapshot was written, from the first bytes of the snapshot."""
+    return read_header(data).max_timestamp
+
+
+def _read_records(data: bytes, epoch: int) -> Iterator[r.MetadataRecord | tuple[ControlType, bytes]]:
+    position, offset, is_complete = 0, 0, False
+    while position < len(data):
+        if is_complete:
+            raise DamagedSnapshot("something follows its end")
+        header = _checked_header(data, position, offset, epoch)
+        batch = memoryview(data)[position : position + header.size]
+        try:
+            records = decode_batch(batch, header)
+        except KafkaError as error:
+            raise DamagedSnapshot(f"the batch at byte {position} cannot be read: {error}") from None
+        for record in records:
+            if record.value is None:
+                raise DamagedSnapshot(f"the batch at byte {position} has a record without a value")
+            if not header.is_control:
+                yield r.decode_record(record.value)
+            elif (kind := decode_control_key(record.key)) is not None:
+                is_complete = kind is ControlType.SNAPSHOT_FOOTER
+                yield kind, record.value
+        position, offset = position + header.size, header.next_offset
+
+
+def _checked_header(data: bytes, position: int, offset: int, epoch: int) -> BatchHeader:
+    """The header of the batch at a position, which must be whole."""
+    if position + HEADER_SIZE > len(data):
+        raise DamagedSnapshot("its end is missing")
+    header = read_header(data, position)
+    if header.magic != MAGIC or header.size < HEADER_SIZE:
+        raise DamagedSnapshot(f"there is no batch at byte {position}")
+    if position + header.size > len(data):
+        raise DamagedSnapshot("its end is missing")
+    if header.crc != crc32c(memoryview(data)[position + CRC_START : position + header.size]):
+        raise DamagedSnapshot(f"the batch at byte {position} has the wrong checksum")
+    if header.base_offset != offset:
+        raise DamagedSnapshot(f"the batch at byte {position} has offset {header.base_offset}, not {offset}")
+    if header.leader_epoch != epoch:
+        raise DamagedSnapshot(f"it was written in epoch {header.leader_epoch}, its name says {epoch}")
+    return header

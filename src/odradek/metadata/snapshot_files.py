@@ -1,0 +1,130 @@
+"""The snapshots in the directory of the metadata log, by their names.
+
+`.checkpoint.part`      being written, or left by a crash: removed when the directory is opened.
+`.checkpoint`           complete: synced before it got this name.
+`.checkpoint.deleted`   an older one that is not needed any more: removed a while later.
+`.checkpoint.damaged`   was found damaged at a start that could do without it: kept for its operator.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+
+from odradek.metadata.image import NO_TIMESTAMP, MetadataImage
+from odradek.metadata.snapshot import SUFFIX, Snapshot, SnapshotId, parse_name, read_snapshot, read_timestamp
+from odradek.records.batch import HEADER_SIZE
+from odradek.storage.deletions import Deletions
+from odradek.storage.files import File, Files
+
+PART_SUFFIX = SUFFIX + ".part"
+DELETED_SUFFIX = SUFFIX + ".deleted"
+DAMAGED_ENDING = ".damaged"
+
+
+class SnapshotFiles:
+    """`ids`: the complete ones, oldest first. `unnamed`: files whose names say that they are snapshots, not which."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        """What a crash has left half done is removed."""
+        self._files = files
+        self.directory = directory
+        self._sizes: dict[SnapshotId, int] = {}
+        self._timestamps: dict[SnapshotId, int] = {}
+        self.unnamed: list[str] = []
+        for entry in files.list(directory) if files.exists(directory) else ():
+            if entry.name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
+                files.remove(f"{directory}/{entry.name}")
+            elif entry.name.endswith(SUFFIX):
+                snapshot_id = parse_name(entry.name)
+                if snapshot_id is None:
+                    self.unnamed.append(f"{directory}/{entry.name}")
+                else:
+                    self._sizes[snapshot_id] = entry.size
+        self.ids = sorted(self._sizes)
+
+    @property
+    def end_offset(self) -> int:
+        """Of the newest one; 0 where there is none."""
+        return self.ids[-1].end_offset if self.ids else 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self._sizes.values())
+
+    def path(self, snapshot_id: SnapshotId) -> str:
+        return f"{self.directory}/{snapshot_id.file_name}"
+
+    def read(self, snapshot_id: SnapshotId, cluster_id: str) -> Snapshot:
+        return read_snapshot(self._files.read(self.path(snapshot_id)), snapshot_id, cluster_id)
+
+    def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
+        """When the last record that is in it was written."""
+        if snapshot_id not in self._timestamps:
+            self._timestamps[snapshot_id] = self._read_timestamp(self._files.file(self.path(snapshot_id)))
+        return self._timestamps[snapshot_id]
+
+    @staticmethod
+    def _read_timestamp(file: File) -> int:
+        """One that somebody removed or emptied is as old as can be."""
+        try:
+            start = file.read_at(0, HEADER_SIZE)
+        except FileNotFoundError:
+            return NO_TIMESTAMP
+        finally:
+            file.close()
+        return read_timestamp(start) if len(start) == HEADER_SIZE else NO_TIMESTAMP
+
+    # Writing: `create_part`, write, sync, `complete`, sync `names`, `add`.
+
+    def create_part(self, snapshot_id: SnapshotId) -> File:
+        return self._files.create(self._part_path(snapshot_id))
+
+    def remove_part(self, snapshot_id: SnapshotId) -> None:
+        """If it cannot be removed now, the next start does it."""
+        with suppress(OSError):
+            self._files.remove(self._part_path(snapshot_id))
+
+    def complete(self, snapshot_id: SnapshotId) -> None:
+        """It is written and synced: give it its name."""
+        self._files.rename(self._part_path(snapshot_id), self.path(snapshot_id))
+
+    def _part_path(self, snapshot_id: SnapshotId) -> str:
+        return self.path(snapshot_id).removesuffix(SUFFIX) + PART_SUFFIX
+
+    def names(self) -> File:
+        """What must be synced before a new name counts."""
+        return self._files.to_sync(self.directory)
+
+    def add(self, image: MetadataImage, snapshot_id: SnapshotId, size: int) -> None:
+        """It has its name, on disk."""
+        self._sizes[snapshot_id] = size
+        self._timestamps[snapshot_id] = image.timestamp_ms
+        self.ids = sorted(self._sizes)
+
+    # Removing
+
+    def retire_before(self, snapshot_id: SnapshotId, deletions: Deletions, due_ms: int) -> None:
+        """Rename the older ones now, and remove them later."""
+        for old in [old for old in self.ids if old < snapshot_id]:
+            path = self.path(old).removesuffix(SUFFIX) + DELETED_SUFFIX
+            with suppress(FileNotFoundError):  # somebody removed it
+                self._files.rename(self.path(old), path)
+            self._forget(old)
+            deletions.schedule(due_ms, partial(self._remove, path))
+
+    def set_aside(self, paths: Iterable[str]) -> None:
+        """These are damaged, and must never be taken for what the log can be cut at."""
+        for path in paths:
+            self._files.rename(path, path + DAMAGED_ENDING)
+            snapshot_id = parse_name(path.rpartition("/")[2])
+            if snapshot_id is not None:
+                self._forget(snapshot_id)
+
+    def _forget(self, snapshot_id: SnapshotId) -> None:
+        self.ids.remove(snapshot_id)
+        del self._sizes[snapshot_id]
+        self._timestamps.pop(snapshot_id, None)
+
+    def _remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.remove(path)

@@ -1,0 +1,62 @@
+"""What a peer speaks that does not speak Kafka's protocol, by the first bytes that it sends.
+
+To a broker they are the size of a frame, and an absurd one. A TLS handshake is "a frame of 369295616 bytes"; whoever
+reads the log should not have to know that.
+"""
+
+from typing import NamedTuple
+
+START = 4  # bytes that are looked at: where the size of a frame would be
+
+
+class Stranger(NamedTuple):
+    speaks: str
+    advice: str
+
+
+TLS = Stranger("TLS", "let it connect without TLS (security.protocol=PLAINTEXT)")
+HTTP = Stranger("HTTP", "this port is for Kafka clients: check the URL, or the probe, that names it")
+SSH = Stranger("SSH", "this port is for Kafka clients: check the port that it connects to")
+PROXY = Stranger("the PROXY protocol", "turn that off for this port, in the load balancer before it")
+AMQP = Stranger("AMQP", "this port is for Kafka clients: check the port that it connects to")
+
+STARTS = {
+    b"GET ": HTTP,
+    b"HEAD": HTTP,
+    b"POST": HTTP,
+    b"PUT ": HTTP,
+    b"DELE": HTTP,
+    b"OPTI": HTTP,
+    b"PATC": HTTP,
+    b"CONN": HTTP,
+    b"TRAC": HTTP,
+    b"PRI ": HTTP,  # HTTP/2
+    b"SSH-": SSH,
+    b"PROX": PROXY,
+    b"\r\n\r\n": PROXY,  # its second version
+    b"AMQP": AMQP,
+}
+TLS_HANDSHAKE = b"\x16\x03"
+
+
+def stranger(start: bytes) -> Stranger | None:
+    start = start[:START]
+    if start.startswith(TLS_HANDSHAKE) or (
+        len(start) == START and start[0] & 0x80 and start[2:] == b"\x01\x03"
+    ):
+        return TLS  # or the hello of SSL 2, by which old clients begin TLS
+    return STARTS.get(start)
+
+
+def why_no_frame(start: bytes, size: int, max_size: int, listener: str) -> str:
+    """Why a peer whose frame begins with these bytes, and so claims this size, is not listened to."""
+    who = stranger(start)
+    if who is not None:
+        where = "this listener" if listener == "PLAINTEXT" else f"listener {listener}"
+        return f"it speaks {who.speaks}, but {where} is PLAINTEXT: {who.advice}"
+    text = start[:START].decode("ascii", "replace")
+    if text.isascii() and text.isprintable():
+        return f'it sent "{text}…", which is not Kafka\'s protocol: check the port that it connects to'
+    if size < 0:
+        return f"it claims a frame of {size} bytes: it does not speak Kafka's protocol, or speaks it wrongly"
+    return f"it claims a frame of {size} bytes, but socket.request.max.bytes is {max_size}"

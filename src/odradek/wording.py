@@ -1,0 +1,43 @@
+"""How a sentence shows what is not ours to trust or to count: in log lines, in errors.
+
+What a client sends (its client id, a topic's name, a member's id) is `shown`: quoted, without control characters, cut
+where it is long. Nobody can write a line of their own into the log, or fill it by one request.
+"""
+
+MAX_SHOWN = 100  # characters of one string of a client
+MAX_LINE = 4_000  # characters of a whole message
+
+
+def shown(text: str | None, limit: int = MAX_SHOWN) -> str:
+    """A string from outside, quoted: one line, no control characters, not too long."""
+    return f'"{one_line(text, limit)}"' if text is not None else "none"
+
+
+def one_line(text: str, limit: int = MAX_LINE) -> str:
+    """Without quotes, for text that we wrote ourselves and that may contain a string from outside."""
+    rest = len(text) - limit
+    if rest > 0:
+        text = text[:limit]
+    if not text.isprintable():
+        text = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        )
+    return f"{text}… ({rest} more characters)" if rest > 0 else text
+
+
+def some(names: list[str], most: int = 5) -> str:
+    """Names that are shown already, the first few of them."""
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
+
+
+def duration(seconds: float) -> str:
+    """12 ms, 1.5 s, 2 s, 90 s"""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f}".removesuffix(".0") + " s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def count_of(number: int, noun: str) -> str:
+    """1 member, 2 members, 1,000 partitions"""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,58 @@
+"""Peers that do not speak Kafka's protocol are told apart by their first bytes."""
+
+import pytest
+
+from odradek.net.strangers import stranger, why_no_frame
+from odradek.wire.frame import SIZE
+
+
+def why(start: bytes) -> str:
+    (size,) = SIZE.unpack(start[:4])
+    return why_no_frame(start, size, 100 << 20, "PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    ("start", "speaks"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"\x16\x03\x03\x00\xf8\x01", "TLS"),
+        (b"\x80\x2e\x01\x03\x01\x00", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"POST /topics HTTP/1.1\r\n", "HTTP"),
+        (b"OPTIONS * HTTP/1.1\r\n", "HTTP"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
+        (b"PROXY TCP4 10.0.0.1", "the PROXY protocol"),
+        (b"\r\n\r\n\x00\r\nQUIT\n", "the PROXY protocol"),
+        (b"AMQP\x00\x00\x09\x01", "AMQP"),
+    ],
+)
+def test_known_strangers(start: bytes, speaks: str) -> None:
+    assert why(start).startswith(f"it speaks {speaks}, but this listener is PLAINTEXT: ")
+
+
+def test_a_listener_with_a_name_of_its_own() -> None:
+    assert why_no_frame(b"GET ", 1 << 30, 100, "INSIDE").startswith(
+        "it speaks HTTP, but listener INSIDE is PLAINTEXT"
+    )
+
+
+def test_what_to_do_about_tls() -> None:
+    assert why(b"\x16\x03\x01\x02").endswith("let it connect without TLS (security.protocol=PLAINTEXT)")
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (b"HELO", 'it sent "HELO…", which is not Kafka\'s protocol'),
+        (
+            b"\x7f\xff\xff\xff",
+            "it claims a frame of 2147483647 bytes, but socket.request.max.bytes is 104857600",
+        ),
+        (b"\xff\xff\xff\xff", "it claims a frame of -1 bytes"),
+        (b"ab\ncd", "it claims a frame of"),
+    ],
+)
+def test_others(start: bytes, reason: str) -> None:
+    assert stranger(start) is None
+    assert why(start).startswith(reason)

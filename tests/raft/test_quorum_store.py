@@ -1,0 +1,215 @@
+"""The quorum on disks: three drivers on real logs, on disks that forget what was not synced."""
+
+from random import Random
+
+import pytest
+from tests.raft.cluster import Cluster, key
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.raft.control import LeaderChange
+from odradek.raft.election import ElectionState
+from odradek.raft.ready import Append, AppendFetched
+from odradek.raft.store import QuorumStore
+from odradek.raft.voters import KRaftVersion, VoterSet
+from odradek.records.record import decode_batch
+from odradek.storage.config import LogConfig
+from odradek.storage.simulated import SimulatedFiles
+
+DIRECTORY = "/data"
+LOG = f"{DIRECTORY}/__cluster_metadata-0/00000000000000000000.log"
+
+
+class Unwatched:
+    """The logs are compared at the end: what must hold after every event is the simulation's to check."""
+
+    def __init__(self, cluster):
+        pass
+
+    def started(self, node):
+        pass
+
+    def sent(self, node, message):
+        pass
+
+    def check(self, node):
+        assert node.raft.log.end_offset == node.store.log.end_offset
+        assert node.raft.log.synced_offset <= node.store.log.synced_offset
+
+
+def new_disk():
+    files = SimulatedFiles()
+    files.make_directory(DIRECTORY)
+    files.sync_directory("/")
+    return files
+
+
+def open_store(files):
+    return QuorumStore.open(files, DIRECTORY, LogConfig(), 0)
+
+
+class DiskCluster(Cluster):
+    invariants_type = Unwatched
+
+    def __init__(self, *args, **options):
+        self.disks = {}
+        super().__init__(*args, **options)
+
+    def start(self, node_id):
+        files = self.disks.setdefault(node_id, new_disk())
+        self.nodes[node_id].store = open_store(files)
+        super().start(node_id)
+
+    def crash(self, node_id):
+        self.nodes[node_id].driver = None
+        self.disks[node_id].crash(self.rng)
+        self.network.clear()
+
+    def values(self, node_id):
+        store = self.nodes[node_id].store
+        return [
+            record.value.decode()
+            for header, data in store.read_from(store.log.log_start_offset)
+            if not header.is_control
+            for record in decode_batch(data, header)
+        ]
+
+
+def test_replicas_are_equal_byte_by_byte():
+    cluster = DiskCluster(voters=3, observers=1, kraft_version=1)
+    cluster.elect(1)
+    cluster.run(1000)
+    cluster.propose(1, "a", "b")
+    cluster.propose(1, "c")
+    cluster.deliver()
+    assert [node.raft.high_watermark for node in cluster.nodes.values()] == [6] * 4
+    contents = {cluster.disks[node_id].read(LOG) for node_id in cluster.nodes}
+    assert len(contents) == 1 and cluster.values(4) == ["a", "b", "c"]
+
+
+def test_voters_epoch_and_vote_are_there_after_a_restart():
+    cluster = DiskCluster(voters=3, kraft_version=1)
+    cluster.elect(1)
+    for node_id in cluster.nodes:
+        cluster.crash(node_id)
+    for node_id in cluster.nodes:
+        cluster.start(node_id)
+        raft = cluster.nodes[node_id].raft
+        assert (raft.epoch, raft.log.end_offset, raft.log.last_epoch) == (1, 3, 1)
+        assert (raft.log.voters.kraft_version, raft.log.voters.last_offset) == (1, 2)
+    assert [node.role for node in cluster.nodes.values()] == ["resigned", "follower", "follower"]
+    assert cluster.nodes[2].store.load_election() == ElectionState(1, 1, 1, key(1).directory_id)
+    cluster.run(10_000)
+    assert len(cluster.leaders()) == 1
+
+
+def test_a_log_that_was_truncated_below_its_recovery_point_opens_again():
+    cluster = DiskCluster(voters=3)
+    cluster.elect(1)
+    cluster.propose(1, "a")
+    cluster.deliver()
+    cluster.cut(1)
+    cluster.propose(1, "lost")
+    cluster.nodes[1].store.checkpoint()
+    cluster.elect(2)
+    cluster.heal()
+    cluster.run(5000)
+    assert cluster.values(1) == cluster.values(2) == ["a"]
+    cluster.crash(1)
+    cluster.start(1)
+    cluster.run(2000)
+    assert cluster.disks[1].read(LOG) == cluster.disks[2].read(LOG)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_committed_records_survive_crashes_of_everybody(seed):
+    """What a leader calls committed is in the logs of all, in its place, when they have come together again."""
+    rng = Random(seed)
+    cluster = DiskCluster(voters=3, seed=seed, kraft_version=seed % 2)
+    committed, proposed = [], 0
+    for _ in range(12):
+        cluster.run(rng.randrange(100, 3000))
+        for leader in cluster.leaders():
+            proposed += 1
+            cluster.propose(leader, str(proposed))
+            cluster.run(rng.choice((0, 0, 400)))
+            if cluster.nodes[leader].role == "leader":
+                raft = cluster.nodes[leader].raft
+                known = committed_values(cluster, leader, raft.high_watermark)
+                shorter = min(
+                    len(known), len(committed)
+                )  # a new leader learns only by and by what is committed
+                assert known[:shorter] == committed[:shorter]
+                committed = max(committed, known, key=len)
+        kind, node_id = rng.random(), rng.randint(1, 3)
+        if kind < 0.4:
+            cluster.crash(node_id)
+            cluster.start(node_id)
+        elif kind < 0.6:
+            cluster.cut(node_id)
+        elif kind < 0.7:
+            for each in cluster.nodes:
+                cluster.crash(each)
+            for each in cluster.nodes:
+                cluster.start(each)
+        else:
+            cluster.heal()
+    cluster.heal()
+    cluster.run(10_000)
+    assert len(cluster.leaders()) == 1
+    for node_id in cluster.nodes:
+        assert cluster.values(node_id)[: len(committed)] == committed
+    assert len({cluster.disks[node_id].read(LOG) for node_id in cluster.nodes}) == 1
+
+
+def committed_values(cluster, node_id, high_watermark):
+    store = cluster.nodes[node_id].store
+    return [
+        record.value.decode()
+        for header, data in store.read_from(store.log.log_start_offset)
+        if not header.is_control and header.next_offset <= high_watermark
+        for record in decode_batch(data, header)
+    ]
+
+
+def leaders_log():
+    """Batches of epochs 1, 1 and 2, and their bytes."""
+    store = open_store(new_disk())
+    store.append(Append(1, control=(LeaderChange(1, (), ()),)), 0)
+    store.append(Append(1, (b"a", b"b")), 0)
+    store.append(Append(2, control=(KRaftVersion(1), VoterSet.of(key(1)))), 0)
+    return store
+
+
+def test_fetched_batches_are_appended_as_they_are():
+    leader, follower = leaders_log(), open_store(new_disk())
+    batches = follower.append_fetched(AppendFetched(2, leader.read(0, 1 << 20)), 0)
+    assert [(item.base_offset, item.end_offset, item.epoch) for item in batches] == [
+        (0, 1, 1),
+        (1, 3, 1),
+        (3, 5, 2),
+    ]
+    assert batches[2].changes == ((3, KRaftVersion(1)), (4, VoterSet.of(key(1))))
+    assert follower.view(VoterSet.of(key(9))).voters.last == VoterSet.of(key(1))
+    assert follower.log.leader_epochs.entries == [(1, 0), (2, 3)]
+
+
+def test_batches_that_do_not_continue_the_log_are_refused():
+    leader, follower = leaders_log(), open_store(new_disk())
+    for offset in (1, 3):  # they would leave a gap
+        with pytest.raises(KafkaError) as refusal:
+            follower.append_fetched(AppendFetched(2, leader.read(offset, 1 << 20)), 0)
+        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    batches = follower.append_fetched(AppendFetched(1, leader.read(0, 1 << 20)), 0)
+    assert [item.end_offset for item in batches] == [1, 3], "nothing above the leader's epoch"
+    with pytest.raises(KafkaError):
+        follower.append_fetched(AppendFetched(1, leader.read(0, 1 << 20)), 0)
+    assert follower.log.end_offset == 3
+
+
+def test_a_batch_with_a_flipped_bit_is_refused_and_nothing_is_appended():
+    leader, follower = leaders_log(), open_store(new_disk())
+    data = bytearray(leader.read(0, 1 << 20))
+    data[-1] ^= 1
+    with pytest.raises(KafkaError):
+        follower.append_fetched(AppendFetched(2, bytes(data)), 0)
+    assert follower.log.end_offset == 0
