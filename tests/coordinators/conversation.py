@@ -19,8 +19,6 @@ import textwrap
 from random import Random
 from typing import Any
 
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
-
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
@@ -45,6 +43,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
 
 GROUP = "readers"
 

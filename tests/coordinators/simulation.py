@@ -19,15 +19,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.coordinators.virtual import (
-    MemoryLog,
-    VirtualHost,
-    WatchedJournal,
-    lead,
-    logged_exceptions_raised,
-    sync,
-)
-
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, decode
@@ -51,6 +42,14 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.coordinators.virtual import (
+    MemoryLog,
+    VirtualHost,
+    WatchedJournal,
+    lead,
+    logged_exceptions_raised,
+    sync,
+)
 
 GROUP = "readers"
 TOPIC = "t"

@@ -17,7 +17,7 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.storage.markers import Marker
+from odradek.storage.producers.markers import Marker
 
 CONTEXT = RequestContext(0)
 

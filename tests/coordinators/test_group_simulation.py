@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.coordinators.simulation import PARTITIONS, Violation, run
 
 from odradek.coordinators import offsets
 from odradek.coordinators.classic import members
@@ -23,6 +22,7 @@ from odradek.coordinators.runtime import Batch, Decision, Effects, RequestContex
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
+from tests.coordinators.simulation import PARTITIONS, Violation, run
 
 SEEDS = 1_000
 SLICES = 10

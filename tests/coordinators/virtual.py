@@ -20,7 +20,7 @@ from odradek.records.batch import BatchHeader, patch_placement, read_header
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.log import Appended
+from odradek.storage.log.log import Appended
 
 NOTHING = lambda: None  # noqa: E731
 NODE = 1
@@ -86,7 +86,7 @@ class Slice(NamedTuple):
 
 
 class MemoryLog:
-    """As much of a `storage.log.Log` as a partition and its journal use. It outlives its partitions."""
+    """As much of a `storage.log.log.Log` as a partition and its journal use. It outlives its partitions."""
 
     log_start_offset = 0
 

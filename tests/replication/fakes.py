@@ -8,9 +8,9 @@ from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.log import Appended, Log
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.epochs import LeaderEpochs
+from odradek.storage.log.log import Appended, Log
 
 NAME = TopicPartition("t", 0)
 NODE = 1

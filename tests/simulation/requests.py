@@ -3,13 +3,10 @@
 from typing import Any
 from uuid import UUID
 
-from tests.protocol.raw import batch, fetch_request, produce_request
-from tests.simulation.connection import Connection
-
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.records.record import Record, decode_batch
-from odradek.storage.reading import whole_batches
+from odradek.storage.log.reading import whole_batches
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -23,6 +20,8 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.protocol.raw import batch, fetch_request, produce_request
+from tests.simulation.connection import Connection
 
 EARLIEST = -2
 FETCH_BY_NAME = 12

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.simulation.mutation import CannotPlant, Mutation, plant
 from tests.simulation.planted import SCRIPTED
 

@@ -9,11 +9,11 @@ from odradek.records.batch import BatchHeader, read_header
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
-from odradek.storage.deletions import Deletions
-from odradek.storage.files import Files
-from odradek.storage.log import Appended, Log
-from odradek.storage.recovery import Opening, create_log, open_log
-from odradek.storage.segment import CLEANED_SUFFIX, Segment
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import Files
+from odradek.storage.log.log import Appended, Log
+from odradek.storage.log.recovery import Opening, create_log, open_log
+from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
 
 PARTITION = TopicPartition("topic", 0)
 TOPIC_ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")

@@ -7,10 +7,9 @@ import pytest
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import read_header
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Appended, Log
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append, batches_of, make_batch, new_log, reopen
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Appended, Log
+from tests.storage.batches import NOW_MS, append, batches_of, make_batch, new_log, reopen
 
 CONFIGS = {
     "large segments": LogConfig(),

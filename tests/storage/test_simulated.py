@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from odradek.storage.simulated import PAGE_BYTES, SimulatedFiles
+from odradek.storage.disk.simulated import PAGE_BYTES, SimulatedFiles
 
 
 def disk() -> SimulatedFiles:

@@ -44,7 +44,7 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.storage.markers import Marker
+from odradek.storage.producers.markers import Marker
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest

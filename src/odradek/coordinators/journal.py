@@ -9,9 +9,9 @@ from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, Buffer, read_header
 from odradek.records.control import build_marker_batch
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.log import Appended, Log
-from odradek.storage.markers import read_marker
-from odradek.storage.reading import read_batches
+from odradek.storage.log.log import Appended, Log
+from odradek.storage.log.reading import read_batches
+from odradek.storage.producers.markers import read_marker
 
 Waiter = Callable[[ErrorCode], None]
 

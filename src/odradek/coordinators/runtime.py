@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.storage.markers import Marker
+from odradek.storage.producers.markers import Marker
 
 Token = Hashable  # never None
 Answer = tuple[Token, Any]

@@ -32,7 +32,7 @@ from odradek.raft.ready import (
     Synced,
 )
 from odradek.raft.reconfiguration import VoterChange
-from odradek.storage.sync import SyncTicket
+from odradek.storage.disk.sync import SyncTicket
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from odradek.records.batch import BatchHeader
 from odradek.replication.progress import UNKNOWN_OFFSET, Progress
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
-from odradek.storage.log import Appended, Log
+from odradek.storage.log.log import Appended, Log
 
 NOBODY: Mapping[int, Progress] = {}
 

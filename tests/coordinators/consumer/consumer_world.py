@@ -9,8 +9,6 @@ import random
 from typing import Any
 from uuid import UUID
 
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
-
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.coordinators.consumer.plugin import plug_in
 from odradek.coordinators.consumer.topics import TopicsNow
@@ -27,6 +25,7 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitionsInRequest,
 )
+from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
 
 GROUP = "group"
 PARTITION = Partition(0, 0, 0, (0,), (0,), (UUID(int=0),))
