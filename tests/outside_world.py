@@ -21,7 +21,17 @@ ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
-    *("metadata", "net", "controller", "replication", "coordinators", "requests", "services", "api", "broker"),
+    *(
+        "metadata",
+        "net",
+        "controller",
+        "replication",
+        "coordinators",
+        "requests",
+        "services",
+        "api",
+        "broker",
+    ),
 )
 # What runs beside a node: the process around it, and the process that compacts for it.
 BESIDE_A_NODE = {

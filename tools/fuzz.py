@@ -39,7 +39,7 @@ from odradek.requests.dispatch import PRODUCE, Dispatcher, Effect, Route
 from odradek.requests.registry import APIS, request_type, response_type
 from odradek.requests.request import Request
 from odradek.storage.disk.files import DiskFile, DiskFiles, File
-from odradek.storage.log.log import Slice
+from odradek.storage.segments.row import Slice
 from odradek.wire import codec
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -12,7 +12,7 @@ import pytest
 from odradek.broker import descriptors
 from odradek.errors import ErrorCode
 from odradek.records.record import decode_batch
-from odradek.storage.log.reading import whole_batches
+from odradek.records.walk import whole_batches
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest

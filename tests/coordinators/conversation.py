@@ -23,7 +23,7 @@ from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Batch, RequestContext
+from odradek.coordinators.runtime import RequestContext, StateBatch
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -102,7 +102,7 @@ class Conversation:
         if self.commits:
             self.commit()
 
-    def _before_append(self, batch: Batch) -> None:
+    def _before_append(self, batch: StateBatch) -> None:
         if self.append_error is not None:
             raise KafkaError(self.append_error)
 
@@ -310,7 +310,7 @@ class Conversation:
             return f"has {response.assignment.decode() or 'nothing'}"
         return "NONE"
 
-    def _write_lines(self, batch: Batch) -> None:
+    def _write_lines(self, batch: StateBatch) -> None:
         for key, value in batch.records:
             self._write_line(key, value)
 

@@ -17,8 +17,8 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    Record,
     RequestContext,
+    StateRecord,
     Timers,
     Token,
 )
@@ -83,7 +83,7 @@ class Balances:
     def encode(self, key: Any, value: Any | None) -> EncodedRecord:
         return key.encode(), str(value).encode()
 
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def decode(self, key: bytes, value: bytes | None) -> StateRecord | None:
         return key.decode(), int(value or b"0")
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:

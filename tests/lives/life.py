@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.log.reading import whole_batches
+from odradek.records.walk import whole_batches
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (

@@ -10,7 +10,7 @@ import pytest
 from odradek.net import output
 from odradek.net.output import Output, Sent, is_in_memory, read_into_memory
 from odradek.storage.disk.files import DiskFiles
-from odradek.storage.log.log import Slice
+from odradek.storage.segments.row import Slice
 from tests.support import no_descriptors_at_all
 
 LARGE = output.COPY_BELOW * 3

@@ -17,7 +17,7 @@ from odradek.net.pool import Pool
 from odradek.net.states import Receiving, Sending
 from odradek.net.transport import OwnFrame, Transport
 from odradek.storage.disk.files import DiskFiles
-from odradek.storage.log.log import Slice
+from odradek.storage.segments.row import Slice
 
 LIMIT = 100_000
 

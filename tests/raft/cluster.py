@@ -27,8 +27,8 @@ from odradek.raft.messages import (
 from odradek.raft.outgoing import Settings
 from odradek.raft.roles import Follower, Leader
 from odradek.raft.voters import ReplicaKey, VoterHistory, VoterSet
+from odradek.records.walk import whole_batches
 from odradek.storage.disk.sync import SyncTicket
-from odradek.storage.log.reading import whole_batches
 from tests.raft.invariants import Invariants
 
 CLUSTER_ID = "a-cluster"

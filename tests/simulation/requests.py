@@ -6,7 +6,7 @@ from uuid import UUID
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.records.record import Record, decode_batch
-from odradek.storage.log.reading import whole_batches
+from odradek.records.walk import whole_batches
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,

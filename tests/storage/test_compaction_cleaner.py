@@ -13,18 +13,16 @@ import pytest
 from odradek.host.real import CleanerProcess, start_cleaner
 from odradek.model import TopicPartition
 from odradek.records.record import Record, build_batch, decode_batch, header_of
-from odradek.storage.compaction.cleaner import (
-    Cleaner,
-    CleaningFailed,
+from odradek.storage.compaction.choice import (
     CleaningTarget,
-    CleanOffsets,
-    LogChanged,
     LogFacts,
     SegmentFacts,
     choose,
     examine,
     facts_of,
 )
+from odradek.storage.compaction.clean_offsets import CleanOffsets
+from odradek.storage.compaction.cleaner import Cleaner, CleaningFailed, LogChanged
 from odradek.storage.compaction.exchange import job_from_json, job_to_json
 from odradek.storage.compaction.job import CompactionJob, LastRecord, SourceSegment
 from odradek.storage.compaction.worker import RateLimit

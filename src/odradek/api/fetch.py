@@ -21,7 +21,7 @@ from odradek.net.transport import Part
 from odradek.replication.leader import Leader
 from odradek.replication.waiters import Waiter
 from odradek.requests.dispatch import answer_error
-from odradek.requests.fetch_sessions import NO_SESSION, Session, Wanted
+from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.refused import log_refused_partition, log_unreadable
 from odradek.requests.request import Request
 from odradek.requests.services import Services
@@ -71,7 +71,7 @@ def _names_many(message: FetchRequest) -> bool:
 
 
 def _fetch_in_steps(
-    services: Services, request: Request, message: FetchRequest, session: Session
+    services: Services, request: Request, message: FetchRequest, session: FetchSession
 ) -> Steps[None]:
     yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
@@ -121,7 +121,9 @@ class Reading:
 class Fetching:
     """One Fetch request, from its first look at the logs to its answer."""
 
-    def __init__(self, services: Services, request: Request, message: FetchRequest, session: Session) -> None:
+    def __init__(
+        self, services: Services, request: Request, message: FetchRequest, session: FetchSession
+    ) -> None:
         self._services = services
         self._request = request
         self._message = message

@@ -40,7 +40,7 @@ from odradek.replication.leader import Leader
 from odradek.requests.refused import log_refused_batch, log_refused_partition, log_timed_out
 from odradek.requests.request import Request
 from odradek.requests.services import Services
-from odradek.storage.log.log import Appended
+from odradek.storage.log.run import AppendResult
 from odradek.wire.codec import Steps
 from odradek.wire.produce import (
     TOPIC_IDS_SINCE,
@@ -90,7 +90,7 @@ class BatchAnswer(ProducedPartition):
         self.leader = leader
         self.last_offset = -1
 
-    def appended(self, result: Appended | KafkaError) -> None:
+    def appended(self, result: AppendResult | KafkaError) -> None:
         if isinstance(result, KafkaError):
             log_refused_batch(self.leader.topic_partition, result)
             self.refuse(result)

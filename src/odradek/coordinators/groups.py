@@ -38,8 +38,8 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    Record,
     RequestContext,
+    StateRecord,
     Timers,
     Token,
 )
@@ -123,7 +123,7 @@ class GroupCoordinator:
     def encode(self, key: Any, value: Any | None) -> EncodedRecord:
         return records.encode(key, value)
 
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def decode(self, key: bytes, value: bytes | None) -> StateRecord | None:
         return records.decode(key, value)
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:

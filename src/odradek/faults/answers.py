@@ -20,7 +20,7 @@ from odradek.requests import registry
 from odradek.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from odradek.requests.refusal import ITEMS, Items, refuse
 from odradek.requests.services import Services
-from odradek.storage.log.log import Slice
+from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
 from odradek.wire.frame import RESPONSE_START, has_tagged_response_header, skip_tagged_fields
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

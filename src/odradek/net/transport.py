@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.host.log_lines import counted
 from odradek.net.states import Sending
-from odradek.storage.log.log import Slice
+from odradek.storage.segments.row import Slice
 
 Part = bytes | bytearray | memoryview | Slice
 

@@ -13,7 +13,8 @@ from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.storage.config import LogConfig
 from odradek.storage.log.epochs import LeaderEpochs
-from odradek.storage.log.log import Appended, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.run import AppendResult
 from odradek.storage.producers.state import Producers
 from odradek.storage.segments.segment import Segment
 
@@ -45,12 +46,12 @@ class UnmadeLog:
         leader_epoch: int,
         now_ms: int,
         check_sequence: bool = True,
-    ) -> Appended:
+    ) -> AppendResult:
         return self._make().append_as_leader(batch, header, leader_epoch, now_ms, check_sequence)
 
     def append_all_as_leader(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
-    ) -> list[Appended | KafkaError]:
+    ) -> list[AppendResult | KafkaError]:
         try:
             made = self._make()
         except KafkaError as error:

@@ -6,4 +6,6 @@
     turns, parts   how large requests share the event loop
     refusal        the response that refuses a whole request; `refused`, `watch` and `naming`: what the log says
     fetch_sessions what a client fetches, kept from one Fetch to the next
+
+Each API has a module of its own in `api/`, which is imported when a client first asks for it.
 """

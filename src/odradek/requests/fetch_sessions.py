@@ -61,7 +61,7 @@ class Wanted:
         self.told_log_start_offset = -1 if answer.error_code else answer.log_start_offset
 
 
-class Session:
+class FetchSession:
     """What one Fetch works on. Without an id it lives only as long as the request."""
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
@@ -110,33 +110,33 @@ class FetchSessions:
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
         self._rng = rng
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def get(self, session_id: int) -> Session | None:
+    def get(self, session_id: int) -> FetchSession | None:
         """To look at: the session is not used by this."""
         return self._sessions.get(session_id)
 
-    def open(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
+    def open(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session that a request belongs to, brought up to date with it."""
         session = self.find(message, uses_topic_ids)
         session.update(message)
         self.keep(session, message)
         return session
 
-    def find(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
+    def find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session as it was before the request. A full fetch ends the one that it names."""
         if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(message.session_id, None)
-            return Session(NO_SESSION, uses_topic_ids)
+            return FetchSession(NO_SESSION, uses_topic_ids)
         session = self._find(message, uses_topic_ids)
         session.is_incremental = True
         session.next_epoch = 1 if session.next_epoch == MAX_EPOCH else session.next_epoch + 1
         return session
 
-    def keep(self, session: Session, message: FetchRequest) -> None:
+    def keep(self, session: FetchSession, message: FetchRequest) -> None:
         """A full fetch begins a session, unless it is the final one."""
         if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
             return
@@ -154,7 +154,7 @@ class FetchSessions:
             if candidate not in self._sessions:
                 yield candidate
 
-    def _find(self, message: FetchRequest, uses_topic_ids: bool) -> Session:
+    def _find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(message.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

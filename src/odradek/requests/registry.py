@@ -23,8 +23,8 @@ from odradek.requests.session import AUTHENTICATION_APIS
 from odradek.wire.codec import Message, Steps
 from odradek.wire.messages.index import SCHEMAS
 
-Outcome = Message | Coroutine[Any, Any, Message | None] | None
-Handler = Callable[[Services, Request, Any], Outcome | Steps[Outcome]]
+HandlerResult = Message | Coroutine[Any, Any, Message | None] | None
+Handler = Callable[[Services, Request, Any], HandlerResult | Steps[HandlerResult]]
 
 
 class Api(NamedTuple):

@@ -5,4 +5,6 @@
     flusher           syncs what leaders appended; `own_writes` waits for it where a client must see its own writes
     groups            the shards of the group coordinators; `producer_ids`, `creation`: what they and handlers ask for
     maintenance       what is done unasked: retention, checkpoints; `compactor` has logs compacted
+
+None of them knows `broker`, and none is started by being imported.
 """

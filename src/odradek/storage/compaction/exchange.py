@@ -1,6 +1,6 @@
 """A compaction job on its way to the worker and back: what the two say to each other, and what a worker does.
 
-The work itself knows neither pipes nor processes: `cleaner_worker.py` does it in a process of its own, and a simulated
+The work itself knows neither pipes nor processes: `worker.py` does it in a process of its own, and a simulated
 host in the event loop.
 """
 

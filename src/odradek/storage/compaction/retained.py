@@ -1,6 +1,6 @@
 """What compaction leaves of a batch: all of it, some of its records, its bare header, or nothing.
 
-The rules are in `compaction.py`.
+The rules are in `rounds.py`.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """A partition's log: appending to it, reading from it, making it durable, cutting it.
 
-A log is a row of segments (`segment_row.py`), and what is known of the records in it: who produced them, in which
+A log is a row of segments (`segments/row.py`), and what is known of the records in it: who produced them, in which
 leader epoch, from where to where. The leader's append is the hot path: check the producer, patch offset and leader
 epoch into the batch, one write, and a few numbers in memory. Nothing is decoded and nothing is read from disk.
 
 What is written is not yet durable. `begin_sync` hands out the dirty files, `complete_sync` moves `synced_offset`
-(`sync.py`). What errors of the disk mean is decided in one place (`health.py`): a write that failed is undone, and the
+(`disk/sync.py`). What errors of the disk mean is decided in one place (`disk/health.py`): a write that failed is undone, and the
 next one may succeed; a log whose sync failed never trusts its disk again.
 
 Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
@@ -27,15 +27,13 @@ from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.disk.sync import SyncTicket
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.contents import Contents, LogHome
-from odradek.storage.log.run import Appended, Run, duplicate_of
+from odradek.storage.log.run import AppendResult, Run, duplicate_of
 from odradek.storage.log.validate import checked_batches
 from odradek.storage.producers.markers import Marker, read_marker
 from odradek.storage.producers.saved import SavedProducers
 from odradek.storage.segments.indexes import AbortedTransaction
 from odradek.storage.segments.row import SegmentRow, Slice
 from odradek.storage.segments.segment import Segment
-
-__all__ = ["Appended", "Log", "Slice"]
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +135,7 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         check_sequence: bool = True,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append one validated batch, patched in place. Coordinators send no sequences to check."""
         if not self._health.is_sound:
             self._health.mend()
@@ -149,11 +147,11 @@ class Log:
         base_offset = self.end_offset
         patch_placement(batch, base_offset, header.length, leader_epoch)
         self._append(batch, header, base_offset, leader_epoch, marker, now_ms)
-        return Appended(base_offset, base_offset + header.last_offset_delta, False, header.max_timestamp)
+        return AppendResult(base_offset, base_offset + header.last_offset_delta, False, header.max_timestamp)
 
     def append_all_as_leader(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
-    ) -> list[Appended | KafkaError]:
+    ) -> list[AppendResult | KafkaError]:
         """Append many batches of clients, by one write where they go into one segment; a result for each."""
         if len(batches) > 1 and self._health.is_sound and leader_epoch == self.leader_epochs.persisted_epoch:
             run = Run(batches, self.producers)
@@ -223,7 +221,7 @@ class Log:
 
     def _try_to_append(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended | KafkaError:
+    ) -> AppendResult | KafkaError:
         try:
             return self.append_as_leader(batch, header, leader_epoch, now_ms)
         except KafkaError as error:

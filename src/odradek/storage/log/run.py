@@ -13,7 +13,7 @@ from odradek.storage.producers.state import ProducedBatch, Producer, Producers
 from odradek.storage.segments.segment import Segment
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """A repeated batch is not stored again: `base_offset` and `timestamp` are those of the first time."""
 
     base_offset: int
@@ -22,8 +22,8 @@ class Appended(NamedTuple):
     timestamp: int
 
 
-def duplicate_of(batch: ProducedBatch) -> Appended:
-    return Appended(batch.base_offset, batch.last_offset, True, batch.timestamp)
+def duplicate_of(batch: ProducedBatch) -> AppendResult:
+    return AppendResult(batch.base_offset, batch.last_offset, True, batch.timestamp)
 
 
 class Run:
@@ -35,9 +35,9 @@ class Run:
         self._batches = batches
         self._producers = producers
         self._before: dict[int, Producer | None] = {}  # the producers as the run found them
-        self.results: list[Appended | KafkaError] = []
+        self.results: list[AppendResult | KafkaError] = []
         self.placed: list[memoryview] = []
-        self.stored: list[Appended] = []
+        self.stored: list[AppendResult] = []
 
     def fits_into(self, segment: Segment, end_offset: int, now_ms: int, segment_bytes: int) -> bool:
         """Whether nothing but the write itself can keep the run from going into this segment. Where nothing is known of
@@ -60,13 +60,13 @@ class Run:
                 continue
             patch_placement(batch, base_offset, header.length, leader_epoch)
             last_offset = base_offset + header.last_offset_delta
-            appended = Appended(base_offset, last_offset, False, header.max_timestamp)
+            appended = AppendResult(base_offset, last_offset, False, header.max_timestamp)
             results.append(appended)
             stored.append(appended)
             placed.append(batch)
             base_offset = last_offset + 1
 
-    def _check(self, header: BatchHeader, base_offset: int) -> Appended | KafkaError | None:
+    def _check(self, header: BatchHeader, base_offset: int) -> AppendResult | KafkaError | None:
         """None if this batch may be appended; then its producer knows of it already."""
         producers, producer_id = self._producers, header.producer_id
         if producer_id not in self._before:

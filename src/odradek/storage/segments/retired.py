@@ -2,7 +2,7 @@
 
 A segment keeps its base offset when it is compacted, so several of one offset may wait for their removal. Each gets a
 name of its own: Kafka's `.deleted` behind it, with a number before that where the name is taken. Recovery removes
-whatever ends with `.deleted` (`leftovers.py`).
+whatever ends with `.deleted` (`swap.py`).
 
 They hold no descriptors: a reader in the middle of one has it pinned, and nobody else is going to look at it.
 """
