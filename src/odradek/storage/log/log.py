@@ -5,8 +5,8 @@ leader epoch, from where to where. The leader's append is the hot path: check th
 epoch into the batch, one write, and a few numbers in memory. Nothing is decoded and nothing is read from disk.
 
 What is written is not yet durable. `begin_sync` hands out the dirty files, `complete_sync` moves `synced_offset`
-(`disk/sync.py`). What errors of the disk mean is decided in one place (`disk/health.py`): a write that failed is undone, and the
-next one may succeed; a log whose sync failed never trusts its disk again.
+(`disk/sync.py`). What errors of the disk mean is decided in one place (`disk/health.py`): a write that failed is
+undone, and the next one may succeed; a log whose sync failed never trusts its disk again.
 
 Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
 size in `retention.py`, opening and recovering in `recovery.py`.
