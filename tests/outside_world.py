@@ -21,26 +21,17 @@ ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
-    *(
-        "metadata",
-        "net",
-        "controller",
-        "replication",
-        "coordinators",
-        "requests",
-        "services",
-        "api",
-        "broker",
-    ),
+    *("metadata", "net", "controller", "replication", "coordinators", "requests", "services"),
+    *("api", "broker"),
 )
-# What runs beside a node: the process around it, and the process that compacts for it.
+# What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
     "broker/__init__.py",
     "broker/main.py",
     "broker/collector.py",
     "broker/descriptors.py",
     "storage/compaction/worker.py",
-    "storage/disk/lossy.py",  # a real disk with faults
+    "storage/disk/lossy.py",
 }
 
 PURE = {

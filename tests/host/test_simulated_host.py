@@ -154,3 +154,34 @@ def test_log_lines_carry_the_id_of_the_node_that_writes_them(caplog: pytest.LogC
     lines = sorted(f"{record.node}{record.message}" for record in caplog.records)  # type: ignore[attr-defined]
     of_nodes = [f"[node {number}] {what}" for number in (1, 2) for what in ("callback", "task", "thread")]
     assert lines == [*of_nodes, "outside"]
+
+
+def test_without_power_nothing_of_a_host_goes_on_and_all_others_do() -> None:
+    loop = VirtualLoop()
+    off, on = new_host(loop=loop), new_host(loop=loop)
+    heard: list[str] = []
+
+    async def tick(name: str) -> None:
+        try:
+            while True:
+                await asyncio.sleep(1)
+                heard.append(name)
+        finally:
+            heard.append(f"{name} ends")
+
+    async def play() -> None:
+        off.create_task(tick("off"))
+        ticking = on.create_task(tick("on"))
+        off.call_later(3, heard.append, "off, later")
+        await asyncio.sleep(1.5)
+        off.cut_power()
+        off.call_soon(heard.append, "off, soon")
+        await asyncio.sleep(2)
+        ticking.cancel()
+
+    loop.run_until_complete(play())
+    assert heard == ["off", "on", "on", "on", "on ends"]
+    assert len(off.abandoned) == 3  # the task, the timer, and what came after
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar, copy_context
 
 import pytest
 
@@ -26,9 +27,11 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.net.echo import BOUNDS, Echo, framed
+from tests.net.echo import BOUNDS, Echo, EchoTalk, framed
 
 PORT = 9092
+
+whose = ContextVar("whose", default="nobody's")
 
 
 class World:
@@ -396,3 +399,29 @@ def test_a_whole_broker_is_asked_over_it() -> None:
         assert "closed by the peer" in await channel.closed()
 
     run(scenario, 3)
+
+
+# --- contexts ---
+
+
+def test_what_arrives_is_handled_in_the_context_of_its_place() -> None:
+    async def scenario(world: World) -> None:
+        home = copy_context()
+        home.run(whose.set, "b")
+        world.network.place("b", home)
+        heard: list[str] = []
+        converse = world.echo.converse
+
+        def converse_and_look(transport: Transport) -> EchoTalk:
+            heard.append(whose.get())
+            return converse(transport)
+
+        world.server = world.network.place("b").serve(converse_and_look, BOUNDS)
+        world.server.listen("PLAINTEXT", "", PORT + 1)
+        whose.set("a")
+        channel = await world.network.place("a").connect("b", PORT + 1, 10)
+        await channel.send(framed(b"x"))
+        assert heard == ["b"]
+        assert whose.get() == "a"
+
+    run(scenario, seeds=1)

@@ -37,7 +37,7 @@ class Auditor(Client):
             raise Violation("a partition cannot be read, though all faults are over")
 
     async def _check_topics(self) -> None:
-        before = dict(self.play.logs.current)
+        before = self.play.logs.counts()
         response = await self.ask(MetadataRequest(topics=None), 12)
         found = {
             topic.name: (topic.topic_id, len(topic.partitions))

@@ -27,7 +27,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, decode_batch
-from odradek.records.walk import whole_batches
+from tests.simulation.batches import is_intact, whole_batches
 from tests.simulation.connection import Violation
 
 Identity = tuple[int, int]  # the number of a batch, and a record's place in it
@@ -239,10 +239,9 @@ class PartitionHistory:
         data = memoryview(found.records or b"")
         records: dict[int, Identity] = {}
         end, size = offset, 0
-        for batch in whole_batches(data):
-            header, content = batch
+        for header, content in whole_batches(data):
             size += len(content)
-            if not batch.has_valid_crc:
+            if not is_intact(content, header):
                 self._fail(f"P12: the batch at {header.base_offset} is damaged")
             if header.next_offset > found.high_watermark:
                 self._fail(f"P6: {header.last_offset} is read, the high watermark is {found.high_watermark}")
@@ -379,15 +378,19 @@ class LogHistory:
         ):
             raise Violation(f"topic {topic.name} ({topic.id}) is gone, though nobody deleted it")
 
-    def check_topics(self, before: dict[str, TopicHistory], found: dict[str, tuple[UUID, int]]) -> None:
-        """What Metadata says; `before` is what was there when it was asked for."""
-        for name, topic in before.items():
+    def counts(self) -> dict[str, tuple[TopicHistory, int]]:
+        """The topics that exist, and how many partitions they have."""
+        return {name: (topic, len(topic.partitions)) for name, topic in self.current.items()}
+
+    def check_topics(
+        self, before: dict[str, tuple[TopicHistory, int]], found: dict[str, tuple[UUID, int]]
+    ) -> None:
+        """What Metadata says; `before` are the `counts` when it was asked for."""
+        for name, (topic, wanted) in before.items():
             if topic.is_stable and self.current.get(name) is topic:
                 id, count = found.get(name, (None, 0))
-                if id != topic.id or count < len(topic.partitions):
-                    raise Violation(
-                        f"topic {name} {topic.id} with {len(topic.partitions)} partitions became {id}, {count}"
-                    )
+                if id != topic.id or count < wanted:
+                    raise Violation(f"topic {name} ({topic.id}), {wanted} partitions, became {id}, {count}")
         for name, (id, _) in found.items():
             if id in self.topics and self.topics[id].deleted is not None and name not in before:
                 raise Violation(f"topic {name} ({id}) is back")

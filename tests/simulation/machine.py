@@ -61,6 +61,7 @@ class Machine:
         self._jumped_ms = 0
         self._changes_left = 0  # until the power is cut
         self._syncs_left = 0
+        self._near = ""
         self._loss: Random | None = None
         self._is_scattered = False
         self._ended: asyncio.Future[None] = world.loop.create_future()
@@ -170,10 +171,16 @@ class Machine:
         return lost
 
     def cut_power_at(
-        self, changes: int = 0, syncs: int = 0, loss: Random | None = None, is_scattered: bool = False
+        self,
+        changes: int = 0,
+        syncs: int = 0,
+        loss: Random | None = None,
+        is_scattered: bool = False,
+        near: str = "",
     ) -> None:
-        """Before the n-th next change to the disk, or before the n-th next sync."""
-        self._changes_left, self._syncs_left = changes, syncs
+        """Before the n-th next change to the disk, or before the n-th next sync. Changes count from the first on whose
+        path has `near` in it."""
+        self._changes_left, self._syncs_left, self._near = changes, syncs, near
         self._loss, self._is_scattered = loss, is_scattered
 
     async def off(self) -> None:
@@ -183,8 +190,9 @@ class Machine:
             self._ended.add_done_callback(lambda _: ended.done() or ended.set_result(None))
             await ended
 
-    def _before_change(self) -> None:
-        if self._changes_left:
+    def _before_change(self, path: str) -> None:
+        if self._changes_left and self._near in path:
+            self._near = ""
             self._changes_left -= 1
             if self._changes_left == 0:
                 self._cut_power_here()

@@ -2,8 +2,9 @@
 
 A life lasts until enough was acknowledged in it. Meanwhile links are cut and healed, connections are lost, the disk is
 full or the descriptors are used up for a while, and somebody sets the clock. It ends with a power cut, mostly in the
-middle of a change to the disk or before a sync, or with a clean stop; then the node is started, perhaps losing its
-power again on the way, and everything is compared with what it had promised.
+middle of a change to the disk, before a sync, or while compacted segments take their place; now and then with a clean
+stop. Then the node is started, perhaps losing its power again on the way, and everything is compared with what it had
+promised.
 
 A run goes on until it has seen what makes it worth anything (`Worth`), and fails if that takes too long.
 """
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from tests.simulation.admin import REMADE, Admin
 from tests.simulation.audit import Auditor
 from tests.simulation.connection import Violation
+from tests.simulation.disk import check_disk
 from tests.simulation.machine import CannotStart, Machine
 from tests.simulation.members import ClassicMember, ConsumerMember
 from tests.simulation.play import SESSION_MS, Play
@@ -125,6 +127,15 @@ class Plan:
         if not await self._auditor.audit():
             raise Violation("the node cannot be asked, though all faults are over")
         await self.machine.stop()
+        check_disk(self.machine.files.contents(), self._compacted_logs())
+
+    def _compacted_logs(self) -> set[str]:
+        return {
+            partition.name
+            for topic in self.play.logs.current.values()
+            for partition in topic.partitions
+            if topic.may_be_compacted
+        }
 
     # --- a life ---
 
@@ -179,7 +190,7 @@ class Plan:
     async def _end(self) -> None:
         if not self.machine.is_on:
             return
-        kind = self._rng.choices(["sync", "change", "now", "stop"], [5, 4, 1, 1])[0]
+        kind = self._rng.choices(["sync", "change", "swap", "now", "stop"], [5, 4, 2, 1, 1])[0]
         if kind == "stop":
             await self.machine.stop()
             return
@@ -191,6 +202,8 @@ class Plan:
             self.machine.cut_power_at(syncs=self._rng.randint(1, 4), loss=loss, is_scattered=is_scattered)
         elif kind == "change":
             self.machine.cut_power_at(changes=self._rng.randint(1, 30), loss=loss, is_scattered=is_scattered)
+        elif kind == "swap":
+            self.machine.cut_power_at(self._rng.randint(1, 12), 0, loss, is_scattered, near=".swap")
         else:
             await asyncio.sleep(self._rng.random() * 0.01)
         if kind != "now":

@@ -76,7 +76,7 @@ async def read(client: Connection, topic: str) -> list[Record]:
     records: list[Record] = []
     offset = await earliest(client, topic)
     while (partition := await fetch(client, topic, offset)).records:
-        for header, content in whole_batches(bytes(partition.records)):
+        for header, content in whole_batches(memoryview(partition.records)):
             records += [record for record in decode_batch(content, header) if record.offset >= offset]
             offset = header.next_offset
     assert offset == partition.high_watermark

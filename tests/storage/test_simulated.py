@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from odradek.storage.disk.simulated import PAGE_BYTES, SimulatedFiles
+from odradek.storage.disk.simulated import PAGE_BYTES, PowerCut, SimulatedFiles
 
 
 def disk() -> SimulatedFiles:
@@ -98,6 +98,101 @@ def test_a_failed_sync_loses_the_data_and_the_next_one_succeeds() -> None:
     assert files.read("/data/file") == b"data"
     files.crash()
     assert files.read("/data/file") == b""
+
+
+def test_a_scattered_crash_keeps_any_write_and_a_plain_one_only_those_before_a_lost_one() -> None:
+    for is_scattered in (False, True):
+        found = set()
+        for seed in range(200):
+            files = disk()
+            file = files.create("/data/file")
+            file.write_at(0, b"....")
+            file.sync()
+            files.sync_directory("/data")
+            for position in range(4):
+                file.write_at(position, b"x")
+            files.crash(random.Random(seed), is_scattered)
+            found.add(files.read("/data/file"))
+        assert (b"...x" in found) is is_scattered
+        assert {b"....", b"xx..", b"xxxx"} <= found
+
+
+def test_in_a_scattered_crash_the_changes_of_one_name_keep_their_order() -> None:
+    found = set()
+    for seed in range(100):
+        files = disk()
+        for name in ("a", "b"):
+            files.create(f"/data/{name}").sync()
+        files.sync_directory("/data")
+        files.rename("/data/a", "/data/a.swap")
+        files.rename("/data/b", "/data/b.deleted")
+        files.rename("/data/a.swap", "/data/c")
+        files.crash(random.Random(seed), is_scattered=True)
+        found.add(tuple(sorted(entry.name for entry in files.list("/data"))))
+    assert found == {
+        ("a", "b"),
+        ("a.swap", "b"),
+        ("a", "b.deleted"),
+        ("a.swap", "b.deleted"),
+        ("b", "c"),
+        ("b.deleted", "c"),
+    }
+
+
+def test_a_crash_tells_how_many_written_bytes_are_lost_with_or_without_their_names() -> None:
+    files = disk()
+    named, nameless = files.create("/data/named"), None
+    files.sync_directory("/data")
+    nameless = files.create("/data/nameless")
+    named.write_at(0, b"lost")
+    nameless.write_at(0, b"lost too")
+    nameless.sync()
+    nameless.write_at(8, b" and this")
+    assert files.crash() == len("lost") + len(" and this")
+    assert files.crash() == 0
+
+
+def test_after_a_power_cut_the_old_disk_is_of_no_use_and_the_new_one_goes_on() -> None:
+    files = disk()
+    file = files.create("/data/file")
+    file.write_at(0, b"kept")
+    file.sync()
+    files.sync_directory("/data")
+    file.write_at(4, b"lost")
+    after = files.cut_power()
+    after.crash()
+    for use in (file.sync, file.size, lambda: file.write_at(0, b"no"), lambda: files.list("/data")):
+        with pytest.raises(PowerCut):
+            use()
+    assert after.read("/data/file") == b"kept"
+
+
+def test_power_may_be_cut_before_any_change() -> None:
+    files = disk()
+    paths = []
+
+    def count(path: str) -> None:
+        paths.append(path)
+        if len(paths) == 4:
+            raise PowerCut
+
+    files.on_change = count
+    file = files.create("/data/file")
+    file.write_at(0, b"data")
+    file.truncate(1)
+    with pytest.raises(PowerCut):
+        file.rename("/data/other")
+    assert paths == ["/data/file"] * 3 + ["/data/other"]
+    assert files.exists("/data/file")
+
+
+def test_a_removed_directory_gives_its_space_back() -> None:
+    files = disk()
+    files.make_directory("/data/topic-0")
+    files.free_bytes = 10
+    files.create("/data/topic-0/log").write_at(0, b"0123456789")
+    files.remove_tree("/data/topic-0")
+    assert files.free_bytes == 10
 
 
 def test_any_pages_of_an_unsynced_write_may_be_on_disk() -> None:

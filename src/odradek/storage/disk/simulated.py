@@ -195,7 +195,7 @@ class SimulatedFile:
 
     def write_at(self, position: int, data: Buffer) -> None:
         content = self._open()
-        self._files.about_to_change()
+        self._files.about_to_change(self.path)
         fitting = self._files.take_space(max(0, position + len(data) - len(content.seen)))
         missing = max(0, position + len(data) - len(content.seen)) - fitting
         content.change(position, bytes(data[: len(data) - missing]))
@@ -205,7 +205,7 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         content = self._open()
         if size < len(content.seen):
-            self._files.about_to_change()
+            self._files.about_to_change(self.path)
             self._files.give_space(len(content.seen) - size)
             content.change(size, None)
 
@@ -273,9 +273,8 @@ class SimulatedFiles:
         self.opens_left: int | None = None  # None: no limit
         self.shortages = 0  # how often there were no descriptors
         self.on_sync: Callable[[], None] | None = None  # called before each, where a crash may be tried
-        self.on_change: Callable[[], None] | None = (
-            None  # called before each write, truncation and change of names
-        )
+        # Called with the path before each write, truncation and change of names.
+        self.on_change: Callable[[str], None] | None = None
         self.is_off = False
 
     # Faults
@@ -296,9 +295,9 @@ class SimulatedFiles:
         other.free_bytes, other.opens_left = self.free_bytes, self.opens_left
         return other
 
-    def about_to_change(self) -> None:
+    def about_to_change(self, path: str) -> None:
         if self.on_change is not None:
-            self.on_change()
+            self.on_change(path)
 
     def twin(self) -> "SimulatedFiles":
         """Another disk in the same state, as a killed process leaves it: every write is seen, no lock is held."""
@@ -367,7 +366,7 @@ class SimulatedFiles:
             file.truncate(0)
             return file
         data = _Data()
-        self.about_to_change()
+        self.about_to_change(path)
         directory.change(name, data)
         file = SimulatedFile(self, path)
         file._data = data
@@ -397,7 +396,7 @@ class SimulatedFiles:
         node = self._root
         for name in _parts(path):
             if name not in node.seen:
-                self.about_to_change()
+                self.about_to_change(path)
                 node.change(name, _Directory())
             child = node.seen[name]
             assert isinstance(child, _Directory)
@@ -409,13 +408,13 @@ class SimulatedFiles:
         assert directory is other, "storage renames within a directory only"
         if old_name not in directory.seen:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
-        self.about_to_change()
+        self.about_to_change(new)
         directory.change(old_name, new_name)
 
     def remove(self, path: str) -> None:
         node = self.data(path)
         directory, name = self._parent(path)
-        self.about_to_change()
+        self.about_to_change(path)
         self.give_space(len(node.seen))
         directory.change(name, None)
 
@@ -424,7 +423,7 @@ class SimulatedFiles:
         with suppress(FileNotFoundError):
             content = self._directory(directory)
             parent, name = self._parent(directory)
-            self.about_to_change()
+            self.about_to_change(directory)
             self.give_space(sum(len(data) for _, data in _contents(content, "")))
             parent.change(name, None)
 
