@@ -9,7 +9,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
-from odradek.storage.compaction.rounds.choice import (
+
+from odradek.host.real import CleanerProcess, start_cleaner
+from odradek.model import TopicPartition
+from odradek.records.record import Record, build_batch, decode_batch, header_of
+from odradek.storage.compaction.choice import (
     CleaningTarget,
     LogFacts,
     SegmentFacts,
@@ -17,11 +21,7 @@ from odradek.storage.compaction.rounds.choice import (
     examine,
     facts_of,
 )
-from odradek.storage.compaction.rounds.clean_offsets import CleanOffsets
-
-from odradek.host.real import CleanerProcess, start_cleaner
-from odradek.model import TopicPartition
-from odradek.records.record import Record, build_batch, decode_batch, header_of
+from odradek.storage.compaction.clean_offsets import CleanOffsets
 from odradek.storage.compaction.cleaner import Cleaner, CleaningFailed, LogChanged
 from odradek.storage.compaction.exchange import job_from_json, job_to_json
 from odradek.storage.compaction.job import CompactionJob, LastRecord, SourceSegment

@@ -11,9 +11,9 @@ from odradek.metadata.image import ResourceType
 from odradek.model import TopicPartition
 from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
+from odradek.storage.compaction.choice import CleaningTarget, choose, facts_of
+from odradek.storage.compaction.clean_offsets import CleanOffsets
 from odradek.storage.compaction.cleaner import Cleaner, CleaningFailed
-from odradek.storage.compaction.rounds.choice import CleaningTarget, choose, facts_of
-from odradek.storage.compaction.rounds.clean_offsets import CleanOffsets
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.shortage import CannotOpen
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from odradek.errors import KafkaError
 from odradek.model import TopicPartition
+from odradek.storage.compaction.choice import CleaningTarget
 from odradek.storage.compaction.exchange import job_to_json
 from odradek.storage.compaction.job import (
     DEFAULT_MAP_BYTES,
@@ -25,7 +26,6 @@ from odradek.storage.compaction.job import (
     LastRecord,
     SourceSegment,
 )
-from odradek.storage.compaction.rounds.choice import CleaningTarget
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.log.log import Log
