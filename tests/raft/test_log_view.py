@@ -3,11 +3,11 @@
 from random import Random
 
 import pytest
-from tests.raft.cluster import key
 
 from odradek.raft.log_view import Agreement, Batch, LogView
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.voters import KRaftVersion, VoterHistory, VoterSet
+from tests.raft.cluster import key
 
 VOTERS = VoterSet.of(key(1))
 

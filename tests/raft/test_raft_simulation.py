@@ -1,12 +1,12 @@
 """Hundreds of seeds of the quorum under faults, and the proof that they would notice: planted bugs are caught."""
 
 import pytest
-from tests.raft.simulation import Simulation
 
 from odradek.raft.core import Raft
 from odradek.raft.driver import Driver
 from odradek.raft.log_view import Agreement
 from odradek.raft.roles import Follower, Leader
+from tests.raft.simulation import Simulation
 
 SEEDS_PER_TEST = 10
 SEEDS_TO_CATCH = 300

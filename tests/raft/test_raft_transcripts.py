@@ -7,7 +7,6 @@ written as epoch/offset: 1/3 is a log whose last record is of epoch 1, and whose
 from inspect import cleandoc
 
 import pytest
-from tests.raft.cluster import CLUSTER_ID, Cluster, key
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.election import ElectionState
@@ -24,6 +23,7 @@ from odradek.raft.outgoing import Settings
 from odradek.raft.ready import QuorumBroken
 from odradek.raft.roles import Candidate, Follower, Leader, Prospective
 from odradek.raft.voters import ReplicaKey
+from tests.raft.cluster import CLUSTER_ID, Cluster, key
 
 
 def roles(cluster):

@@ -13,18 +13,16 @@ from functools import wraps
 from pathlib import Path
 
 import pytest
-from tests.support import no_descriptors_at_all
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import read_header
 from odradek.records.control import build_marker_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.files import DiskFiles, File, pinned
-from odradek.storage.log import Log
-from odradek.storage.shortage import CannotOpen
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import (
+from odradek.storage.disk.files import DiskFiles, File, pinned
+from odradek.storage.disk.shortage import CannotOpen
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from tests.storage.batches import (
     NOW_MS,
     append,
     append_values,
@@ -34,6 +32,7 @@ from .batches import (
     reopen,
     values_of,
 )
+from tests.support import no_descriptors_at_all
 
 D = "/data/topic-0"
 
