@@ -87,6 +87,8 @@ def keys_that_the_code_reads() -> set[str]:
     read_by = (
         "api",
         "broker",
+        "requests",
+        "services",
         "controller",
         "coordinators",
         "metadata",

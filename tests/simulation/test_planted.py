@@ -64,7 +64,7 @@ def test_bugs_are_planted_in_a_fresh_process_only() -> None:
 def test_a_bug_that_does_not_fit_any_more_is_reported_and_not_taken_for_caught() -> None:
     code = (
         "from tests.simulation.mutation import Mutation, plant\n"
-        "plant([Mutation('storage.log', 'no such text', '')])\n"
+        "plant([Mutation('storage.log.log', 'no such text', '')])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "CannotPlant" in done.stderr
