@@ -201,7 +201,7 @@ def test_a_sync_that_cannot_begin_is_begun_again(tmp_path: Path) -> None:
     """For want of a descriptor: the change is appended, so the next decision builds on it, and it is committed."""
 
     async def scenario(broker: InProcess, files: FaultyFiles) -> None:
-        log = broker.broker.metadata._log._log
+        log = broker.broker.metadata._log._store.log
         path = log.active.log.path
 
         def not_now() -> Any:
