@@ -208,13 +208,13 @@ def test_a_sync_that_cannot_begin_is_begun_again(tmp_path: Path) -> None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot open {path}: too many open files")
 
         metadata = broker.broker.metadata
-        metadata._log._log = NoSync(log, not_now)
+        metadata._log._store.log = NoSync(log, not_now)
         answer = await broker.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
         assert outcome_of_topics(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert "t" not in metadata.image.topics
         answer = await broker.ask(CreateTopicsRequest([CreatableTopic("u", 1, 1)]), 7)
         assert outcome_of_topics(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
-        metadata._log._log = log
+        metadata._log._store.log = log
         broker.broker._maintenance.checkpoint()
         assert list(metadata.image.topics) == ["t"]
         assert (await broker.produce("t", [(None, b"x")])).base_offset == 0
