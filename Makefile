@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 SPARK_INSTALLED := $(VENV)/.spark-installed
-NODE_CLIENT := tests/clients/node
+NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help

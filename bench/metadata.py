@@ -19,7 +19,6 @@ from uuid import UUID
 from rich.console import Console
 from rich.table import Table
 
-from odradek.broker.local_partitions import LocalPartitions
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.metadata.delta import apply_records
@@ -35,8 +34,9 @@ from odradek.metadata.records import (
 )
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.replication.replica import Replica
+from odradek.services.local_partitions import LocalPartitions
 from odradek.storage.config import LogConfig
-from odradek.storage.files import DiskFiles
+from odradek.storage.disk.files import DiskFiles
 from odradek.storage.store import LogStore
 from odradek.wire.codec import Steps, drain
 

@@ -12,11 +12,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tools.peer.kafka import free_port
-
 from bench import native
 from bench.native import LoadFailed, Unavailable
 from bench.systems import PROBE_TOPIC, SYNCED, System
+from tools.peer.kafka import free_port
 
 RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # without the wrapper that changes the user
 

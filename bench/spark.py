@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tools.peer.kafka import KAFKA_VERSION, KafkaPeer, PeerUnavailable
-from tools.spark_jars import CONNECTOR_VERSION, connector_jars
 
 from bench import pipeline
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
@@ -35,6 +33,8 @@ from bench.report import number_text, spread_text
 from bench.runner import RESULTS, Run
 from odradek import __version__
 from odradek.spark.environment import missing
+from tools.peer.kafka import KAFKA_VERSION, KafkaPeer, PeerUnavailable
+from tools.spark_jars import CONNECTOR_VERSION, connector_jars
 
 WARM_UP_PASSES, MEASURED_PASSES = 3, 5
 PARTITIONS = 4

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tools.peer.kafka import KAFKA_VERSION, PeerUnavailable, fetch_jars, free_port
 
 import odradek
 from bench import kafka_requests, native
 from bench.measure import process_tree
 from bench.native import Unavailable
+from tools.peer.kafka import KAFKA_VERSION, PeerUnavailable, fetch_jars, free_port
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
 from tests.support import RunningBroker
 
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)

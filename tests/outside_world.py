@@ -21,7 +21,8 @@ ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
-    *("metadata", "net", "controller", "replication", "coordinators", "api", "broker"),
+    *("metadata", "net", "controller", "replication", "coordinators", "requests", "services"),
+    *("api", "broker"),
 )
 # What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
@@ -29,8 +30,8 @@ BESIDE_A_NODE = {
     "broker/main.py",
     "broker/collector.py",
     "broker/descriptors.py",
-    "storage/cleaner_worker.py",
-    "storage/lossy.py",
+    "storage/compaction/worker.py",
+    "storage/disk/lossy.py",
 }
 
 PURE = {
@@ -92,10 +93,10 @@ ALLOWED = {
     "net/plaintext.py": {"add_reader", "add_writer", "socket"},
     "net/server.py": {"add_reader", "create_server", "getaddrinfo", "socket"},
     "net/sockets.py": {"getaddrinfo", "sock_connect", "socket"},
-    "storage/files.py": {"ctypes", "fcntl", "os", "shutil", "unlink"},
-    "storage/shortage.py": {"os"},  # descriptors that real files are given in need
+    "storage/disk/files.py": {"ctypes", "fcntl", "os", "shutil", "unlink"},
+    "storage/disk/shortage.py": {"os"},  # descriptors that real files are given in need
     "api/metadata.py": {"hash"},  # of an id, for a cache
-    "api/registry.py": {"importlib.import_module"},  # of our own modules
+    "requests/registry.py": {"importlib.import_module"},  # of our own modules
     "controller/controller.py": {"importlib.import_module"},
     "config/sources.py": {"read_text"},  # the settings, before there is a node
     "wire/source.py": {"exec"},  # of the readers and writers that it makes

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.support import RunningBroker, running_broker
 
 README = Path(__file__).parent.parent / "README.md"

@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from odradek.api.registry import APIS, Api
+from odradek.requests.registry import APIS, Api
 from odradek.wire.messages.index import SCHEMAS
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "COMPATIBILITY.md"

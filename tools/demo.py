@@ -34,6 +34,7 @@ from bookstore.processes import CommandFailed, broker, environment, follow_comma
 from bookstore.progress import PipelineProgress
 from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, headers_of, read_results, read_topic
 from bookstore.screen import BOLD, DIM, RED, Screen
+
 from odradek.spark.environment import missing
 
 ROOT = Path(__file__).resolve().parent.parent

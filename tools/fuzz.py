@@ -30,16 +30,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from odradek.api.dispatch import PRODUCE, Dispatcher, Effect, Route
-from odradek.api.registry import APIS, request_type, response_type
-from odradek.api.request import Request
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ProtocolError
 from odradek.records.batch import CRC_START
 from odradek.records.record import Record, build_batch, patch_crc
-from odradek.storage.files import DiskFile, DiskFiles, File
-from odradek.storage.log import Slice
+from odradek.requests.dispatch import PRODUCE, Dispatcher, Effect, Route
+from odradek.requests.registry import APIS, request_type, response_type
+from odradek.requests.request import Request
+from odradek.storage.disk.files import DiskFile, DiskFiles, File
+from odradek.storage.segments.row import Slice
 from odradek.wire import codec
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -22,10 +22,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from odradek.api.registry import APIS, response_type
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
+from odradek.requests.registry import APIS, response_type
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.api_versions import ApiVersionsRequest

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from bench.measure import (
     Cpu,
     Spread,
@@ -20,7 +22,6 @@ from bench.measure import (
 )
 from bench.report import markdown, number_text, print_report, ratio_rows, rows
 from bench.runner import LIMIT, Run, load_run
-from rich.console import Console
 
 
 def stored_run() -> Run:

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+
+from bench import native
 from bench.__main__ import SYSTEMS, main, parse_arguments
 from bench.runner import LIMIT, load_run
 from bench.workloads import FIGURES, GROWTH, OWN, WORKLOADS
-
-from bench import native
 
 
 @pytest.fixture(autouse=True)

@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from odradek.api.dispatch import Dispatcher
-from odradek.api.registry import response_type
-from odradek.api.request import Request
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.net.transport import Part
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.files import Files
-from odradek.storage.log import Slice
-from odradek.storage.reading import read_batches, whole_batches
+from odradek.records.walk import whole_batches
+from odradek.requests.dispatch import Dispatcher
+from odradek.requests.registry import response_type
+from odradek.requests.request import Request
+from odradek.storage.disk.files import Files
+from odradek.storage.log.reading import read_batches
+from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, read_request_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
 
-from odradek.broker.flusher import Flusher
 from odradek.errors import ErrorCode
+from odradek.services.flusher import Flusher
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
@@ -29,6 +28,7 @@ from odradek.wire.messages.incremental_alter_configs import (
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.in_process import InProcess
 
 CLIENT = '127.0.0.1:1 (client "test")'
 TOPIC, BROKER = 2, 4

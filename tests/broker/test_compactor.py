@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.support import no_descriptors_at_all
 
 from odradek.host.real import RealHost
 from odradek.metadata.image import ResourceType
-from odradek.storage.files import DiskFiles
+from odradek.storage.disk.files import DiskFiles
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.broker.in_process import InProcess
+from tests.support import no_descriptors_at_all
 
 TOPIC = "compacted"
 SETTINGS = {"internal_segment_bytes": "600", "cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}

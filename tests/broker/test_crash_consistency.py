@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_durability import disk_with
 
-from odradek.broker.maintenance import Maintenance
 from odradek.errors import DamagedData, ErrorCode
 from odradek.records.batch import read_header
-from odradek.storage.simulated import SimulatedFiles
+from odradek.services.maintenance import Maintenance
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -38,6 +36,8 @@ from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.broker.in_process import InProcess
+from tests.broker.test_durability import disk_with
 
 TOPIC = "t"
 TOPIC_RESOURCE = 2

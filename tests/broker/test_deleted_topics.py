@@ -11,24 +11,24 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFiles, answer_of, run_on
-from tests.protocol.raw import Raw, batch, produce_request
-from tests.support import running_broker
 
-from odradek.api.request import Request
-from odradek.broker import local_partitions
 from odradek.controller.topics import create_topics
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import apply_records
 from odradek.metadata.records import RemoveTopicRecord
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
+from odradek.requests.request import Request
+from odradek.services import local_partitions
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tests.broker.in_process import InProcess
+from tests.broker.test_disk_faults import FaultyFiles, answer_of, run_on
+from tests.protocol.raw import Raw, batch, produce_request
+from tests.support import running_broker
 
 TOPICS = ("a", "b", "c")
 PARTITIONS = 3

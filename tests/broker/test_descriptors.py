@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.protocol.raw import Closed, Raw, batch, produce_request
-from tests.support import RunningBroker, no_descriptors_at_all, running_broker
 
 from odradek.broker import descriptors
 from odradek.errors import ErrorCode
 from odradek.records.record import decode_batch
-from odradek.storage.reading import whole_batches
+from odradek.records.walk import whole_batches
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -28,6 +26,8 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tests.protocol.raw import Closed, Raw, batch, produce_request
+from tests.support import RunningBroker, no_descriptors_at_all, running_broker
 
 TOPICS = [f"topic-{number}" for number in range(12)]
 REFUSED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)

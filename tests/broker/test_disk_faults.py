@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+
+from odradek.errors import ErrorCode
+from odradek.records.batch import Buffer
+from odradek.services import flusher
+from odradek.storage.disk.files import DiskFile, DiskFiles
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.in_process import InProcess
 from tests.protocol.raw import Raw, batch, fetch_request, produce_request
 from tests.support import running_broker
-
-from odradek.broker import flusher
-from odradek.errors import ErrorCode
-from odradek.records.batch import Buffer
-from odradek.storage.files import DiskFile, DiskFiles
-from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 TOPIC = "t"
 TIMEOUT_S = 30
@@ -223,9 +223,9 @@ def test_files_that_cannot_be_opened_are_logged_once(
         files.unopened = ""
         assert (await waiting).error_code == 0
 
-    with caplog.at_level("INFO", "odradek.broker.flusher"):
+    with caplog.at_level("INFO", "odradek.services.flusher"):
         run(tmp_path, scenario)
-    assert [record.levelname for record in caplog.records if record.name == "odradek.broker.flusher"] == [
+    assert [record.levelname for record in caplog.records if record.name == "odradek.services.flusher"] == [
         "ERROR",
         "INFO",
     ]

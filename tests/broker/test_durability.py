@@ -9,11 +9,11 @@ import random
 import threading
 
 import pytest
-from tests.broker.in_process import InProcess
 
-from odradek.broker import flusher
 from odradek.errors import ErrorCode
-from odradek.storage.simulated import SimulatedFiles
+from odradek.services import flusher
+from odradek.storage.disk.simulated import SimulatedFiles
+from tests.broker.in_process import InProcess
 
 TOPIC = "t"
 

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.protocol.raw import Closed, Raw
-from tests.support import running_broker
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import BROKER_DEFINITIONS
@@ -29,6 +26,9 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.in_process import InProcess
+from tests.protocol.raw import Closed, Raw
+from tests.support import running_broker
 
 TIMEOUT_S = 30
 SET, DELETE = 0, 1

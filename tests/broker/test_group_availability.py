@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFile, FaultyFiles, run_on
 
-from odradek.broker import groups, local_partitions
 from odradek.coordinators import journal, runner
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
 from odradek.records.batch import Buffer
-from odradek.storage.files import DiskFile
+from odradek.services import groups, local_partitions
+from odradek.storage.disk.files import DiskFile
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.offset_commit import (
@@ -26,6 +24,8 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from tests.broker.in_process import InProcess
+from tests.broker.test_disk_faults import FaultyFile, FaultyFiles, run_on
 
 NAMES = [f"group-{number}" for number in range(200)]  # some for each of the partitions
 SETTINGS = {"offsets.topic.num.partitions": "10"}

@@ -12,20 +12,20 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
 
 from bench import stall
-from odradek.api import registry
-from odradek.api.dispatch import Dispatcher
-from odradek.api.request import Request
-from odradek.api.turns import TURN_SECONDS, Turns
 from odradek.records.compression import Codec
+from odradek.requests import registry
+from odradek.requests.dispatch import Dispatcher
+from odradek.requests.request import Request
+from odradek.requests.turns import TURN_SECONDS, Turns
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, has_tagged_response_header, read_request_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.messages.produce import ProduceResponse
+from tests.broker.in_process import InProcess
 
 MANY = 6_000
 CALLS_PER_TURN = 4_000

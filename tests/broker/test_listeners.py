@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.protocol.raw import Raw
-from tests.support import RunningBroker, running_broker
 
 from odradek.config.definition import ConfigError
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.metadata import MetadataRequest
+from tests.broker.in_process import InProcess
+from tests.protocol.raw import Raw
+from tests.support import RunningBroker, running_broker
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,15 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_crash_consistency import disk_with
 
-from odradek.broker.local_partitions import LocalPartitions
 from odradek.errors import DamagedData
 from odradek.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
-from odradek.storage.simulated import SimulatedFiles
+from odradek.services.local_partitions import LocalPartitions
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.in_process import InProcess
+from tests.broker.test_crash_consistency import disk_with
 
 AT_ONCE = {
     "metadata.log.max.record.bytes.between.snapshots": "1",

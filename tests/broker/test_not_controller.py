@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_unwritable_metadata import REQUESTS, TOPIC
 
 from odradek.controller.controller import Controller
 from odradek.controller.requests import create_topics
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.broker.in_process import InProcess
+from tests.broker.test_unwritable_metadata import REQUESTS, TOPIC
 
 TIMEOUT_S = 30
 

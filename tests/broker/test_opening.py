@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFiles
-
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.record import Record, build_batch
@@ -38,6 +35,8 @@ from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.in_process import InProcess
+from tests.broker.test_disk_faults import FaultyFiles
 
 COUNT = 20
 TOPIC_RESOURCE = 2

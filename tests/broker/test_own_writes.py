@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_roles import TOPIC, fetch_request, hold_syncs, run, some_turns
 
 from odradek.errors import ErrorCode
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.broker.in_process import InProcess
+from tests.broker.test_roles import TOPIC, fetch_request, hold_syncs, run, some_turns
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 

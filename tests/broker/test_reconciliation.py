@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from odradek.services import local_partitions
+from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker import test_deleted_topics
 from tests.broker.in_process import InProcess
 from tests.broker.test_deleted_topics import UnrenamedFiles, fetch_request_of
 from tests.broker.test_disk_faults import run_on
 from tests.protocol.raw import batch, produce_request
-
-from odradek.broker import local_partitions
-from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 NAMES = ("a", "b", "c", "d")
 STEPS = 150

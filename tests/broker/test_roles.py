@@ -6,10 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_crash_consistency import live
-from tests.broker.test_durability import disk_with
-from tests.broker.test_group_availability import commit, committed, find
 
 from odradek.api.fetch import Fetching
 from odradek.coordinators.routing import partition_of
@@ -19,7 +15,7 @@ from odradek.metadata.records import PartitionChangeRecord
 from odradek.model import OFFSETS_TOPIC
 from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -34,6 +30,10 @@ from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.broker.in_process import InProcess
+from tests.broker.test_crash_consistency import live
+from tests.broker.test_durability import disk_with
+from tests.broker.test_group_availability import commit, committed, find
 
 TOPIC = "t"
 SETTINGS = {"offsets.topic.num.partitions": "2"}

@@ -8,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.in_process import InProcess
-from tests.broker.test_disk_faults import FaultyFiles, run_on, small_disk  # noqa: F401
-from tests.protocol.raw import Raw, batch
-from tests.support import RunningBroker, running_broker
 
 from odradek.broker.main import _serve
 from odradek.broker.node import BrokerFailed
@@ -25,6 +21,10 @@ from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.in_process import InProcess
+from tests.broker.test_disk_faults import FaultyFiles, run_on, small_disk  # noqa: F401
+from tests.protocol.raw import Raw, batch
+from tests.support import RunningBroker, running_broker
 
 TIMEOUT_S = 30
 TOPIC = "there"

@@ -5,13 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.broker.in_process import InProcess
 
-from odradek.api.dispatch import Dispatcher
-from odradek.api.request import Request
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.record import Record, build_batch
-from odradek.storage.simulated import SimulatedFiles
+from odradek.requests.dispatch import Dispatcher
+from odradek.requests.request import Request
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages.describe_producers import DescribeProducersRequest
@@ -21,6 +20,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.broker.in_process import InProcess
 
 
 class Stalled:

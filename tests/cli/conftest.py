@@ -13,9 +13,9 @@ from functools import partial
 from subprocess import CompletedProcess
 
 import pytest
-from tests.support import running_broker
 
 from odradek.cli.main import main
+from tests.support import running_broker
 
 Odradek = Callable[..., CompletedProcess[str]]
 

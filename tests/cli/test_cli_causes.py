@@ -8,7 +8,6 @@ from subprocess import CompletedProcess
 from threading import Thread
 
 import pytest
-from tests.support import running_broker
 
 from odradek.cli.failures import Heard, shortened
 from odradek.errors import ErrorCode
@@ -18,6 +17,7 @@ from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeResponse
+from tests.support import running_broker
 
 Odradek = Callable[..., CompletedProcess[str]]
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import run_command
 
 from odradek import __version__
 from odradek.cli.java_names import to_librdkafka
+from tests.support import run_command
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.peer.exchange import served_versions
-from tests.support import odradek_command
 
 from odradek.wire.messages.join_group import JoinGroupRequest
+from tests.peer.exchange import served_versions
+from tests.support import odradek_command
 
 Odradek = Callable[..., CompletedProcess[str]]
 JOIN_TIMEOUT_S = 60

@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
 from tests.support import odradek_command, running_broker
 
 Odradek = Callable[..., CompletedProcess[str]]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from subprocess import CompletedProcess
 
 import pytest
+
 from tests.support import odradek_command
 
 Odradek = Callable[..., CompletedProcess[str]]

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support import odradek_command, run_command, running_broker
 
 from odradek.cli.up import load_config, parse_arguments
+from tests.support import odradek_command, run_command, running_broker
 
 KAFKAS_FILE = Path(__file__).parent.parent / "config" / "server.properties"
 TOO_HEAVY = ("typer", "rich", "confluent_kafka", "pyspark", "click")

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from scripted_broker import FETCH, LIST_OFFSETS, METADATA, ScriptedBroker, metadata_of
 
 from odradek.client.cluster import Cluster
 from odradek.client.deadline import TimedOut
@@ -28,6 +27,7 @@ from odradek.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.client.scripted_broker import FETCH, LIST_OFFSETS, METADATA, ScriptedBroker, metadata_of
 
 PARTITION = TopicPartition("t", 0)
 

@@ -4,7 +4,6 @@ import logging
 import threading
 
 import pytest
-from scripted_broker import FETCH, METADATA, ScriptedBroker, metadata_of
 
 from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.connection import ConnectionLost
@@ -15,6 +14,7 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from odradek.wire.messages.metadata import MetadataRequest
+from tests.client.scripted_broker import FETCH, METADATA, ScriptedBroker, metadata_of
 
 NOBODY = ConnectionLost("cannot connect to broker here:1: Connection refused")
 

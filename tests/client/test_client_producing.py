@@ -1,7 +1,6 @@
 """Writing: in order, each batch once, whatever happens to answers on their way."""
 
 import pytest
-from scripted_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, ScriptedBroker, metadata_of
 
 from odradek.client.cluster import Cluster
 from odradek.client.deadline import TimedOut
@@ -17,6 +16,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tests.client.scripted_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, ScriptedBroker, metadata_of
 
 SETTINGS = ProduceSettings(delivery_timeout_s=10)
 

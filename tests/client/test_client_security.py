@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
-from scripted_broker import METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, ScriptedBroker, metadata_of
 
 from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection
@@ -28,6 +27,13 @@ from odradek.client.settings import ClientSettings, SaslSettings, Store, TlsSett
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.client.scripted_broker import (
+    METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    ScriptedBroker,
+    metadata_of,
+)
 
 SALT, ITERATIONS = b"some salt", 4096
 

@@ -4,7 +4,6 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from controller_cluster import apply, cluster
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import (
@@ -28,6 +27,7 @@ from odradek.metadata.records import (
     TopicRecord,
 )
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from tests.controller.controller_cluster import apply, cluster
 
 T = UUID(int=7)
 

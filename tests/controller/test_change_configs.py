@@ -1,7 +1,6 @@
 """AlterConfigs and IncrementalAlterConfigs."""
 
 import pytest
-from controller_cluster import apply, cluster
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.configs import Operation, alter_configs, incremental_alter_configs
@@ -11,6 +10,7 @@ from odradek.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 from odradek.model import METADATA_TOPIC_ID
 from odradek.wire.messages import alter_configs as legacy
 from odradek.wire.messages import incremental_alter_configs as incremental
+from tests.controller.controller_cluster import apply, cluster
 
 TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
 SET, DELETE, APPEND, SUBTRACT = Operation

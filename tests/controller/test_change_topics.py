@@ -4,7 +4,6 @@ import random
 from uuid import UUID
 
 import pytest
-from controller_cluster import apply, cluster
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.topics import create_partitions, create_topics, delete_topics
@@ -18,6 +17,7 @@ from odradek.wire.messages.create_partitions import (
 )
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.controller.controller_cluster import apply, cluster
 
 UNKNOWN_ID = UUID(int=99)
 

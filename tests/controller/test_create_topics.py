@@ -4,7 +4,6 @@ import random
 from uuid import UUID
 
 import pytest
-from controller_cluster import apply, cluster, directory_of
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.topics import create_topics, new_topic_id
@@ -17,6 +16,7 @@ from odradek.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from tests.controller.controller_cluster import apply, cluster, directory_of
 
 THREE = cluster(1, 2, 3)
 

@@ -4,7 +4,6 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from controller_cluster import apply, cluster
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller import controller as controllers
@@ -34,6 +33,7 @@ from odradek.wire.messages.create_topics import (
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.envelope import EnvelopeRequest
+from tests.controller.controller_cluster import apply, cluster
 
 T, U = UUID(int=7), UUID(int=8)
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER

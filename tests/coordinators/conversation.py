@@ -19,13 +19,11 @@ import textwrap
 from random import Random
 from typing import Any
 
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
-
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Batch, RequestContext
+from odradek.coordinators.runtime import RequestContext, StateBatch
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -45,6 +43,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
 
 GROUP = "readers"
 
@@ -103,7 +102,7 @@ class Conversation:
         if self.commits:
             self.commit()
 
-    def _before_append(self, batch: Batch) -> None:
+    def _before_append(self, batch: StateBatch) -> None:
         if self.append_error is not None:
             raise KafkaError(self.append_error)
 
@@ -311,7 +310,7 @@ class Conversation:
             return f"has {response.assignment.decode() or 'nothing'}"
         return "NONE"
 
-    def _write_lines(self, batch: Batch) -> None:
+    def _write_lines(self, batch: StateBatch) -> None:
         for key, value in batch.records:
             self._write_line(key, value)
 

@@ -19,20 +19,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.coordinators.virtual import (
-    MemoryLog,
-    VirtualHost,
-    WatchedJournal,
-    lead,
-    logged_exceptions_raised,
-    sync,
-)
-
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, decode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Batch, EncodedRecord, RequestContext
+from odradek.coordinators.runtime import EncodedRecord, RequestContext, StateBatch
 from odradek.errors import ErrorCode
 from odradek.replication.leader import Leader
 from odradek.wire.messages.heartbeat import HeartbeatRequest
@@ -51,6 +42,14 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.coordinators.virtual import (
+    MemoryLog,
+    VirtualHost,
+    WatchedJournal,
+    lead,
+    logged_exceptions_raised,
+    sync,
+)
 
 GROUP = "readers"
 TOPIC = "t"
@@ -465,13 +464,13 @@ class World:
         """Every session begins anew."""
         self.checker.heard_ms = dict.fromkeys(self.checker.heard_ms, now_ms)
 
-    def before_append(self, batch: Batch) -> None:
+    def before_append(self, batch: StateBatch) -> None:
         if isinstance(self.handling, OffsetCommitRequest):
             self.checker.commit_accepted(self.handling, self.stored, self.now_ms)
         assert self.partition is not None
         self.partition.has_enough_replicas = self.rng.random() >= self.failing
 
-    def after_append(self, batch: Batch) -> None:
+    def after_append(self, batch: StateBatch) -> None:
         self.appended.append((self.log.end_offset, batch.records))
         self.check_records(batch.records)
 

@@ -1,13 +1,13 @@
 """Classic groups, told as conversations: one for every state and move, and for every way to be refused."""
 
 import pytest
-from tests.coordinators.conversation import GROUP, Conversation, lines, subscription
 
 from odradek.coordinators.classic.group import LEGAL_MOVES, ClassicGroup, State
 from odradek.coordinators.group import GroupSettings
 from odradek.errors import ErrorCode
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.coordinators.conversation import GROUP, Conversation, lines, subscription
 
 
 @pytest.fixture

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from odradek.coordinators.runtime import (
-    Batch,
     Decision,
     EncodedRecord,
     Producer,
-    Record,
     RequestContext,
     Shard,
+    StateBatch,
+    StateRecord,
     Timers,
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.storage.markers import Marker
+from odradek.storage.producers.markers import Marker
 
 CONTEXT = RequestContext(0)
 
@@ -52,7 +52,7 @@ class Counter:
     def encode(self, key: Any, value: Any | None) -> EncodedRecord:
         return key.encode(), str(value).encode()
 
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def decode(self, key: bytes, value: bytes | None) -> StateRecord | None:
         return (key.decode(), int(value)) if key == b"count" and value else None
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
@@ -130,7 +130,7 @@ def test_a_resignation_refuses_everything_that_is_open(shard: Shard) -> None:
 
 def test_loading_replays_the_log_and_refuses_meanwhile() -> None:
     shard = Shard(Counter())
-    shard.replay(Batch([(b"count", b"4"), (b"unknown", b"5")]))
+    shard.replay(StateBatch([(b"count", b"4"), (b"unknown", b"5")]))
     refusal = shard.handle("read", CONTEXT, "x", 0).answers
     assert refusal == [("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
     shard.loaded(50)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.coordinators.conversation import GROUP, Conversation, subscription
 
 from odradek.coordinators.routing import MOST, merge, partition_of, split
 from odradek.errors import ErrorCode
@@ -24,6 +23,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from tests.coordinators.conversation import GROUP, Conversation, subscription
 
 
 @pytest.fixture

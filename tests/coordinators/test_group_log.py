@@ -4,11 +4,11 @@ import logging
 import re
 
 import pytest
-from tests.coordinators.conversation import GROUP, Conversation
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.coordinators.conversation import GROUP, Conversation
 
 UUID = re.compile(r"-[0-9a-f]{8}-[0-9a-f-]{27}")
 

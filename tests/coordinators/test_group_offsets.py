@@ -3,7 +3,6 @@
 from uuid import UUID
 
 import pytest
-from tests.coordinators.conversation import GROUP, Conversation, lines, subscription
 
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.runtime import RequestContext
@@ -24,6 +23,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from tests.coordinators.conversation import GROUP, Conversation, lines, subscription
 
 MINUTE_MS = 60_000
 SETTINGS = GroupSettings(offsets_retention_minutes=60)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.coordinators.simulation import PARTITIONS, Violation, run
 
 from odradek.coordinators import offsets
 from odradek.coordinators.classic import members
@@ -19,10 +18,11 @@ from odradek.coordinators.journal import Journal, Waiter
 from odradek.coordinators.offsets import Offsets
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Batch, Decision, Effects, RequestContext, Shard, Token
+from odradek.coordinators.runtime import Decision, Effects, RequestContext, Shard, StateBatch, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
+from tests.coordinators.simulation import PARTITIONS, Violation, run
 
 SEEDS = 1_000
 SLICES = 10
@@ -206,7 +206,7 @@ def the_runner_does_not_wait_for_the_high_watermark(patch: Patch) -> None:
 def the_runner_takes_a_refused_append_for_an_append(patch: Patch) -> None:
     append = Journal.append
 
-    def append_or_pretend(self: Journal, batch: Batch, now_ms: int) -> int:
+    def append_or_pretend(self: Journal, batch: StateBatch, now_ms: int) -> int:
         try:
             return append(self, batch, now_ms)
         except KafkaError:
@@ -245,7 +245,7 @@ def the_runner_sets_no_timer_after_one_has_fired(patch: Patch) -> None:
 def the_runner_loads_one_piece(patch: Patch) -> None:
     pieces = Journal.pieces
 
-    def first_piece(self: Journal) -> Iterator[list[Batch]]:
+    def first_piece(self: Journal) -> Iterator[list[StateBatch]]:
         yield next(pieces(self))
 
     patch.setattr(Journal, "pieces", first_piece)

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.coordinators.virtual import MemoryLog, VirtualHost, lead, sync
-from tests.storage.batches import new_log
 
 from odradek.coordinators import runner as runner_module
 from odradek.coordinators.journal import Journal
@@ -19,8 +17,8 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    Record,
     RequestContext,
+    StateRecord,
     Timers,
     Token,
 )
@@ -31,9 +29,11 @@ from odradek.records.batch import read_header
 from odradek.records.control import ControlType, build_control_batch
 from odradek.replication.replica import Replica
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.markers import Marker
-from odradek.storage.reading import read_batches
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.reading import read_batches
+from odradek.storage.producers.markers import Marker
+from tests.coordinators.virtual import MemoryLog, VirtualHost, lead, sync
+from tests.storage.batches import new_log
 
 CONTEXT = RequestContext(0)
 ANNA, BEN = Producer(7, 0), Producer(8, 3)
@@ -83,7 +83,7 @@ class Balances:
     def encode(self, key: Any, value: Any | None) -> EncodedRecord:
         return key.encode(), str(value).encode()
 
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def decode(self, key: bytes, value: bytes | None) -> StateRecord | None:
         return key.decode(), int(value or b"0")
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from odradek.coordinators.journal import Journal
-from odradek.coordinators.runtime import Batch, EncodedRecord
+from odradek.coordinators.runtime import EncodedRecord, StateBatch
 from odradek.metadata.image import Partition
 from odradek.model import OFFSETS_TOPIC, TopicPartition
 from odradek.records.batch import BatchHeader, patch_placement, read_header
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.log import Appended
+from odradek.storage.log.run import AppendResult
 
 NOTHING = lambda: None  # noqa: E731
 NODE = 1
@@ -86,7 +86,7 @@ class Slice(NamedTuple):
 
 
 class MemoryLog:
-    """As much of a `storage.log.Log` as a partition and its journal use. It outlives its partitions."""
+    """As much of a `storage.log.log.Log` as a partition and its journal use. It outlives its partitions."""
 
     log_start_offset = 0
 
@@ -105,12 +105,12 @@ class MemoryLog:
 
     def append_as_leader(
         self, batch: bytearray, header: BatchHeader, leader_epoch: int, now_ms: int, check_sequence: bool
-    ) -> Appended:
+    ) -> AppendResult:
         base_offset = self.end_offset
         patch_placement(batch, base_offset, header.length, leader_epoch)
         self.batches.append((header._replace(base_offset=base_offset), bytes(batch)))
         self.end_offset = base_offset + header.last_offset_delta + 1
-        return Appended(base_offset, self.end_offset - 1, False, now_ms)
+        return AppendResult(base_offset, self.end_offset - 1, False, now_ms)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> Slice | None:
         self.on_read()
@@ -168,14 +168,14 @@ class WatchedJournal(Journal):
     def __init__(
         self,
         leader: Leader,
-        before: Callable[[Batch], None],
-        after: Callable[[Batch], None],
+        before: Callable[[StateBatch], None],
+        after: Callable[[StateBatch], None],
     ) -> None:
         super().__init__(leader)
         self._before = before
         self._after = after
 
-    def append(self, batch: Batch, now_ms: int) -> int:
+    def append(self, batch: StateBatch, now_ms: int) -> int:
         self._before(batch)
         last_offset = super().append(batch, now_ms)
         self._after(batch)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from tools.bookstore.audit import check_results, check_topic
 from tools.bookstore.backends import ORDERS
 from tools.bookstore.hour import Hour, play_hour

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
+
 from tools.bookstore.backends import BOOKS, ORDERS, RETURNS, SECURITY, TOPICS
 from tools.bookstore.hour import Hour, play_hour
 from tools.bookstore.ledger import SUSPICIOUS_FAILURES

@@ -1,6 +1,7 @@
 """The ledger, entry by entry."""
 
 import pytest
+
 from tools.bookstore.ledger import Ledger, Rejected, Return, Suspicion, Takings, minute_of
 
 MINUTE_MS = 60_000

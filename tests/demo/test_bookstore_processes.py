@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tools.bookstore import processes
 from tools.bookstore.processes import CommandFailed, follow_command, run_command
 

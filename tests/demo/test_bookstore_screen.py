@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+
 from tools.bookstore.progress import PipelineProgress
 from tools.bookstore.screen import BOLD, Screen
 

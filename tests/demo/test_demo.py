@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tools.bookstore.drawing import money
-from tools.bookstore.hour import play_hour
 
 from odradek.spark.environment import missing
+from tools.bookstore.drawing import money
+from tools.bookstore.hour import play_hour
 
 ROOT = Path(__file__).parent.parent.parent
 SEED = 17

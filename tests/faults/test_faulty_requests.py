@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.sample_requests import sample
-from tests.api.test_refusal import VERSIONS, WITHOUT_A_PLACE, error_codes, name_of
-from tests.faults.wire import FaultyInProcess, Wire, produce_request, until
 
-from odradek.api import registry
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
+from odradek.requests import registry
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -22,6 +19,9 @@ from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.join_group import JoinGroupRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.faults.wire import FaultyInProcess, Wire, produce_request, until
+from tests.requests.sample_requests import sample
+from tests.requests.test_refusal import VERSIONS, WITHOUT_A_PLACE, error_codes, name_of
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NAMED, BY_ID = 9, 13  # versions of Produce

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 

@@ -9,7 +9,7 @@ import pytest
 from odradek.host import log_lines
 from odradek.host.repeats import Repeats
 from odradek.host.simulated import SimulatedHost, VirtualLoop
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 
 log = logging.getLogger("odradek.test")
 

@@ -10,7 +10,7 @@ from odradek.host.interface import Host
 from odradek.host.log_lines import NodeIdFilter, node_id
 from odradek.host.simulated import NothingWillHappen, SimulatedHost, VirtualLoop
 from odradek.net.deadlines import Deadlines
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 
 
 def new_host(seed: int = 1, loop: VirtualLoop | None = None) -> SimulatedHost:

@@ -4,10 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.lives.members import code_of, commit_request
-from tests.simulation.connection import Connection
-from tests.simulation.machine import Machine
-from tests.simulation.world import World
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -16,6 +12,10 @@ from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.wire.messages.sync_group import SyncGroupRequest
+from tests.lives.members import code_of, commit_request
+from tests.simulation.connection import Connection
+from tests.simulation.machine import Machine
+from tests.simulation.world import World
 
 HOUR_MS = 3_600_000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}

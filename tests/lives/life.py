@@ -11,21 +11,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from tests.lives.homes import Home, Link
-from tests.lives.ledger import (
-    Batch,
-    BrokenPromise,
-    GroupLedger,
-    KeyValue,
-    Ledger,
-    PartitionLedger,
-    TopicLedger,
-)
-from tests.lives.members import ClassicMember, ConsumerMember, Member, commit, committed_offsets
-
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.reading import whole_batches
+from odradek.records.walk import whole_batches
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
@@ -44,6 +32,17 @@ from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.lives.homes import Home, Link
+from tests.lives.ledger import (
+    Batch,
+    BrokenPromise,
+    GroupLedger,
+    KeyValue,
+    Ledger,
+    PartitionLedger,
+    TopicLedger,
+)
+from tests.lives.members import ClassicMember, ConsumerMember, Member, commit, committed_offsets
 
 # Everything that a broker does now and then, it does all the time.
 SETTINGS = {

@@ -3,8 +3,6 @@
 import uuid
 from typing import Any, Protocol
 
-from tests.lives.homes import Link
-
 from odradek.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -16,6 +14,7 @@ from odradek.wire.messages.offset_commit import (
 )
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.lives.homes import Link
 
 TRIES = 500
 PAUSE_S = 0.02

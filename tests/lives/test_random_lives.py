@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from tests.lives.homes import Home, ProcessHome
 from tests.lives.life import SETTINGS, Lives
 from tests.support import running_broker

@@ -7,7 +7,7 @@ import pytest
 from odradek.config.sources import parse_properties
 from odradek.metadata.properties import WrongDirectory, load_or_create
 from odradek.model import id_from_text, id_to_text
-from odradek.storage.files import DiskFiles
+from odradek.storage.disk.files import DiskFiles
 
 
 def load(directory, node_id=1, cluster_id=None, seed=1):

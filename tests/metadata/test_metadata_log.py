@@ -23,8 +23,8 @@ from odradek.raft.election import QuorumStateCorrupt
 from odradek.raft.voters import ReplicaKey
 from odradek.records.batch import read_header
 from odradek.storage.config import LogConfig
-from odradek.storage.simulated import SimulatedFiles
-from odradek.storage.sync import sync_tickets
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.disk.sync import sync_tickets
 
 DIRECTORY = "/data"
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"

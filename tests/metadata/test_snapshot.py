@@ -5,8 +5,6 @@ import random
 from uuid import UUID
 
 import pytest
-from tests.metadata.histories import History
-from tests.metadata.worlds import World
 
 from odradek.errors import ProtocolError
 from odradek.metadata import snapshot
@@ -36,8 +34,10 @@ from odradek.metadata.snapshot import (
 from odradek.records.batch import read_header
 from odradek.records.control import ControlType, decode_control_key
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import drain
+from tests.metadata.histories import History
+from tests.metadata.worlds import World
 
 SEEDS = range(25)
 

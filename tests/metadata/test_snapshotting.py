@@ -5,6 +5,13 @@ import logging
 import random
 
 import pytest
+
+from odradek.errors import DamagedData, KafkaError
+from odradek.metadata.records import PartitionRecord, TopicRecord
+from odradek.metadata.snapshot import digest, parse_name
+from odradek.model import METADATA_TOPIC_ID
+from odradek.raft.ready import Append
+from odradek.raft.voters import Endpoint, KRaftVersion, VoterNode, VoterSet
 from tests.metadata.histories import History
 from tests.metadata.worlds import (
     AT_ONCE,
@@ -17,13 +24,6 @@ from tests.metadata.worlds import (
     facts,
     feature,
 )
-
-from odradek.errors import DamagedData, KafkaError
-from odradek.metadata.records import PartitionRecord, TopicRecord
-from odradek.metadata.snapshot import digest, parse_name
-from odradek.model import METADATA_TOPIC_ID
-from odradek.raft.ready import Append
-from odradek.raft.voters import Endpoint, KRaftVersion, VoterNode, VoterSet
 
 HOUR = 3600.0
 

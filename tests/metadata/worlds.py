@@ -11,7 +11,7 @@ from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import FeatureLevelRecord, MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.storage.config import NEVER, LogConfig
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import Steps
 
 DIRECTORY = "/data"

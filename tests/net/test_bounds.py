@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request
-from tests.support import RunningBroker, odradek_command, running_broker
 
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.metadata import MetadataRequest
+from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request
+from tests.support import RunningBroker, odradek_command, running_broker
 
 ALLOWED_GROWTH_BYTES = 80 << 20
 SMALL_BUFFER = 4096

@@ -5,7 +5,6 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.net.echo import BOUNDS, Echo, framed
 
 from odradek.host.real import RealHost
 from odradek.host.simulated import VirtualLoop
@@ -13,6 +12,7 @@ from odradek.net.channel import Channel, ChannelClosed
 from odradek.net.network import Network, Server
 from odradek.net.simulated import SimulatedNetwork
 from odradek.net.sockets import SocketNetwork
+from tests.net.echo import BOUNDS, Echo, framed
 
 
 class Two:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import no_descriptors_at_all
 
 from odradek.net import output
 from odradek.net.output import Output, Sent, is_in_memory, read_into_memory
-from odradek.storage.files import DiskFiles
-from odradek.storage.log import Slice
+from odradek.storage.disk.files import DiskFiles
+from odradek.storage.segments.row import Slice
+from tests.support import no_descriptors_at_all
 
 LARGE = output.COPY_BELOW * 3
 

@@ -16,8 +16,8 @@ from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
 from odradek.net.states import Receiving, Sending
 from odradek.net.transport import OwnFrame, Transport
-from odradek.storage.files import DiskFiles
-from odradek.storage.log import Slice
+from odradek.storage.disk.files import DiskFiles
+from odradek.storage.segments.row import Slice
 
 LIMIT = 100_000
 

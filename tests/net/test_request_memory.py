@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek.api.conversation import Conversations
-from odradek.api.request import Request
-from odradek.api.turns import Turns
 from odradek.host.real import RealHost
 from odradek.net import plaintext
 from odradek.net.bounds import Bounds
 from odradek.net.memory import RequestMemory
 from odradek.net.server import Server
+from odradek.requests.conversation import Conversations
+from odradek.requests.request import Request
+from odradek.requests.turns import Turns
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 

@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, copy_context
 
 import pytest
-from tests.net.echo import BOUNDS, Echo, EchoTalk, framed
 
-from odradek.broker.groups import Groups
 from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.simulated import SimulatedHost, VirtualLoop
@@ -17,7 +15,8 @@ from odradek.net.simulated import SimulatedNetwork
 from odradek.net.simulated_wire import GIVE_UP_SECONDS
 from odradek.net.transport import OwnFrame, Transport
 from odradek.records.record import Record, build_batch
-from odradek.storage.simulated import SimulatedFiles
+from odradek.services.groups import Groups
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import encode_request, has_tagged_response_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -28,6 +27,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.net.echo import BOUNDS, Echo, EchoTalk, framed
 
 PORT = 9092
 

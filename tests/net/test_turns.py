@@ -3,12 +3,12 @@
 import asyncio
 import socket
 
-from odradek.api.conversation import Conversations
-from odradek.api.request import Request
-from odradek.api.turns import TURN_SECONDS, Turns
 from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
 from odradek.net.server import Server
+from odradek.requests.conversation import Conversations
+from odradek.requests.request import Request
+from odradek.requests.turns import TURN_SECONDS, Turns
 from odradek.wire.codec import Steps
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from odradek.api import conversation
-from odradek.api.conversation import Conversations
-from odradek.api.request import Request
-from odradek.api.turns import Turns
 from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
 from odradek.net.server import Server
+from odradek.requests import conversation
+from odradek.requests.conversation import Conversations
+from odradek.requests.request import Request
+from odradek.requests.turns import Turns
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.selection import mark_peer
 from tests.support import RunningBroker, running_broker
 from tools.peer.kafka import KafkaPeer, PeerUnavailable, fetch_jars

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from tests.peer.exchange import Cluster
-
 from odradek.records.batch import CRC_OFFSET
 from odradek.records.record import Record, build_batch
 from odradek.wire.messages import (
@@ -30,6 +28,7 @@ from odradek.wire.messages import (
     offset_for_leader_epoch,
     produce,
 )
+from tests.peer.exchange import Cluster
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

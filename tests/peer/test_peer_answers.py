@@ -4,13 +4,13 @@ import re
 import uuid
 
 import pytest
+
+from odradek.wire.messages.api_versions import ApiVersionsRequest
+from odradek.wire.messages.index import SCHEMAS
 from tests.peer.exchange import Cluster, Versions, common_versions, compare, served_versions
 from tests.peer.scripts import SCENARIOS
 from tests.support import RunningBroker
 from tools.peer.kafka import KafkaPeer
-
-from odradek.wire.messages.api_versions import ApiVersionsRequest
-from odradek.wire.messages.index import SCHEMAS
 
 # Differences that are meant, and why.
 ACCEPTED = {

@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from odradek.wire.messages.join_group import JoinGroupRequest
 from tests.peer.exchange import served_versions
 from tests.support import RunningBroker, run_command, running_broker
 from tools.peer.kafka import run_tool
-
-from odradek.wire.messages.join_group import JoinGroupRequest
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 TOPICS = "org.apache.kafka.tools.TopicCommand"

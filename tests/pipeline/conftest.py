@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import SETTINGS, Lab
+
+from tests.pipeline.lab import SETTINGS, Lab
 from tests.selection import mark_spark
 from tests.support import RunningBroker, running_broker
 

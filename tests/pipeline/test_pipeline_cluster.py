@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab, conf_arguments, start_command, wait_until
-from test_pipeline_process import Process
+
+from tests.pipeline.lab import Lab, conf_arguments, start_command, wait_until
+from tests.pipeline.test_pipeline_process import Process
 from tests.support import running_broker
 
 HERE = Path(__file__).parent

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab
-from tests.support import RunningBroker, run_command, running_broker
 
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.reading import load
 from odradek.pipeline.sources import group_of
 from odradek.pipeline.topics import topics_of
+from tests.pipeline.lab import Lab
+from tests.support import RunningBroker, run_command, running_broker
 
 SMALL = """\
 [kafka]

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import QUICK_JVM, Lab
+
+from tests.pipeline.lab import QUICK_JVM, Lab
 from tests.support import running_broker
 
 PROJECT = Path(__file__).parents[2] / "examples" / "declarative-pipeline"

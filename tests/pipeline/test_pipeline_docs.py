@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import Lab
 
 from odradek.pipeline.reading import load
+from tests.pipeline.lab import Lab
 
 TEXT = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()
 

@@ -6,13 +6,13 @@ import struct
 from pathlib import Path
 
 import pytest
-from lab import Lab
 
 from odradek.pipeline.checking import check
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.planning import KEEPS, RESET, plan
 from odradek.pipeline.previewing import preview
 from odradek.pipeline.replay import Replay, newest_letters
+from tests.pipeline.lab import Lab
 
 HERE = Path(__file__).parent
 DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab, conf_arguments, start_command, wait_until
 
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.isolation import batch_in_flight
 from odradek.pipeline.reading import load
+from tests.pipeline.lab import Lab, conf_arguments, start_command, wait_until
 
 pytestmark = pytest.mark.timeout(1800)
 ORDERS, BROKEN = 80, 40

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from lab import Lab
 
 from odradek.pipeline.checking import check
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.examples import example
 from odradek.pipeline.reading import load
 from odradek.pipeline.testing import all_tests, run_test
+from tests.pipeline.lab import Lab
 
 ORDERS = """
 [sources.orders]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from tests.protocol.raw import Raw
 from tests.support import RunningBroker, running_broker
 

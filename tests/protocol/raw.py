@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from odradek.api.registry import APIS
 from odradek.records.record import Record, build_batch
+from odradek.requests.registry import APIS
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

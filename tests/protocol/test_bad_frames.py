@@ -4,12 +4,12 @@ import random
 import struct
 
 import pytest
-from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request, with_size
-from tests.support import RunningBroker
 
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request, with_size
+from tests.support import RunningBroker
 
 MAX_REQUEST_BYTES = 5_000_000  # as the broker of these tests is set
 METADATA_V12 = struct.pack(">hhih", 3, 12, 1, -1) + b"\0"

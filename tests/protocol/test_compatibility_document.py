@@ -1,10 +1,10 @@
 """docs/COMPATIBILITY.md says what the registry serves, and every API module says what it is."""
 
 import pytest
-from tools import compatibility
 
-from odradek.api.registry import APIS
+from odradek.requests.registry import APIS
 from odradek.wire.messages.index import SCHEMAS
+from tools import compatibility
 
 
 def test_the_document_is_up_to_date() -> None:

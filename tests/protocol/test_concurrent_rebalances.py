@@ -5,8 +5,6 @@ import threading
 import uuid
 
 import pytest
-from tests.protocol.raw import Raw
-from tests.support import RunningBroker
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -14,6 +12,8 @@ from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.protocol.raw import Raw
+from tests.support import RunningBroker
 
 MEMBERS = 8
 LIVES = 3

@@ -6,14 +6,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request, with_size
-from tests.support import RunningBroker, running_broker
 
-from odradek.api.naming import name_of
-from odradek.api.registry import APIS
 from odradek.errors import ErrorCode
 from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch, decode_batch
+from odradek.requests.naming import name_of
+from odradek.requests.registry import APIS
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -30,6 +28,8 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.protocol.raw import Closed, Raw, batch, fetch_request, produce_request, with_size
+from tests.support import RunningBroker, running_broker
 
 TOPIC_RESOURCE = 2
 

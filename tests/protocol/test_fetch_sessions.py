@@ -1,11 +1,10 @@
 """Fetch sessions (KIP-227): partitions named once, answered when they have news."""
 
-from tests.protocol.raw import Raw, batch, fetch_request
-from tests.support import RunningBroker
-
 from odradek.errors import ErrorCode
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchRequest, ForgottenTopic
+from tests.protocol.raw import Raw, batch, fetch_request
+from tests.support import RunningBroker
 
 SLOTS = 50  # as the broker of these tests is set
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.protocol.raw import Raw, batch, produce_request
-from tests.support import RunningBroker, running_broker
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.protocol.raw import Raw, batch, produce_request
+from tests.support import RunningBroker, running_broker
 
 DUPLICATES = ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

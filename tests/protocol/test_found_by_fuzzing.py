@@ -1,7 +1,6 @@
 """Requests that once broke something, found by `tools/fuzz.py` or by reading."""
 
 import pytest
-from tests.protocol.raw import Raw, batch
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.describe_topic_partitions import (
@@ -21,6 +20,7 @@ from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.protocol.raw import Raw, batch
 
 
 @pytest.mark.parametrize("version", [10, 11])

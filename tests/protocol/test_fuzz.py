@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+
+from odradek.requests.registry import APIS
 from tests.protocol.raw import Raw, batch
 from tests.support import RunningBroker
 from tools import fuzz
-
-from odradek.api.registry import APIS
 
 FRAMES = 100_000
 FRAMES_OVER_SOCKETS = 4_000

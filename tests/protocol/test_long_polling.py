@@ -3,12 +3,11 @@
 import time
 from pathlib import Path
 
-from tests.protocol.raw import Raw, batch, fetch_request
-from tests.support import RunningBroker, running_broker
-
 from odradek.errors import ErrorCode
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.protocol.raw import Raw, batch, fetch_request
+from tests.support import RunningBroker, running_broker
 
 FOREVER_MS = 2**31 - 1
 

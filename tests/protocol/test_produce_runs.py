@@ -3,13 +3,13 @@
 import time
 
 import pytest
-from tests.protocol.raw import Raw
-from tests.support import RunningBroker
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.protocol.raw import Raw
+from tests.support import RunningBroker
 
 VERSION = 8
 

@@ -4,7 +4,6 @@ import time
 import zlib
 
 import pytest
-from tests.protocol.raw import Raw, batch
 
 from odradek.errors import ErrorCode
 from odradek.records.batch import read_header
@@ -18,6 +17,7 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.protocol.raw import Raw, batch
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

@@ -12,8 +12,6 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from tests.raft.invariants import Invariants
-
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.core import Raft
 from odradek.raft.driver import Driver
@@ -32,8 +30,9 @@ from odradek.raft.messages import (
 from odradek.raft.outgoing import Settings
 from odradek.raft.roles import Follower, Leader
 from odradek.raft.voters import ReplicaKey, VoterHistory, VoterSet
-from odradek.storage.reading import whole_batches
-from odradek.storage.sync import SyncTicket
+from odradek.records.walk import whole_batches
+from odradek.storage.disk.sync import SyncTicket
+from tests.raft.invariants import Invariants
 
 CLUSTER_ID = "a-cluster"
 

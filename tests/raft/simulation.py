@@ -11,14 +11,13 @@ trouble anybody else.
 import heapq
 from typing import NamedTuple
 
-from tests.raft.cluster import Cluster, MemorySnapshots, key
-from tests.raft.invariants import require
-
 from odradek.errors import KafkaError
 from odradek.raft.driver import Driver
 from odradek.raft.outgoing import Settings
 from odradek.raft.reconfiguration import AddVoter, RemoveVoter
 from odradek.raft.voters import VoterNode
+from tests.raft.cluster import Cluster, MemorySnapshots, key
+from tests.raft.invariants import require
 
 SETTINGS = Settings(fetch_max_wait_ms=250, retry_backoff_ms=50, request_timeout_ms=1500, fetch_max_bytes=2000)
 FAULTS_MS = 12_000

@@ -3,11 +3,11 @@
 from random import Random
 
 import pytest
-from tests.raft.cluster import key
 
 from odradek.raft.log_view import Agreement, Batch, LogView
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.voters import KRaftVersion, VoterHistory, VoterSet
+from tests.raft.cluster import key
 
 VOTERS = VoterSet.of(key(1))
 
@@ -86,6 +86,18 @@ def test_after_the_log_was_cut_at_its_start_all_that_is_known_is_still_right(see
     )
     assert installed.end == snapshot_id
     assert log.check(*installed.end) == Agreement(), "whoever starts from the snapshot can fetch on"
+    starts = [(epoch, start + epochs[start:].index(epoch)) for epoch in sorted(set(epochs[start:]))]
+    restarted = LogView(
+        VoterHistory(VOTERS),
+        start_offset=start,
+        end_offset=len(epochs),
+        synced_offset=len(epochs),
+        epochs=starts,
+        snapshot_id=snapshot_id,
+    )
+    for offset in range(len(epochs), end - 1, -1):
+        assert restarted.end == OffsetAndEpoch(offset, epochs[offset - 1])
+        restarted.truncate_to(max(offset - 1, end))
 
 
 def test_a_leader_of_other_epochs_sends_a_follower_back_to_its_beginning():

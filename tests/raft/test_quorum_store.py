@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from tests.raft.cluster import Cluster, key
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.control import LeaderChange
@@ -14,7 +13,8 @@ from odradek.raft.store import QuorumStore
 from odradek.raft.voters import KRaftVersion, VoterSet
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from tests.raft.cluster import Cluster, key
 
 DIRECTORY = "/data"
 LOG = f"{DIRECTORY}/__cluster_metadata-0/00000000000000000000.log"

@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from tests.raft.cluster import CLUSTER_ID, key
 
 from odradek.raft.core import Raft
 from odradek.raft.election import ElectionState
@@ -12,6 +11,7 @@ from odradek.raft.messages import FetchRequest, Message
 from odradek.raft.ready import Appended, Synced
 from odradek.raft.roles import Leader
 from odradek.raft.voters import VoterHistory, VoterSet
+from tests.raft.cluster import CLUSTER_ID, key
 
 
 def oracle(voters, synced, epochs, epoch, high_watermark):

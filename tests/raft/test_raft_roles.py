@@ -3,7 +3,6 @@
 from itertools import product
 
 import pytest
-from tests.raft.cluster import key
 
 from odradek.raft.election import ElectionState
 from odradek.raft.requests import Requests
@@ -20,6 +19,7 @@ from odradek.raft.roles import (
     election_of,
 )
 from odradek.raft.voters import VoterSet
+from tests.raft.cluster import key
 
 EPOCH = 5
 

@@ -7,7 +7,6 @@ written as epoch/offset: 1/3 is a log whose last record is of epoch 1, and whose
 from inspect import cleandoc
 
 import pytest
-from tests.raft.cluster import CLUSTER_ID, Cluster, key
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.election import ElectionState
@@ -24,6 +23,7 @@ from odradek.raft.outgoing import Settings
 from odradek.raft.ready import QuorumBroken
 from odradek.raft.roles import Candidate, Follower, Leader, Prospective
 from odradek.raft.voters import ReplicaKey
+from tests.raft.cluster import CLUSTER_ID, Cluster, key
 
 
 def roles(cluster):
@@ -245,6 +245,27 @@ def test_a_fetch_is_parked_until_there_is_something_or_its_time_is_up():
         3 → 1: fetch from 1/1
         """
     )
+
+
+def test_a_replica_has_one_fetch_parked_and_a_second_answers_the_first():
+    cluster = Cluster(voters=3)
+    cluster.elect(1)
+    leader = cluster.nodes[1].raft
+    fetch = FetchRequest(CLUSTER_ID, key(9), 1, 1, 1, 1, 500, 1000)
+    assert leader.step(Message(9, 1, 1, fetch), cluster.now).messages == ()
+    (answer,) = leader.step(Message(9, 1, 2, fetch), cluster.now).messages
+    assert (answer.receiver, answer.correlation_id, answer.body.error) == (9, 1, ErrorCode.NONE)
+    assert [item.correlation_id for item in leader.role.parked if item.sender == 9] == [2]
+
+
+def test_an_observer_that_is_gone_is_forgotten():
+    cluster = Cluster(voters=3)
+    cluster.elect(1)
+    leader = cluster.nodes[1].raft
+    for observer, minutes in ((8, 0), (9, 6)):
+        fetch = FetchRequest(CLUSTER_ID, key(observer), 1, 1, 1, 1, 0, 1000)
+        leader.step(Message(observer, 1, 1, fetch), cluster.now + minutes * 60_000)
+    assert set(leader.role.progress) == {key(2), key(3), key(9)}
 
 
 @pytest.mark.parametrize(

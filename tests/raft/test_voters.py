@@ -1,11 +1,11 @@
 """Who votes: voter sets in the log, effective when they are appended, changed one voter at a time (KIP-853)."""
 
 import pytest
-from tests.raft.cluster import Cluster, key
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.reconfiguration import AddVoter, RemoveVoter, UpdateVoter
 from odradek.raft.voters import Endpoint, KRaftVersion, ReplicaKey, VoterHistory, VoterNode, VoterSet
+from tests.raft.cluster import Cluster, key
 
 
 def ids(raft):

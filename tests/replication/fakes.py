@@ -8,9 +8,10 @@ from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.log import Appended, Log
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.epochs import LeaderEpochs
+from odradek.storage.log.log import Log
+from odradek.storage.log.run import AppendResult
 
 NAME = TopicPartition("t", 0)
 NODE = 1
@@ -30,11 +31,11 @@ class FakeLog:
     leader_epochs: LeaderEpochs = field(default_factory=no_epochs)
     fails: bool = False
 
-    def append_as_leader(self, *_: Any) -> Appended:
+    def append_as_leader(self, *_: Any) -> AppendResult:
         if self.fails:
             raise OSError("planted")
         self.end_offset += 1
-        return Appended(self.end_offset - 1, self.end_offset - 1, False, 0)
+        return AppendResult(self.end_offset - 1, self.end_offset - 1, False, 0)
 
     def append_all_as_leader(self, batches: list[Any], leader_epoch: int, now_ms: int) -> list[Any]:
         return [self.append_as_leader() for _ in batches]

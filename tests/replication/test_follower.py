@@ -5,15 +5,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.replication.fakes import NAME, registration
-from tests.storage.batches import NOW_MS, append_values, new_log
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.follower import Follower
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.log import Log
-from odradek.storage.reading import read_batches
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from odradek.storage.log.reading import read_batches
+from tests.replication.fakes import NAME, registration
+from tests.storage.batches import NOW_MS, append_values, new_log
 
 
 def log_with(*epochs: tuple[int, int]) -> Log:

@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
-from tests.replication.fakes import NODE, FakeLog, lead, registration
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.settings import ReplicaSettings
+from tests.replication.fakes import NODE, FakeLog, lead, registration
 
 STEPS = 120
 

@@ -1,11 +1,11 @@
 """A leader: what it commits, whom it wakes, how waiting ends, what it knows of the other replicas."""
 
 import pytest
-from tests.replication.fakes import FakeLog, lead, registration
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
+from tests.replication.fakes import FakeLog, lead, registration
 
 
 @pytest.fixture

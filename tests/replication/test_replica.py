@@ -4,13 +4,13 @@ from typing import cast
 from uuid import UUID
 
 import pytest
-from tests.replication.fakes import NAME, NODE, FakeLog, registration
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from tests.replication.fakes import NAME, NODE, FakeLog, registration
 
 FOLLOWS = {"leader": 2, "replicas": (1, 2), "isr": (1, 2)}
 

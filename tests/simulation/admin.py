@@ -5,11 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
-from tests.simulation.connection import Disconnected, Violation
-from tests.simulation.log_history import TopicHistory
-from tests.simulation.play import NAMES, Client, Play
-from tests.simulation.reader import BY_ID, by_topic, fetch_request, take_fetched
-
 from odradek.errors import ErrorCode
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -26,6 +21,10 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.metadata import MetadataRequest
+from tests.simulation.connection import Disconnected, Violation
+from tests.simulation.log_history import TopicHistory
+from tests.simulation.play import NAMES, Client, Play
+from tests.simulation.reader import BY_ID, by_topic, fetch_request, take_fetched
 
 MAX_PARTITIONS = 3
 TOPIC_RESOURCE, SET = 2, 0

@@ -2,15 +2,14 @@
 
 import asyncio
 
+from odradek.errors import ErrorCode
+from odradek.wire.messages.metadata import MetadataRequest
 from tests.lives.members import committed_offsets_request
 from tests.simulation.connection import Disconnected, Violation
 from tests.simulation.group_history import GroupHistory
 from tests.simulation.members import AGAIN
 from tests.simulation.play import Client
 from tests.simulation.reader import Refused, read_all
-
-from odradek.errors import ErrorCode
-from odradek.wire.messages.metadata import MetadataRequest
 
 TRIES = 100
 

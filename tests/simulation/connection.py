@@ -11,14 +11,13 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.protocol.raw import SCHEMA_OF
-from tests.simulation.trace import brief
-
-from odradek.api.registry import APIS, response_type
 from odradek.net.states import IDLE
 from odradek.net.transport import OwnFrame, Transport
+from odradek.requests.registry import APIS, response_type
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
+from tests.protocol.raw import SCHEMA_OF
+from tests.simulation.trace import brief
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
 
+from odradek.records.batch import BatchHeader
 from tests.simulation.batches import is_intact, whole_batches
 from tests.simulation.connection import Violation
-
-from odradek.records.batch import BatchHeader
 
 LOG = re.compile(r"/data/(?P<directory>[^/]+-\d+)/(?P<base>\d{20})\.log")
 INDEX_ENTRY = Struct(">ii")  # offset, relative to the segment's, and position

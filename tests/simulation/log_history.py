@@ -25,11 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tests.simulation.batches import is_intact, whole_batches
-from tests.simulation.connection import Violation
-
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, decode_batch
+from tests.simulation.batches import is_intact, whole_batches
+from tests.simulation.connection import Violation
 
 Identity = tuple[int, int]  # the number of a batch, and a record's place in it
 

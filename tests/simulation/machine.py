@@ -10,11 +10,11 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.groups import Groups
 from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.simulated import SimulatedHost
-from odradek.storage.simulated import PowerCut, SimulatedFiles
+from odradek.services.groups import Groups
+from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

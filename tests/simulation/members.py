@@ -4,11 +4,6 @@ import json
 from typing import Any
 from uuid import UUID
 
-from tests.lives.members import code_of, commit_request
-from tests.simulation.connection import Disconnected, Violation
-from tests.simulation.group_history import Session
-from tests.simulation.play import NAMES, REBALANCE_MS, SESSION_MS, Client, Play
-
 from odradek.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -18,6 +13,10 @@ from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.lives.members import code_of, commit_request
+from tests.simulation.connection import Disconnected, Violation
+from tests.simulation.group_history import Session
+from tests.simulation.play import NAMES, REBALANCE_MS, SESSION_MS, Client, Play
 
 LEAVE_EPOCH = -1
 

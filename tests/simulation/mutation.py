@@ -20,7 +20,7 @@ class CannotPlant(Exception):
 
 
 class Mutation(NamedTuple):
-    module: str  # within the package, as "storage.log"
+    module: str  # within the package, as "storage.log.log"
     old: str
     new: str
 

@@ -36,7 +36,7 @@ SCRIPTED = [
         "test_17",
         "recovery believes gaps only in compacted topics",
         Mutation(
-            "storage.recovery",
+            "storage.log.recovery",
             "return not self.opening.strict and (",
             "return self.config.compact and not self.opening.strict and (",
         ),
@@ -65,13 +65,13 @@ SCRIPTED = [
     Scripted(
         "test_21",
         "a retired segment always gets the name with `.deleted` and no number",
-        Mutation("storage.retired", "        if name in self._segments:", "        if False:"),
+        Mutation("storage.segments.retired", "        if name in self._segments:", "        if False:"),
     ),
     Scripted(
         "test_22",
         "an append that lacks a descriptor counts as a failed disk",
         Mutation(
-            "storage.log",
+            "storage.log.log",
             """            if not isinstance(error, CannotOpen):
                 self._undo_write()
             raise self._health.error("append", error) from error
@@ -87,12 +87,12 @@ SCRIPTED = [
     Scripted(
         "test_23",
         "the attempt to create `__consumer_offsets` is remembered when it failed",
-        Mutation("broker.groups", "        finally:\n            self._creating = None\n", ""),
+        Mutation("services.groups", "        finally:\n            self._creating = None\n", ""),
     ),
     Scripted(
         "test_24",
         "a request that is handled in steps is handled in one turn",
-        Mutation("api.turns", "            while self.clock() < end:", "            while end:"),
+        Mutation("requests.turns", "            while self.clock() < end:", "            while end:"),
     ),
     Scripted(
         "test_25",
@@ -129,7 +129,7 @@ SIMULATED = [
         "the five-batch window of a producer is forgotten at restart: only its newest batch is known",
         [
             Mutation(
-                "storage.replay",
+                "storage.producers.replay",
                 "    producers.replay_batch(header, header.base_offset, marker)\n",
                 "    producers.replay_batch(header, header.base_offset, marker)\n"
                 "    del producers.by_id[header.producer_id].batches[:-1]\n",
@@ -142,7 +142,7 @@ SIMULATED = [
         "a duplicate is answered with a new offset",
         [
             Mutation(
-                "storage.log",
+                "storage.log.log",
                 "                return duplicate_of(duplicate)",
                 "                return duplicate_of(duplicate)._replace(base_offset=self.end_offset)",
             )
@@ -179,12 +179,12 @@ SIMULATED = [
         "recovery keeps a torn batch",
         [
             Mutation(
-                "storage.scan",
+                "storage.log.scan",
                 "header_at(self._bytes, position, self._size)",
                 "header_at(self._bytes, position, self._size + (1 << 20))",
             ),
             Mutation(
-                "storage.recovery",
+                "storage.log.recovery",
                 "scan.is_intact(position, header) and self._has_its_epoch(header)",
                 "self._has_its_epoch(header)",
             ),
@@ -218,17 +218,17 @@ SIMULATED = [
         "a deleted topic's log is opened for the new one of its name",
         [
             Mutation(
-                "broker.local_partitions",
+                "services.local_partitions",
                 "        if found is not None and found is self._doomed.get(name):",
                 "        if False:",
             ),
             Mutation(
-                "broker.local_partitions",
+                "services.local_partitions",
                 "    return found.topic_id in (topic_id, NO_TOPIC_ID)",
                 "    return True",
             ),
             Mutation(
-                "broker.local_partitions",
+                "services.local_partitions",
                 "        self._remove_doomed()\n        self._open_soon()\n\n    def reconfigure",
                 "        self._open_soon()\n\n    def reconfigure",
             ),
@@ -239,14 +239,16 @@ SIMULATED = [
         "group-loaded-twice",
         "the groups of a partition are loaded twice, and two coordinators work on them",
         [
-            Mutation("broker.groups", "if self._is_behind or names_topic(delta, OFFSETS_TOPIC):", "if True:"),
             Mutation(
-                "broker.groups",
+                "services.groups", "if self._is_behind or names_topic(delta, OFFSETS_TOPIC):", "if True:"
+            ),
+            Mutation(
+                "services.groups",
                 "            self._shard(index)\n",
                 "            self.new_role(self._services.replicas.get(OFFSETS_TOPIC, index))\n",
             ),
             Mutation(
-                "broker.groups",
+                "services.groups",
                 """        if present is not None and present.leader is replica.leader:
             return
         if present is not None:
@@ -275,10 +277,10 @@ SIMULATED = [
         "compaction swaps segments without syncing the directory",
         [
             Mutation(
-                "storage.leftovers", "        names.sync()\n        retire_old()", "        retire_old()"
+                "storage.segments.swap", "        names.sync()\n        retire_old()", "        retire_old()"
             ),
             Mutation(
-                "storage.leftovers",
+                "storage.segments.swap",
                 '            segment.rename(SWAP_SUFFIX, "")\n        names.sync()',
                 '            segment.rename(SWAP_SUFFIX, "")',
             ),

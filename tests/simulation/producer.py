@@ -3,14 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.connection import Connection, Disconnected, Violation
-from tests.simulation.log_history import Batch, PartitionHistory, View
-from tests.simulation.play import Client, Play
-
 from odradek.errors import ErrorCode
 from odradek.records.record import build_batch
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.simulation.connection import Connection, Disconnected, Violation
+from tests.simulation.log_history import Batch, PartitionHistory, View
+from tests.simulation.play import Client, Play
 
 KEYS = [b"k%d" % number for number in range(8)]
 MAX_IN_FLIGHT = 5
@@ -54,8 +53,13 @@ class Producer(Client):
 
     async def settle(self) -> None:
         """Bring everything that is pending to an end."""
-        for partition, sequences in list(self._sequences.items()):
-            while sequences.pending and partition.topic.is_stable:
+        for partition in list(self._sequences):
+            # What is pending may be given up meanwhile, and its sequences with it.
+            while (
+                partition in self._sequences
+                and self._sequences[partition].pending
+                and partition.topic.is_stable
+            ):
                 try:
                     await self._produce_idempotently(partition, 0)
                 except Disconnected:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from tests.simulation.connection import Disconnected, Violation
-from tests.simulation.log_history import PartitionHistory, TopicHistory, View
-from tests.simulation.play import Client, Play
-
 from odradek.errors import ErrorCode
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.simulation.connection import Disconnected, Violation
+from tests.simulation.log_history import PartitionHistory, TopicHistory, View
+from tests.simulation.play import Client, Play
 
 EARLIEST, LATEST = -2, -1
 BY_NAME, BY_ID = 12, 16

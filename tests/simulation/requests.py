@@ -3,9 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from tests.protocol.raw import batch, fetch_request, produce_request
-from tests.simulation.connection import Connection
-
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.records.record import Record, decode_batch
@@ -23,6 +20,8 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.protocol.raw import batch, fetch_request, produce_request
+from tests.simulation.connection import Connection
 
 EARLIEST = -2
 FETCH_BY_NAME = 12

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.simulation.run import run_seed
 from tests.simulation.trace import Trace
 

@@ -5,18 +5,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
-from tests.lives.members import code_of, commit_request, committed_offsets_request
-from tests.simulation.connection import Connection
-from tests.simulation.machine import Machine
-from tests.simulation.plan import SETTINGS
-from tests.simulation.world import World
-
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.lives.members import code_of, commit_request, committed_offsets_request
+from tests.simulation.connection import Connection
+from tests.simulation.machine import Machine
+from tests.simulation.plan import SETTINGS
+from tests.simulation.world import World
 
 
 def run(scenario: Callable[[World, Machine], Awaitable[None]], seed: int = 1) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.simulation.mutation import CannotPlant, Mutation, plant
 from tests.simulation.planted import SCRIPTED, SIMULATED
 from tests.simulation.run import run_seeds

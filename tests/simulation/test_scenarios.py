@@ -8,6 +8,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
+from odradek.errors import ErrorCode
+from odradek.requests.turns import TURN_SECONDS
+from odradek.wire.messages.api_versions import ApiVersionsRequest
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from tests.protocol.raw import fetch_request
 from tests.simulation.connection import Connection
 from tests.simulation.machine import CannotStart, Machine
@@ -25,18 +37,6 @@ from tests.simulation.requests import (
     values,
 )
 from tests.simulation.world import World
-
-from odradek.api.turns import TURN_SECONDS
-from odradek.errors import ErrorCode
-from odradek.wire.messages.api_versions import ApiVersionsRequest
-from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
-from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from odradek.wire.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 FIRST_SEGMENT = "/data/t-0/00000000000000000000.log"

@@ -1,6 +1,7 @@
 """Some hundreds of simulated runs of a whole node; `make sim ARGS='--seeds 1000:20000'` goes on with others."""
 
 import pytest
+
 from tests.simulation.plan import WANTED
 from tests.simulation.run import Totals, run_seeds
 

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.simulation.connection import Disconnected, Violation
-from tests.simulation.machine import CannotStart, Machine
-from tests.simulation.world import World
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.simulation.connection import Disconnected, Violation
+from tests.simulation.machine import CannotStart, Machine
+from tests.simulation.world import World
 
 CREATE = CreateTopicsRequest([CreatableTopic("t", 1, 1)])
 BATCH = bytes(build_batch([Record(0, 0, b"key", b"value")]))

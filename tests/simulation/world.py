@@ -24,13 +24,12 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from odradek.host.simulated import VirtualLoop, repeatable
+from odradek.net.simulated import SimulatedNetwork
+from odradek.storage.disk.simulated import PowerCut
 from tests.simulation.connection import Connection, Violation, connect
 from tests.simulation.machine import PORT, Machine
 from tests.simulation.trace import LogLines, Trace
-
-from odradek.host.simulated import VirtualLoop, repeatable
-from odradek.net.simulated import SimulatedNetwork
-from odradek.storage.simulated import PowerCut
 
 MAX_KEEPALIVE_SECONDS = 0.2
 

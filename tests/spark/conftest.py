@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spark_topics import Topics
+
 from tests.selection import mark_spark
+from tests.spark.spark_topics import Topics
 from tests.support import RunningBroker, running_broker
 
 HERE = Path(__file__).parent

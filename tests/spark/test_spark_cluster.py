@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
-from spark_topics import Topics
+
+from tests.spark.spark_topics import Topics
 from tests.support import running_broker
 
 ENVIRON = {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

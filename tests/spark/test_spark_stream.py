@@ -228,7 +228,7 @@ def test_a_stream_that_cannot_begin_says_why(streaming, tmp_path):
 
 def test_a_broker_that_is_killed_in_the_middle_comes_back_and_the_query_goes_on(spark, tmp_path):
     """The outage is longer than the API timeout, of which there are as many as `fetchOffset.numRetries` says."""
-    from spark_topics import Topics
+    from tests.spark.spark_topics import Topics
     from tests.support import running_broker
 
     with running_broker(tmp_path) as broker:

@@ -9,11 +9,12 @@ from odradek.records.batch import BatchHeader, read_header
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
-from odradek.storage.deletions import Deletions
-from odradek.storage.files import Files
-from odradek.storage.log import Appended, Log
-from odradek.storage.recovery import Opening, create_log, open_log
-from odradek.storage.segment import CLEANED_SUFFIX, Segment
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import Files
+from odradek.storage.log.log import Log
+from odradek.storage.log.recovery import Opening, create_log, open_log
+from odradek.storage.log.run import AppendResult
+from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
 
 PARTITION = TopicPartition("topic", 0)
 TOPIC_ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -36,11 +37,11 @@ def make_batch(
     return build_batch(records, **options)  # type: ignore[arg-type]
 
 
-def append(log: Log, batch: bytearray, epoch: int = 0, now_ms: int = NOW_MS, **options: bool) -> Appended:
+def append(log: Log, batch: bytearray, epoch: int = 0, now_ms: int = NOW_MS, **options: bool) -> AppendResult:
     return log.append_as_leader(batch, read_header(batch), epoch, now_ms, **options)
 
 
-def append_values(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS) -> Appended:
+def append_values(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS) -> AppendResult:
     return append(log, make_batch(values, timestamps=timestamp), epoch)
 
 

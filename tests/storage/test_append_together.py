@@ -7,10 +7,10 @@ import pytest
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import read_header
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Appended, Log
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append, batches_of, make_batch, new_log, reopen
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from odradek.storage.log.run import AppendResult
+from tests.storage.batches import NOW_MS, append, batches_of, make_batch, new_log, reopen
 
 CONFIGS = {
     "large segments": LogConfig(),
@@ -42,13 +42,13 @@ def random_run(rng: random.Random, sequences: dict[int, int]) -> list[bytearray]
     return run
 
 
-def together(log: Log, run: list[bytearray]) -> list[Appended | KafkaError]:
+def together(log: Log, run: list[bytearray]) -> list[AppendResult | KafkaError]:
     batches = [(memoryview(batch), read_header(batch)) for batch in run]
     return log.append_all_as_leader(batches, 0, NOW_MS)
 
 
-def one_by_one(log: Log, run: list[bytearray]) -> list[Appended | KafkaError]:
-    answers: list[Appended | KafkaError] = []
+def one_by_one(log: Log, run: list[bytearray]) -> list[AppendResult | KafkaError]:
+    answers: list[AppendResult | KafkaError] = []
     for batch in run:
         try:
             answers.append(append(log, batch))
@@ -57,7 +57,7 @@ def one_by_one(log: Log, run: list[bytearray]) -> list[Appended | KafkaError]:
     return answers
 
 
-def comparable(answers: list[Appended | KafkaError]) -> list[object]:
+def comparable(answers: list[AppendResult | KafkaError]) -> list[object]:
     return [answer.code if isinstance(answer, KafkaError) else answer for answer in answers]
 
 
@@ -112,7 +112,7 @@ def test_one_write_for_all() -> None:
     run = [make_batch([b"a" * size]) for size in (10, 20, 30)]
     answers = together(log, run)
     assert writes == [sum(map(len, run))]
-    assert [answer.base_offset for answer in answers if isinstance(answer, Appended)] == [1, 2, 3]
+    assert [answer.base_offset for answer in answers if isinstance(answer, AppendResult)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("fitting", range(6))
@@ -124,7 +124,7 @@ def test_on_a_full_disk_those_that_fit_are_stored(fitting: int) -> None:
     run = [make_batch([b"x" * 50], base_sequence=sequence, **producer) for sequence in range(1, 6)]
     files.free_bytes = fitting * len(run[0]) + len(run[0]) // 2 if fitting < 5 else None
     answers = together(log, run)
-    assert [answer.base_offset for answer in answers if isinstance(answer, Appended)] == list(
+    assert [answer.base_offset for answer in answers if isinstance(answer, AppendResult)] == list(
         range(1, fitting + 1)
     )
     assert {answer.code for answer in answers if isinstance(answer, KafkaError)} <= {
@@ -133,7 +133,7 @@ def test_on_a_full_disk_those_that_fit_are_stored(fitting: int) -> None:
     }
     files.free_bytes = None
     again = together(log, [bytearray(batch) for batch in run[fitting:]])
-    assert all(isinstance(answer, Appended) and not answer.duplicate for answer in again)
+    assert all(isinstance(answer, AppendResult) and not answer.duplicate for answer in again)
     log.sync()
     assert len(batches_of(reopen(files, "/log"))) == 6
 

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from odradek.model import NO_TOPIC_ID, TopicPartition
-from odradek.storage.checkpoints import (
+from odradek.storage.disk.checkpoints import (
     MalformedCheckpoint,
     clean_shutdown_marker,
     format_partition_metadata,
@@ -15,7 +15,7 @@ from odradek.storage.checkpoints import (
     write_epochs,
     write_offsets,
 )
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 
 
 def disk() -> SimulatedFiles:

@@ -12,20 +12,20 @@ from odradek.records.batch import DELETE_HORIZON, BatchHeader
 from odradek.records.compression import Codec
 from odradek.records.control import build_marker_batch
 from odradek.records.record import Record, TimestampType, build_batch, decode_batch, header_of, patch_crc
-from odradek.storage.compaction import compact, group_segments, read_batches
-from odradek.storage.compaction_job import (
+from odradek.storage.compaction.job import (
     CompactionJob,
     CompactionStats,
     CorruptSegment,
     LastRecord,
     SourceSegment,
 )
-from odradek.storage.compaction_transactions import read_aborted_transactions
+from odradek.storage.compaction.offset_map import MAP_ENTRY_BYTES
+from odradek.storage.compaction.rounds import compact, group_segments, read_batches
+from odradek.storage.compaction.transactions import read_aborted_transactions
 from odradek.storage.config import LogConfig
-from odradek.storage.files import DiskFiles
-from odradek.storage.indexes import ABORTED_ENTRY, AbortedTransaction
-from odradek.storage.offset_map import MAP_ENTRY_BYTES
-from odradek.storage.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Segment, file_name
+from odradek.storage.disk.files import DiskFiles
+from odradek.storage.segments.indexes import ABORTED_ENTRY, AbortedTransaction
+from odradek.storage.segments.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Segment, file_name
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = 1000

@@ -13,26 +13,24 @@ import pytest
 from odradek.host.real import CleanerProcess, start_cleaner
 from odradek.model import TopicPartition
 from odradek.records.record import Record, build_batch, decode_batch, header_of
-from odradek.storage.checkpoints import CLEANER_OFFSETS
-from odradek.storage.cleaner import (
-    Cleaner,
-    CleaningFailed,
+from odradek.storage.compaction.choice import (
     CleaningTarget,
-    CleanOffsets,
-    LogChanged,
     LogFacts,
     SegmentFacts,
     choose,
     examine,
     facts_of,
 )
-from odradek.storage.cleaner_worker import RateLimit
-from odradek.storage.cleaner_worker import run as run_job
-from odradek.storage.cleaning_job import job_from_json, job_to_json
-from odradek.storage.compaction_job import CompactionJob, LastRecord, SourceSegment
+from odradek.storage.compaction.clean_offsets import CleanOffsets
+from odradek.storage.compaction.cleaner import Cleaner, CleaningFailed, LogChanged
+from odradek.storage.compaction.exchange import job_from_json, job_to_json
+from odradek.storage.compaction.job import CompactionJob, LastRecord, SourceSegment
+from odradek.storage.compaction.worker import RateLimit
+from odradek.storage.compaction.worker import run as run_job
 from odradek.storage.config import LogConfig
-from odradek.storage.files import DiskFiles
-from odradek.storage.log import Log
+from odradek.storage.disk.checkpoints import CLEANER_OFFSETS
+from odradek.storage.disk.files import DiskFiles
+from odradek.storage.log.log import Log
 from odradek.storage.store import LogStore
 
 NOW_MS = 1_700_000_000_000

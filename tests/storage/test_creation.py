@@ -3,10 +3,9 @@
 import pytest
 
 from odradek.storage.config import LogConfig
-from odradek.storage.files import DirectoryEntry
-
-from .batches import NOW_MS, TOPIC_ID, append_values
-from .test_store import ONE, D, create, disk, names, open_store
+from odradek.storage.disk.files import DirectoryEntry
+from tests.storage.batches import NOW_MS, TOPIC_ID, append_values
+from tests.storage.test_store import ONE, D, create, disk, names, open_store
 
 
 @pytest.mark.parametrize("room", range(0, 60, 10))

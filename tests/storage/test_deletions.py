@@ -12,13 +12,12 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.storage.config import LogConfig
-from odradek.storage.deletions import FIRST_RETRY_MS, LONGEST_RETRY_MS, Deletions
-from odradek.storage.files import DiskFiles, Files
-from odradek.storage.log import Log
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.deletions import FIRST_RETRY_MS, LONGEST_RETRY_MS, Deletions
+from odradek.storage.disk.files import DiskFiles, Files
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
 from odradek.storage.store import LogStore
-
-from .batches import NOW_MS, append_values, compact_first_segment, new_log, reopen, values_of
+from tests.storage.batches import NOW_MS, append_values, compact_first_segment, new_log, reopen, values_of
 
 DELAY_MS = 60_000
 CONFIG = LogConfig(segment_bytes=300, file_delete_delay_ms=DELAY_MS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.epochs import LeaderEpochs
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage import files as files_module
-from odradek.storage.files import DataDirectoryLocked, DiskFiles, Files
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk import files as files_module
+from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles, Files
+from odradek.storage.disk.simulated import SimulatedFiles
 
 
 def test_open_files_are_bounded_and_reopened_when_used(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_lock_excludes_others_in_this_process_and_in_others(tmp_path: Path) ->
     lock = DiskFiles().lock(path)
     with pytest.raises(DataDirectoryLocked, match="another broker in this process"):
         DiskFiles().lock(path)
-    script = f"from odradek.storage.files import DiskFiles; DiskFiles().lock({path!r})"
+    script = f"from odradek.storage.disk.files import DiskFiles; DiskFiles().lock({path!r})"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "held by another process" in other.stderr
     lock.release()

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.indexes import (
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.segments.indexes import (
     ABORTED_ENTRY,
     OFFSET_ENTRY,
     PENDING_BYTES,
@@ -14,7 +15,6 @@ from odradek.storage.indexes import (
     TransactionIndex,
     find_aborted,
 )
-from odradek.storage.simulated import SimulatedFiles
 
 
 def disk() -> SimulatedFiles:

@@ -9,13 +9,12 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import read_header
 from odradek.records.control import build_marker_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.files import DiskFiles
-from odradek.storage.log import Log
-from odradek.storage.retention import delete_old_segments
-from odradek.storage.simulated import SimulatedFiles
-from odradek.storage.sync import sync_tickets
-
-from .batches import (
+from odradek.storage.disk.files import DiskFiles
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.disk.sync import sync_tickets
+from odradek.storage.log.log import Log
+from odradek.storage.log.retention import delete_old_segments
+from tests.storage.batches import (
     NOW_MS,
     append,
     append_values,

@@ -10,12 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.errors import KafkaError
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
-from odradek.storage.retention import delete_old_segments
-from odradek.storage.shortage import CannotOpen
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append, make_batch, new_log, reopen, values_of
+from odradek.storage.disk.shortage import CannotOpen
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from odradek.storage.log.retention import delete_old_segments
+from tests.storage.batches import NOW_MS, append, make_batch, new_log, reopen, values_of
 
 D = "/data/topic-0"
 

@@ -8,10 +8,9 @@ from odradek.records.batch import HEADER, HEADER_SIZE, read_header
 from odradek.records.compression import Codec
 from odradek.records.record import TimestampType, decode_batch, patch_crc
 from odradek.storage.config import LogConfig
-from odradek.storage.lookup import offset_for_timestamp, offset_of_max_timestamp
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append, append_values, make_batch, new_log
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.lookup import offset_for_timestamp, offset_of_max_timestamp
+from tests.storage.batches import NOW_MS, append, append_values, make_batch, new_log
 
 D = "/data/topic-0"
 

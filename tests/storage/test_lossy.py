@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage.files import Files
-from odradek.storage.lossy import LossyFiles
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.lossy import LossyFiles
+from odradek.storage.disk.simulated import SimulatedFiles
 
 
 def lossy(root: Path) -> LossyFiles:

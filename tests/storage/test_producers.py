@@ -4,14 +4,13 @@ import pytest
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import BatchHeader
-from odradek.storage import snapshots
-from odradek.storage.indexes import AbortedTransaction
-from odradek.storage.markers import Marker
-from odradek.storage.producers import MAX_SEQUENCE, ProducedBatch, Producers
-from odradek.storage.simulated import SimulatedFiles
-from odradek.storage.snapshots import CorruptSnapshot, Snapshots
-
-from .batches import NOW_MS
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.producers import snapshots
+from odradek.storage.producers.markers import Marker
+from odradek.storage.producers.snapshots import CorruptSnapshot, Snapshots
+from odradek.storage.producers.state import MAX_SEQUENCE, ProducedBatch, Producers
+from odradek.storage.segments.indexes import AbortedTransaction
+from tests.storage.batches import NOW_MS
 
 TRANSACTIONAL = 0x10
 CONTROL = 0x20

@@ -8,11 +8,10 @@ from odradek.errors import DamagedData
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.control import build_marker_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
-from odradek.storage.segment import CLEANED_SUFFIX, Segment
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append, append_values, make_batch, new_log, reopen, values_of
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
+from tests.storage.batches import NOW_MS, append, append_values, make_batch, new_log, reopen, values_of
 
 D = "/data/topic-0"
 LOG = f"{D}/00000000000000000000.log"

@@ -3,11 +3,10 @@
 import dataclasses
 
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
-from odradek.storage.retention import delete_old_segments, next_due_ms
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append_values, new_log, reopen
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from odradek.storage.log.retention import delete_old_segments, next_due_ms
+from tests.storage.batches import NOW_MS, append_values, new_log, reopen
 
 D = "/data/topic-0"
 SIZE = 160  # of a batch with one value of 90 bytes

@@ -6,12 +6,11 @@ import uuid
 import pytest
 
 from odradek.model import TopicPartition
-from odradek.storage.checkpoints import CLEANER_OFFSETS, read_offsets, write_offsets
 from odradek.storage.config import LogConfig
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.checkpoints import CLEANER_OFFSETS, read_offsets, write_offsets
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.store import LogStore
-
-from .batches import NOW_MS, append_values, values_of
+from tests.storage.batches import NOW_MS, append_values, values_of
 
 D = "/data"
 NAME, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)

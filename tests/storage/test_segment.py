@@ -5,12 +5,11 @@ import random
 import pytest
 
 from odradek.storage.config import LogConfig
-from odradek.storage.log import Log
-from odradek.storage.lookup import offset_for_timestamp, offset_of_max_timestamp
-from odradek.storage.retention import delete_old_segments
-from odradek.storage.simulated import SimulatedFiles
-
-from .batches import NOW_MS, append_values, new_log, reopen, values_of
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
+from odradek.storage.log.lookup import offset_for_timestamp, offset_of_max_timestamp
+from odradek.storage.log.retention import delete_old_segments
+from tests.storage.batches import NOW_MS, append_values, new_log, reopen, values_of
 
 D = "/data/topic-0"
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=150)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from odradek.storage.simulated import PAGE_BYTES, PowerCut, SimulatedFiles
+from odradek.storage.disk.simulated import PAGE_BYTES, PowerCut, SimulatedFiles
 
 
 def disk() -> SimulatedFiles:

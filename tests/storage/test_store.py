@@ -8,12 +8,11 @@ import pytest
 from odradek.errors import DamagedData
 from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
 from odradek.storage.config import DAY_MS, LogConfig
-from odradek.storage.files import DataDirectoryLocked, DiskFiles, Files
-from odradek.storage.log import Log
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles, Files
+from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.log.log import Log
 from odradek.storage.store import LogStore
-
-from .batches import NOW_MS, TOPIC_ID, append, append_values, make_batch, values_of
+from tests.storage.batches import NOW_MS, TOPIC_ID, append, append_values, make_batch, values_of
 
 D = "/data"
 ONE, TWO = TopicPartition("one", 0), TopicPartition("two-part.name", 3)

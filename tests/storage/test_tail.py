@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.storage.tail import MAX_BATCHES, Tail
+from odradek.storage.segments.tail import MAX_BATCHES, Tail
 
 
 @given(st.integers(0, 3), st.integers(1, MAX_BATCHES * 2), st.integers(1, 4), st.integers(0, 2))

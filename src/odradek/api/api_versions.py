@@ -7,10 +7,10 @@
 
 import re
 
-from odradek.api import registry
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
+from odradek.requests import registry
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 LEGAL_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")

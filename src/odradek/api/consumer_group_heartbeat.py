@@ -6,9 +6,9 @@ Unlike Kafka's, a member may not subscribe to more than 5,000 topics by name: th
 every member, at every change.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -1,7 +1,7 @@
 """CreatePartitions (37): more partitions for topics that exist; never fewer."""
 
-from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 

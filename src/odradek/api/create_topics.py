@@ -7,8 +7,8 @@ topic is refused with KAFKA_STORAGE_ERROR; so it is with every API that changes 
 Left out: `timeout_ms`: creation does not outlast it on one broker.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.api.naming import request_fields, sender_of
-from odradek.api.own_writes import OwnWrites
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import fields
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.leader import Leader
+from odradek.requests.naming import request_fields, sender_of
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.services.own_writes import OwnWrites
 from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,

@@ -1,7 +1,7 @@
 """DeleteTopics (20): by name or, from version 6 on, by id. Logs are renamed at once and removed later."""
 
-from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 

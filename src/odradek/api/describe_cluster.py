@@ -3,10 +3,10 @@
 Left out: endpoints of controllers (endpoint type 2, UNSUPPORTED_ENDPOINT_TYPE).
 """
 
-from odradek.api.authorized import CLUSTER_OPERATIONS
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
+from odradek.requests.authorized import CLUSTER_OPERATIONS
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -3,8 +3,6 @@
 Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.config.describe import (
     ConfigEntry,
     describe_broker,
@@ -15,6 +13,8 @@ from odradek.config.describe import (
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType
 from odradek.model import check_topic_name
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import KafkaError
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,

@@ -1,10 +1,10 @@
 """DescribeProducers (61): the producers that a partition remembers, with their last sequence."""
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import KafkaError
 from odradek.records.batch import NO_SEQUENCE
-from odradek.storage.producers import Producer
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.storage.producers.state import Producer
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_producers import (
     DescribeProducersRequest,

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby, islice
 
-from odradek.api.authorized import TOPIC_OPERATIONS
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
+from odradek.requests.authorized import TOPIC_OPERATIONS
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_topic_partitions import (
     CursorInResponse,

@@ -15,17 +15,17 @@ Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), p
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from odradek.api.dispatch import answer_error
-from odradek.api.fetch_sessions import NO_SESSION, Session, Wanted
-from odradek.api.refused import log_refused_partition, log_unreadable
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.net.transport import Part
 from odradek.replication.leader import Leader
 from odradek.replication.waiters import Waiter
-from odradek.storage.shortage import CannotOpen
+from odradek.requests.dispatch import answer_error
+from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
+from odradek.requests.refused import log_refused_partition, log_unreadable
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.storage.disk.shortage import CannotOpen
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import (
     Divergence,
@@ -71,7 +71,7 @@ def _names_many(message: FetchRequest) -> bool:
 
 
 def _fetch_in_steps(
-    services: Services, request: Request, message: FetchRequest, session: Session
+    services: Services, request: Request, message: FetchRequest, session: FetchSession
 ) -> Steps[None]:
     yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
@@ -121,7 +121,9 @@ class Reading:
 class Fetching:
     """One Fetch request, from its first look at the logs to its answer."""
 
-    def __init__(self, services: Services, request: Request, message: FetchRequest, session: Session) -> None:
+    def __init__(
+        self, services: Services, request: Request, message: FetchRequest, session: FetchSession
+    ) -> None:
         self._services = services
         self._request = request
         self._message = message

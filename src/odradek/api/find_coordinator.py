@@ -6,9 +6,9 @@ Left out: transactions and share groups. This broker answers for them all the sa
 is the one refused: clients retry FindCoordinator for as long as they are let.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

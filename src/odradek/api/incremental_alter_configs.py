@@ -6,8 +6,8 @@ with.
 Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

@@ -10,9 +10,9 @@ Left out: transactional ids. They are refused with TRANSACTIONAL_ID_AUTHORIZATIO
 client takes as final: `init_transactions` fails at once instead of being retried until its timeout.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_PRODUCER_ID = -1

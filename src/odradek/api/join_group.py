@@ -4,9 +4,9 @@ The work is done by the group's coordinator (`coordinators`); it answers once wh
 A member that offers more than a thousand protocols is refused: every other member's would be compared with them.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MAX_PROTOCOLS = 1_000

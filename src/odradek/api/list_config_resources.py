@@ -3,10 +3,10 @@
 Version 0 lists client metrics only, of which there are none.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,

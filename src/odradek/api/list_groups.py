@@ -3,8 +3,8 @@
 The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_groups import ListGroupsRequest
 

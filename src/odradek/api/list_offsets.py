@@ -10,13 +10,13 @@
 from collections import Counter
 from typing import Any
 
-from odradek.api.own_writes import OwnWrites
-from odradek.api.refused import log_unreadable
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.storage.lookup import FoundRecord, offset_for_timestamp, offset_of_max_timestamp
+from odradek.requests.refused import log_unreadable
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.services.own_writes import OwnWrites
+from odradek.storage.log.lookup import FoundRecord, offset_for_timestamp, offset_of_max_timestamp
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_offsets import (
     ListOffsetsPartition,

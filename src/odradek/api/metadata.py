@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from odradek.api.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from odradek.api.creation import create_missing_topics
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
+from odradek.requests.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.services.creation import create_missing_topics
 from odradek.wire.codec import Steps
 from odradek.wire.messages.metadata import (
     MetadataRequest,

@@ -8,10 +8,10 @@ once is committed once, and a commit of very many partitions is cut into parts.
 
 from dataclasses import replace
 
-from odradek.api.parts import cut
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
+from odradek.requests.parts import cut
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -5,9 +5,9 @@ The work is done by the group's coordinator (`coordinators`); it answers once wh
 
 from dataclasses import replace
 
-from odradek.api.parts import cut
-from odradek.api.request import Request
-from odradek.api.services import Services
+from odradek.requests.parts import cut
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 

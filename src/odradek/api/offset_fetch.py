@@ -5,11 +5,11 @@ The work is done by the groups' coordinators (`coordinators`), which know topics
 
 from dataclasses import replace
 
-from odradek.api.parts import cut
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode
 from odradek.model import NO_TOPIC_ID
+from odradek.requests.parts import cut
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,

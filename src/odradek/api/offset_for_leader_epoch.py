@@ -6,9 +6,9 @@ began: nothing of it is left. An epoch newer than all that are known is answered
 Left out: asking as a replica that is not one (answered like a consumer; there is one broker).
 """
 
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -21,9 +21,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from odradek.api.refused import log_refused_batch, log_refused_partition, log_timed_out
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Timer
 from odradek.net.transport import Part
@@ -40,7 +37,10 @@ from odradek.records.validation import (
     prepare_batch,
 )
 from odradek.replication.leader import Leader
-from odradek.storage.log import Appended
+from odradek.requests.refused import log_refused_batch, log_refused_partition, log_timed_out
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.storage.log.run import AppendResult
 from odradek.wire.codec import Steps
 from odradek.wire.produce import (
     TOPIC_IDS_SINCE,
@@ -90,7 +90,7 @@ class BatchAnswer(ProducedPartition):
         self.leader = leader
         self.last_offset = -1
 
-    def appended(self, result: Appended | KafkaError) -> None:
+    def appended(self, result: AppendResult | KafkaError) -> None:
         if isinstance(result, KafkaError):
             log_refused_batch(self.leader.topic_partition, result)
             self.refuse(result)

@@ -5,13 +5,13 @@ was meant for servers, and any process may raise itself to it.
 
 Connections may not take what files need, or a crowd of idle clients would keep the broker from writing. Some
 descriptors belong to neither: the event loop, the listeners, the cleaner's process; and a few are held back for a
-moment in which there are no others (`storage.shortage`).
+moment in which there are no others (`storage.disk.shortage`).
 """
 
 import resource
 import sys
 
-from odradek.storage.files import DEFAULT_MAX_OPEN_FILES
+from odradek.storage.disk.files import DEFAULT_MAX_OPEN_FILES
 
 MAX_RESERVE = 16
 OTHERS = 32

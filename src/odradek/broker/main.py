@@ -11,7 +11,6 @@ from importlib import import_module
 from random import Random
 from typing import Protocol
 
-from odradek.api.services import Services
 from odradek.broker import descriptors
 from odradek.broker.collector import Collector
 from odradek.broker.node import GroupsOfNode, Node
@@ -19,7 +18,8 @@ from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
 from odradek.net.transport import Converse
-from odradek.storage.files import DiskFiles, Files
+from odradek.requests.services import Services
+from odradek.storage.disk.files import DiskFiles, Files
 
 try:
     from uvloop import new_event_loop
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 GARBAGE_THRESHOLD = 20_000  # objects; requests leave no cycles behind, so there is little to look for
 SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait for a busy event loop
-GROUPS_MODULE = "odradek.broker.groups"
+GROUPS_MODULE = "odradek.services.groups"
 
 
 class NewBroker(Protocol):
@@ -69,7 +69,7 @@ class Broker(Node):
 
 def new_groups(services: Services) -> GroupsOfNode:
     """Imported when they are first needed: their code is half of what a broker imports."""
-    from odradek.broker.groups import Groups
+    from odradek.services.groups import Groups
 
     return Groups(services)
 

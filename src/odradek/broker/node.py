@@ -18,18 +18,6 @@ from contextlib import suppress
 from random import Random
 from typing import Protocol
 
-from odradek.api.conversation import Conversations
-from odradek.api.dispatch import Dispatcher
-from odradek.api.fetch_sessions import FetchSessions
-from odradek.api.services import Groups, Services
-from odradek.api.turns import Turns
-from odradek.api.watch import Watch
-from odradek.broker.compactor import Compactor
-from odradek.broker.flusher import Flusher
-from odradek.broker.local_partitions import LocalPartitions
-from odradek.broker.maintenance import Maintenance
-from odradek.broker.metadata import BrokerMetadata
-from odradek.broker.producer_ids import ProducerIds
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
@@ -44,7 +32,19 @@ from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
 from odradek.net.transport import Converse
 from odradek.replication.replica import Replica
-from odradek.storage.files import Files
+from odradek.requests.conversation import Conversations
+from odradek.requests.dispatch import Dispatcher
+from odradek.requests.fetch_sessions import FetchSessions
+from odradek.requests.services import Groups, Services
+from odradek.requests.turns import Turns
+from odradek.requests.watch import Watch
+from odradek.services.compactor import Compactor
+from odradek.services.flusher import Flusher
+from odradek.services.local_partitions import LocalPartitions
+from odradek.services.maintenance import Maintenance
+from odradek.services.metadata import BrokerMetadata
+from odradek.services.producer_ids import ProducerIds
+from odradek.storage.disk.files import Files
 from odradek.storage.store import LogStore
 from odradek.wording import duration
 

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     from odradek.config.definition import ConfigError
     from odradek.errors import DamagedData, KafkaError
     from odradek.metadata.properties import WrongDirectory
-    from odradek.storage.files import DataDirectoryLocked
+    from odradek.storage.disk.files import DataDirectoryLocked
 
     try:
         config = load_config(options, os.environ)

@@ -45,7 +45,7 @@ class _Resource(Protocol):
 
 
 R = TypeVar("R", bound=_Resource)
-Outcome = tuple[int, str | None, int, str]  # error code, message, resource type and name
+ConfigResult = tuple[int, str | None, int, str]  # error code, message, resource type and name
 
 
 def alter_configs(
@@ -88,9 +88,9 @@ def _alter(
     resources: Sequence[R],
     config: BrokerConfig,
     change: Callable[[R, Settings], dict[str, str]],
-) -> tuple[Records, list[Outcome]]:
+) -> tuple[Records, list[ConfigResult]]:
     records: Records = []
-    outcomes: list[Outcome] = []
+    outcomes: list[ConfigResult] = []
     counts = Counter((item.resource_type, item.resource_name) for item in resources)
     for item in resources:
         resource = ConfigResource(item.resource_type, item.resource_name)

@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from odradek.coordinators.records import OffsetCommitValue
-from odradek.coordinators.runtime import Record
+from odradek.coordinators.runtime import StateRecord
 from odradek.wording import shown
 
 CONSUMER_PROTOCOL = "consumer"  # the protocol type of groups of consumers, in both protocols
@@ -70,7 +70,7 @@ class Group(Protocol):
     def offsets_expire_from_ms(self, offset: OffsetCommitValue) -> int | None:
         """Since when this offset's retention runs; None while the group's state forbids expiry."""
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[StateRecord]:
         """Records that remove the group, its offsets not among them."""
 
 

@@ -38,13 +38,13 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    Record,
     RequestContext,
+    StateRecord,
     Timers,
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.storage.markers import Marker
+from odradek.storage.producers.markers import Marker
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest
@@ -123,7 +123,7 @@ class GroupCoordinator:
     def encode(self, key: Any, value: Any | None) -> EncodedRecord:
         return records.encode(key, value)
 
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def decode(self, key: bytes, value: bytes | None) -> StateRecord | None:
         return records.decode(key, value)
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from odradek.coordinators.runtime import Batch, Producer
+from odradek.coordinators.runtime import Producer, StateBatch
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, Buffer, read_header
 from odradek.records.control import build_marker_batch
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.log import Appended, Log
-from odradek.storage.markers import read_marker
-from odradek.storage.reading import read_batches
+from odradek.storage.log.log import Log
+from odradek.storage.log.reading import read_batches
+from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.markers import read_marker
 
 Waiter = Callable[[ErrorCode], None]
 
@@ -27,7 +28,7 @@ class JournalLeader(Protocol):
 
     def append(
         self, batch: bytearray, header: BatchHeader, now_ms: int, *, check_sequence: bool
-    ) -> Appended: ...
+    ) -> AppendResult: ...
 
     def when_committed(self, offset: int, waiter: Waiter) -> None: ...
 
@@ -48,7 +49,7 @@ class Journal:
 
     # --- writing ---
 
-    def append(self, batch: Batch, now_ms: int) -> int:
+    def append(self, batch: StateBatch, now_ms: int) -> int:
         """The offset of its last record. If it raises, nothing of the batch is in the log."""
         leader = self._leader
         leader.check_enough_replicas()
@@ -66,13 +67,13 @@ class Journal:
         log = self._leader.log
         return log.end_offset == log.log_start_offset
 
-    def pieces(self) -> Iterator[list[Batch]]:
+    def pieces(self) -> Iterator[list[StateBatch]]:
         """Everything from the beginning, about a megabyte at a time."""
         for piece in read_batches(self._leader.log):
             yield [decode(header, batch) for header, batch in piece]
 
 
-def encode(batch: Batch, now_ms: int) -> bytearray:
+def encode(batch: StateBatch, now_ms: int) -> bytearray:
     producer = batch.producer
     if batch.marker is not None:
         assert producer is not None
@@ -89,10 +90,10 @@ def encode(batch: Batch, now_ms: int) -> bytearray:
     return build_batch(records, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True)
 
 
-def decode(header: BatchHeader, batch: Buffer) -> Batch:
+def decode(header: BatchHeader, batch: Buffer) -> StateBatch:
     """A control batch that ends no transaction, and a record without a key, say nothing to a coordinator."""
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
     if header.is_control:
-        return Batch([], producer, read_marker(batch, header))
+        return StateBatch([], producer, read_marker(batch, header))
     records = [(record.key, record.value) for record in decode_batch(batch, header) if record.key is not None]
-    return Batch(records, producer)
+    return StateBatch(records, producer)

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from odradek.coordinators.group import Group, GroupSettings, PartitionCheck
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
-from odradek.coordinators.runtime import Decision, Record, RequestContext, Timers, Token
+from odradek.coordinators.runtime import Decision, RequestContext, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import NO_TOPIC_ID
 from odradek.wire.messages.offset_commit import (
@@ -116,7 +116,7 @@ class Offsets:
         }
         return {topic: partitions for topic, partitions in visible.items() if partitions}
 
-    def tombstones(self, group_id: str) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[StateRecord]:
         topics = self.of(group_id)
         return [
             (OffsetCommitKey(group_id, topic, partition), None)
@@ -279,7 +279,7 @@ class Offsets:
     ) -> Decision:
         """What was committed since is of the next topic of that name, and stays. If the log cannot take the
         tombstones now, it is tried again."""
-        records: list[Record] = [
+        records: list[StateRecord] = [
             (offset, None)
             for offset, value in stale
             if self.of(offset.group).get(offset.topic, {}).get(offset.partition) is value
@@ -307,9 +307,9 @@ class Offsets:
                 break
         return decision
 
-    def _expired(self, group: Group, now_ms: int) -> list[Record]:
+    def _expired(self, group: Group, now_ms: int) -> list[StateRecord]:
         """Tombstones for what has expired, and for the group itself if nothing is left of it."""
-        records: list[Record] = []
+        records: list[StateRecord] = []
         kept = 0
         for topic, partitions in self.of(group.group_id).items():
             subscribed = group.is_subscribed_to(topic)
@@ -337,7 +337,7 @@ def _commit_record(
     partition: OffsetCommitRequestPartition,
     now_ms: int,
     expire_ms: int,
-) -> Record:
+) -> StateRecord:
     value = OffsetCommitValue(
         partition.committed_offset,
         partition.committed_leader_epoch,

@@ -2,7 +2,7 @@
 
 Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` takes a
 request about many groups apart, one or more for each partition; `merge` puts the answers together again. A large
-request about one group is handled in parts too (`api.parts`), and answered by `merge`.
+request about one group is handled in parts too (`requests.parts`), and answered by `merge`.
 """
 
 from __future__ import annotations

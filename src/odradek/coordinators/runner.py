@@ -16,13 +16,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from odradek.coordinators.journal import Journal
 from odradek.coordinators.runtime import (
     Answer,
-    Batch,
     Coordinator,
     Effects,
     Note,
     RequestContext,
     Shard,
     ShardState,
+    StateBatch,
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
@@ -95,7 +95,7 @@ class Runner(Generic[AnyCoordinator]):
         else:
             self._loading = self._host.call_soon(self._load_next, self._journal.pieces())
 
-    def _load_next(self, pieces: Iterator[list[Batch]]) -> None:
+    def _load_next(self, pieces: Iterator[list[StateBatch]]) -> None:
         self._loading = None
         try:
             piece = next(pieces, None)
@@ -213,7 +213,7 @@ class Runner(Generic[AnyCoordinator]):
             note.level, "group %s: %s", shown(note.group_id), note.text, extra=fields(group=note.group_id)
         )
 
-    def _append(self, batch: Batch) -> bool:
+    def _append(self, batch: StateBatch) -> bool:
         try:
             last_offset = self._journal.append(batch, self._host.now_ms())
         except Exception as error:

@@ -36,11 +36,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.storage.markers import Marker
+from odradek.storage.producers.markers import Marker
 
 Token = Hashable  # never None
 Answer = tuple[Token, Any]
-Record = tuple[Any, Any | None]
+StateRecord = tuple[Any, Any | None]
 EncodedRecord = tuple[bytes, bytes | None]
 Action = Callable[[int], "Decision | None"]
 
@@ -69,7 +69,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-class Batch(NamedTuple):
+class StateBatch(NamedTuple):
     """What is appended, and read back, as one: records, or the marker that ends a producer's transaction."""
 
     records: list[EncodedRecord]
@@ -88,7 +88,7 @@ class Decision:
     `undo` must see to it that nothing else answers them.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[StateRecord] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     undo: Callable[[], None] | None = None
     producer: Producer | None = None
@@ -103,7 +103,7 @@ class Decision:
 class Effects:
     """What the runner does next: append the batch and tell the shard, write the notes, and send `answers` now."""
 
-    batch: Batch | None = None
+    batch: StateBatch | None = None
     answers: list[Answer] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -191,7 +191,7 @@ class Coordinator(Protocol):
 
     def encode(self, key: Any, value: Any | None) -> EncodedRecord: ...
 
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def decode(self, key: bytes, value: bytes | None) -> StateRecord | None:
         """None for a record that this coordinator does not know: it is skipped."""
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
@@ -239,7 +239,7 @@ class Shard:
 
     # --- loading, and giving up ---
 
-    def replay(self, batch: Batch) -> None:
+    def replay(self, batch: StateBatch) -> None:
         """One batch of the log, in order, while loading."""
         assert self.state is ShardState.LOADING
         decode, replay, producer = self.coordinator.decode, self.coordinator.replay, batch.producer
@@ -356,12 +356,12 @@ class Shard:
             return Effects(notes=decision.notes)
         return Effects(answers=self._release(decision.answers), notes=decision.notes)
 
-    def _encode(self, decision: Decision) -> Batch:
+    def _encode(self, decision: Decision) -> StateBatch:
         try:
             if decision.marker is not None:
                 assert decision.producer is not None and not decision.records, "a marker stands alone"
             encoded = [self.coordinator.encode(key, value) for key, value in decision.records]
-            return Batch(encoded, decision.producer, decision.marker)
+            return StateBatch(encoded, decision.producer, decision.marker)
         except Exception:
             if decision.undo is not None:
                 decision.undo()

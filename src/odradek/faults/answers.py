@@ -1,7 +1,7 @@
 """Error codes in the right place of a response, for the part of a request that a fault concerns.
 
-`api.refusal` makes the response that refuses a whole request. Where a fault is for one topic, partition or group of
-several, the request is divided: one part is refused, the rest is handled as ever, and the two responses are merged.
+`requests.refusal` makes the response that refuses a whole request. Where a fault is for one topic, partition or group
+of several, the request is divided: one part is refused, the rest is handled as ever, and the two responses are merged.
 
 Two APIs only read, and are handled as a whole; then the codes are put over what their response says. A Fetch may name
 no partition because its session has them, and a client that asks for metadata needs the brokers that the response
@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.api import registry
-from odradek.api.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from odradek.api.refusal import ITEMS, Items, refuse
-from odradek.api.services import Services
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
 from odradek.net.transport import Part
-from odradek.storage.log import Slice
+from odradek.requests import registry
+from odradek.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from odradek.requests.refusal import ITEMS, Items, refuse
+from odradek.requests.services import Services
+from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
 from odradek.wire.frame import RESPONSE_START, has_tagged_response_header, skip_tagged_fields
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

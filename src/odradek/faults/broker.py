@@ -5,9 +5,6 @@ import os
 import socket
 from collections.abc import Callable
 
-from odradek.api.conversation import Conversations
-from odradek.api.dispatch import Dispatcher
-from odradek.api.services import Services
 from odradek.broker import descriptors
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
@@ -16,7 +13,10 @@ from odradek.faults.control import Control
 from odradek.faults.plan import Plan
 from odradek.faults.requests import FaultyRequests
 from odradek.net.transport import Converse
-from odradek.storage.lossy import LossyFiles
+from odradek.requests.conversation import Conversations
+from odradek.requests.dispatch import Dispatcher
+from odradek.requests.services import Services
+from odradek.storage.disk.lossy import LossyFiles
 
 STANDARD_INPUT = 0
 ASIDE_SUFFIX = ".aside"  # beside the data directory: files that a power cut may bring back

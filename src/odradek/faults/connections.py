@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from odradek.api.request import Request
 from odradek.net.transport import Converse, Receiver, Transport
+from odradek.requests.request import Request
 
 
 class Connections:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.faults.plan import BadFault, Plan, read_fault
-from odradek.storage.lossy import LossyFiles
+from odradek.storage.disk.lossy import LossyFiles
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from odradek.api import registry
-from odradek.api.request import Request
 from odradek.errors import ErrorCode
+from odradek.requests import registry
+from odradek.requests.request import Request
 from odradek.wire.messages.index import SCHEMAS
 
 log = logging.getLogger(__name__)

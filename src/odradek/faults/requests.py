@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.api import registry
-from odradek.api.conversation import RequestHandler
-from odradek.api.request import Request
-from odradek.api.services import Services
 from odradek.faults.answers import READS, SESSION_ERRORS, Answers, Division, read_response, request_frame
 from odradek.faults.connections import Connections
 from odradek.faults.plan import Fault, Kind, Plan
+from odradek.requests import registry
+from odradek.requests.conversation import RequestHandler
+from odradek.requests.request import Request
+from odradek.requests.services import Services
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import RequestHeader
 

@@ -1,4 +1,4 @@
-"""What a node needs of the machine it runs on, beside its disk (`storage.files`) and its source of chance.
+"""What a node needs of the machine it runs on, beside its disk (`storage.disk.files`) and its source of chance.
 
 Clocks, timers, tasks, threads, processes, free space: a node has no other way to any of them, so that several
 nodes can run in one thread on virtual time, and the same seed gives the same run.
@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from odradek.storage.cleaner import Worker
+from odradek.storage.compaction.cleaner import Worker
 
 Result = TypeVar("Result")
 

@@ -11,12 +11,12 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from odradek.host.interface import DiskSpace
-from odradek.storage.cleaner import MAX_LINE_BYTES
-from odradek.storage.shortage import CannotOpen
+from odradek.storage.compaction.cleaner import MAX_LINE_BYTES
+from odradek.storage.disk.shortage import CannotOpen
 
 Result = TypeVar("Result")
 
-CLEANER_MODULE = "odradek.storage.cleaner_worker"
+CLEANER_MODULE = "odradek.storage.compaction.worker"
 
 
 class RealHost:
@@ -66,7 +66,7 @@ class RealThread:
 
 
 class CleanerProcess:
-    """A child that reads a line and writes lines: see `storage.cleaner_worker`."""
+    """A child that reads a line and writes lines: see `storage.compaction.worker`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None and process.stdout is not None

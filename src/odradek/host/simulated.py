@@ -22,8 +22,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from odradek.host.interface import DiskSpace
-from odradek.storage.cleaning_job import Message, carry_out
-from odradek.storage.simulated import SimulatedFiles
+from odradek.storage.compaction.exchange import Message, carry_out
+from odradek.storage.disk.simulated import SimulatedFiles
 
 Result = TypeVar("Result")
 

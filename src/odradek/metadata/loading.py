@@ -29,10 +29,10 @@ from odradek.raft.store import ADVICE, METADATA_PARTITION, QuorumStore
 from odradek.raft.voters import Change
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files
-from odradek.storage.leftovers import offset_of
-from odradek.storage.log import Log
-from odradek.storage.segment import LOG_SUFFIX
+from odradek.storage.disk.files import Files
+from odradek.storage.log.log import Log
+from odradek.storage.segments.segment import LOG_SUFFIX
+from odradek.storage.segments.swap import offset_of
 
 logger = logging.getLogger(__name__)
 

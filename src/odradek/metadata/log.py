@@ -29,10 +29,10 @@ from odradek.raft.messages import Message, OffsetAndEpoch
 from odradek.raft.store import QuorumStore
 from odradek.raft.voters import KRaftVersion, ReplicaKey, VoterSet
 from odradek.storage.config import LogConfig
-from odradek.storage.deletions import Deletions
-from odradek.storage.files import Files
-from odradek.storage.retention import delete_old_segments
-from odradek.storage.sync import SyncTicket
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.sync import SyncTicket
+from odradek.storage.log.retention import delete_old_segments
 
 
 class _Pending(NamedTuple):

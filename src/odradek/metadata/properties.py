@@ -11,8 +11,8 @@ from uuid import UUID
 
 from odradek.config.sources import parse_properties
 from odradek.model import id_from_text, id_to_text
-from odradek.storage.checkpoints import write_atomically
-from odradek.storage.files import Files
+from odradek.storage.disk.checkpoints import write_atomically
+from odradek.storage.disk.files import Files
 
 FILE_NAME = "meta.properties"
 VERSION = "1"

@@ -24,7 +24,7 @@ from odradek.metadata.image import METADATA_VERSION_FEATURE, MetadataImage
 from odradek.records.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, read_header
 from odradek.records.control import ControlType, decode_control_key, encode_control_key
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.storage.files import File
+from odradek.storage.disk.files import File
 from odradek.wire.codec import Steps, encode, read_message
 from odradek.wire.messages.snapshot_footer_record import SnapshotFooterRecord
 from odradek.wire.messages.snapshot_header_record import SnapshotHeaderRecord

@@ -13,8 +13,8 @@ from functools import partial
 from odradek.metadata.image import NO_TIMESTAMP, MetadataImage
 from odradek.metadata.snapshot import SUFFIX, Snapshot, SnapshotId, parse_name, read_snapshot, read_timestamp
 from odradek.records.batch import HEADER_SIZE
-from odradek.storage.deletions import Deletions
-from odradek.storage.files import File, Files
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import File, Files
 
 PART_SUFFIX = SUFFIX + ".part"
 DELETED_SUFFIX = SUFFIX + ".deleted"

@@ -21,7 +21,7 @@ from odradek.host.interface import Host
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
 from odradek.metadata.snapshot import id_of, write_snapshot
-from odradek.storage.files import pinned
+from odradek.storage.disk.files import pinned
 from odradek.wire.codec import Steps
 
 logger = logging.getLogger(__name__)

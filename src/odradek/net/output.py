@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from odradek.net.transport import Part
-from odradek.storage.log import Slice
-from odradek.storage.shortage import CannotOpen
+from odradek.storage.disk.shortage import CannotOpen
+from odradek.storage.segments.row import Slice
 
 COPY_BELOW = 32 * 1024  # smaller slices are cheaper to read, and to send with their neighbours
 JOIN_BELOW = 1024

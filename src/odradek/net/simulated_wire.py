@@ -22,7 +22,7 @@ from odradek.net.states import (
     next_state,
 )
 from odradek.net.transport import SMALL_FRAME, Converse, OwnFrame, Part, log_closing
-from odradek.storage.log import Slice
+from odradek.storage.segments.row import Slice
 from odradek.wire.frame import SIZE
 
 log = logging.getLogger(__name__)

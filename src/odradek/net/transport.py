@@ -2,7 +2,7 @@
 
 A transport turns what arrives into frames and hands them to its receiver, and turns the parts of frames into what
 leaves. There is one for each connection: `net.plaintext` on a socket, `net.simulated` on virtual time. A receiver is
-the other half: `api.conversation` for clients that ask us, `net.channel` for nodes that we ask.
+the other half: `requests.conversation` for clients that ask us, `net.channel` for nodes that we ask.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.host.log_lines import counted
 from odradek.net.states import Sending
-from odradek.storage.log import Slice
+from odradek.storage.segments.row import Slice
 
 Part = bytes | bytearray | memoryview | Slice
 

@@ -43,7 +43,7 @@ from odradek.raft.ready import (
 )
 from odradek.raft.reconfiguration import VoterChange
 from odradek.raft.voters import VoterHistory
-from odradek.storage.sync import SyncTicket
+from odradek.storage.disk.sync import SyncTicket
 
 logger = logging.getLogger(__name__)
 

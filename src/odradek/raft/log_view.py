@@ -47,9 +47,16 @@ class LogView:
         self.snapshot_id = snapshot_id
         self._epochs = [epoch for epoch, _ in epochs]
         self._starts = [offset for _, offset in epochs]
-        if snapshot_id is not None and (not epochs or snapshot_id.epoch < epochs[0][0]):
-            self._epochs.insert(0, snapshot_id.epoch)  # of the record before the log's first
+        if snapshot_id is not None:
+            self._add_last_epoch_of(snapshot_id)
+
+    def _add_last_epoch_of(self, snapshot_id: OffsetAndEpoch) -> None:
+        """So that the epoch of the last record is known even if the log has none after the snapshot."""
+        if not self._epochs or snapshot_id.epoch < self._epochs[0]:
+            self._epochs.insert(0, snapshot_id.epoch)
             self._starts.insert(0, snapshot_id.offset - 1)
+        elif snapshot_id.epoch == self._epochs[0]:
+            self._starts[0] = min(self._starts[0], snapshot_id.offset - 1)
 
     @property
     def last_epoch(self) -> int:

@@ -29,14 +29,14 @@ from odradek.raft.voters import Change, VoterHistory, VoterSet
 from odradek.records.batch import BatchHeader, Buffer, read_header
 from odradek.records.record import Record, build_batch
 from odradek.records.walk import whole_batches
-from odradek.storage.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
 from odradek.storage.config import LogConfig
-from odradek.storage.deletions import Deletions
-from odradek.storage.files import Files
-from odradek.storage.log import Log
-from odradek.storage.reading import read_batches
-from odradek.storage.recovery import Opening, create_log, open_log
-from odradek.storage.sync import SyncTicket
+from odradek.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.sync import SyncTicket
+from odradek.storage.log.log import Log
+from odradek.storage.log.reading import read_batches
+from odradek.storage.log.recovery import Opening, create_log, open_log
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 READ_BYTES = 4 << 20

@@ -19,7 +19,7 @@ from odradek.model import TopicPartition
 from odradek.records.batch import Buffer
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, Waiter
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 

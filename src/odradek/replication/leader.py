@@ -33,7 +33,8 @@ from odradek.records.batch import BatchHeader
 from odradek.replication.progress import UNKNOWN_OFFSET, Progress
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
-from odradek.storage.log import Appended, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.run import AppendResult
 
 NOBODY: Mapping[int, Progress] = {}
 
@@ -111,7 +112,7 @@ class Leader:
 
     def append(
         self, batch: bytearray | memoryview, header: BatchHeader, now_ms: int, *, check_sequence: bool = True
-    ) -> Appended:
+    ) -> AppendResult:
         """One batch, patched in place. If it raises, nothing of it is in the log. Coordinators send no sequences to
         check."""
         if self.closed_with:
@@ -122,7 +123,7 @@ class Leader:
 
     def append_all(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int
-    ) -> list[Appended | KafkaError]:
+    ) -> list[AppendResult | KafkaError]:
         """The batches of clients, by one write where they go into one segment; what became of each."""
         if self.closed_with:
             return [KafkaError(self.closed_with)] * len(batches)

@@ -15,7 +15,7 @@ from odradek.model import TopicPartition
 from odradek.replication.follower import Follower
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
 
 NO_EPOCH = -1
 

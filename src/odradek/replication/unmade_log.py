@@ -12,14 +12,15 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, Buffer
 from odradek.storage.config import LogConfig
-from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.log import Appended, Log
-from odradek.storage.producers import Producers
-from odradek.storage.segment import Segment
+from odradek.storage.log.epochs import LeaderEpochs
+from odradek.storage.log.log import Log
+from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.state import Producers
+from odradek.storage.segments.segment import Segment
 
 
 class UnmadeLog:
-    """As much of a `storage.log.Log` as is asked of one that is empty. `make` returns the log that takes its place;
+    """As much of a `storage.log.log.Log` as is asked of one that is empty. `make` returns the log that takes its place;
     it raises KafkaError where that cannot be made now."""
 
     __slots__ = ("_make", "config", "leader_epochs", "producers", "topic_partition")
@@ -45,12 +46,12 @@ class UnmadeLog:
         leader_epoch: int,
         now_ms: int,
         check_sequence: bool = True,
-    ) -> Appended:
+    ) -> AppendResult:
         return self._make().append_as_leader(batch, header, leader_epoch, now_ms, check_sequence)
 
     def append_all_as_leader(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
-    ) -> list[Appended | KafkaError]:
+    ) -> list[AppendResult | KafkaError]:
         try:
             made = self._make()
         except KafkaError as error:

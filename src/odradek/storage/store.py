@@ -31,7 +31,16 @@ from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
-from odradek.storage.checkpoints import (
+from odradek.storage.config import LogConfig
+from odradek.storage.directories import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    is_deleted,
+    is_set_aside,
+    name_for,
+    parse_directory_name,
+)
+from odradek.storage.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -46,22 +55,13 @@ from odradek.storage.checkpoints import (
     read_if_present,
     write_atomically,
 )
-from odradek.storage.config import LogConfig
-from odradek.storage.deletions import Deletions
-from odradek.storage.directories import (
-    DELETE_SUFFIX,
-    STRAY_SUFFIX,
-    is_deleted,
-    is_set_aside,
-    name_for,
-    parse_directory_name,
-)
-from odradek.storage.files import Files
-from odradek.storage.log import Log
-from odradek.storage.producers import DEFAULT_EXPIRATION_MS
-from odradek.storage.recovery import Opening, create_log, list_log_files, open_log
-from odradek.storage.report import RecoveryReport
-from odradek.storage.sync import SyncTicket, sync_tickets
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.sync import SyncTicket, sync_tickets
+from odradek.storage.log.log import Log
+from odradek.storage.log.recovery import Opening, create_log, list_log_files, open_log
+from odradek.storage.log.report import RecoveryReport
+from odradek.storage.producers.state import DEFAULT_EXPIRATION_MS
 from odradek.storage.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)

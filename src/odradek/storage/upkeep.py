@@ -12,8 +12,8 @@ from itertools import count
 
 from odradek.errors import KafkaError
 from odradek.model import TopicPartition
-from odradek.storage.log import Log
-from odradek.storage.retention import delete_old_segments, next_due_ms
+from odradek.storage.log.log import Log
+from odradek.storage.log.retention import delete_old_segments, next_due_ms
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,6 @@ import re
 from typing import Any
 from uuid import UUID
 
-from consumer_world import GROUP, World, snapshot
-from tests.coordinators.virtual import logged_exceptions_raised
-
 from odradek.coordinators.consumer.assignment import Partitions
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.errors import ErrorCode, KafkaError
@@ -30,6 +27,8 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitionsInRequest,
 )
+from tests.coordinators.consumer.consumer_world import GROUP, World, snapshot
+from tests.coordinators.virtual import logged_exceptions_raised
 
 Held = set[tuple[UUID, int]]
 REBALANCE_TIMEOUT_MS = 20_000

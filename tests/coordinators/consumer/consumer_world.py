@@ -9,8 +9,6 @@ import random
 from typing import Any
 from uuid import UUID
 
-from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
-
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.coordinators.consumer.plugin import plug_in
 from odradek.coordinators.consumer.topics import TopicsNow
@@ -18,7 +16,7 @@ from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import decode, encode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Batch, EncodedRecord, RequestContext
+from odradek.coordinators.runtime import EncodedRecord, RequestContext, StateBatch
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta, TopicChange
 from odradek.metadata.image import MetadataImage, Partition, Topic
@@ -27,6 +25,7 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitionsInRequest,
 )
+from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
 
 GROUP = "group"
 PARTITION = Partition(0, 0, 0, (0,), (0,), (UUID(int=0),))
@@ -59,11 +58,11 @@ class World:
         self.consumer_groups = plug_in(coordinator, self.topics)
         return coordinator
 
-    def _before_append(self, batch: Batch) -> None:
+    def _before_append(self, batch: StateBatch) -> None:
         if self.fail_appends:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
-    def _after_append(self, batch: Batch) -> None:
+    def _after_append(self, batch: StateBatch) -> None:
         self.last_records = [decode(key, value) for key, value in batch.records]
 
     # --- topics ---

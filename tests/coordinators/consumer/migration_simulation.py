@@ -7,10 +7,6 @@ topics have no ids in their protocol, what they read is compared by name.
 import random
 from collections.abc import Iterable
 
-from consumer_simulation import Simulation
-from consumer_world import GROUP
-from test_migration import assignment_bytes, with_version
-
 from odradek.coordinators.classic.group import ClassicGroup
 from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.errors import ErrorCode, KafkaError
@@ -22,6 +18,9 @@ from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.coordinators.consumer.consumer_simulation import Simulation
+from tests.coordinators.consumer.consumer_world import GROUP
+from tests.coordinators.consumer.test_migration import assignment_bytes, with_version
 
 Named = set[tuple[str, int]]
 START_OVER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}

@@ -3,7 +3,8 @@
 import logging
 
 import pytest
-from consumer_world import Client, World
+
+from tests.coordinators.consumer.consumer_world import Client, World
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from consumer_simulation import Simulation
 
 from odradek.coordinators.consumer import draft, heartbeat, member
 from odradek.coordinators.consumer.draft import Draft
@@ -11,6 +10,7 @@ from odradek.coordinators.consumer.group import ConsumerGroup
 from odradek.coordinators.consumer.heartbeat import ConsumerGroups
 from odradek.coordinators.consumer.replaying import Replay
 from odradek.coordinators.consumer.topics import TopicsNow
+from tests.coordinators.consumer.consumer_simulation import Simulation
 
 SEEDS = 1_000
 EVENTS = 70

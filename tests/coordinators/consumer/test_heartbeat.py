@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from consumer_world import GROUP, Client, World, snapshot
 
 from odradek.coordinators import records
 from odradek.coordinators.consumer.member import MemberState
@@ -16,6 +15,7 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     TopicPartitionsInRequest,
 )
 from odradek.wire.messages.list_groups import ListGroupsRequest
+from tests.coordinators.consumer.consumer_world import GROUP, Client, World, snapshot
 
 
 def two_members(world: World) -> tuple[Client, Client]:

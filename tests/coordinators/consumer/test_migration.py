@@ -4,7 +4,6 @@ import struct
 from typing import Any
 
 import pytest
-from consumer_world import GROUP, Client, World, snapshot
 
 from odradek.coordinators.classic.group import ClassicGroup, State
 from odradek.coordinators.consumer.group import ConsumerGroup
@@ -25,6 +24,7 @@ from odradek.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.coordinators.consumer.consumer_world import GROUP, Client, World, snapshot
 
 
 def with_version(version: int, message: Any) -> bytes:

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from migration_simulation import MigrationSimulation
 
 from odradek.coordinators.consumer import classic_members, heartbeat, migration
 from odradek.coordinators.consumer.migration import Downgrade
+from tests.coordinators.consumer.migration_simulation import MigrationSimulation
 
 SEEDS = 300
 EVENTS = 100

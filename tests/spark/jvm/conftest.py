@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spark_topics import Topics
+
 from tests.selection import mark_peer
+from tests.spark.spark_topics import Topics
 from tools.peer.kafka import KafkaPeer, PeerUnavailable, fetch_jars
 from tools.spark_jars import connector_jars
 

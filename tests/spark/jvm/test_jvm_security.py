@@ -1,6 +1,7 @@
 """Logging in to Apache Kafka: every SASL mechanism that the client speaks, and what a wrong password gets."""
 
 import pytest
+
 from tools.peer.kafka import KafkaPeer
 
 MODULES = "org.apache.kafka.common.security"

@@ -25,7 +25,7 @@ from odradek.coordinators.records import (
     MemberMetadata,
     OffsetCommitValue,
 )
-from odradek.coordinators.runtime import Decision, Record, Timers, Token
+from odradek.coordinators.runtime import Decision, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.wire.codec import read_message
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -165,7 +165,7 @@ class ClassicGroup:
             return offset.commit_timestamp
         return None
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[StateRecord]:
         return [(GroupMetadataKey(self.group_id), None)]
 
     # --- checks ---
@@ -307,7 +307,7 @@ class ClassicGroup:
         self.move_to(State.COMPLETING_REBALANCE)
         self.pending_sync = set(self.members)
 
-    def as_record(self, now_ms: int, assignments: dict[str, bytes]) -> Record:
+    def as_record(self, now_ms: int, assignments: dict[str, bytes]) -> StateRecord:
         """This generation, as the log is to remember it."""
         protocol = self.protocol or ""
         value = GroupMetadataValue(

@@ -39,7 +39,7 @@ from odradek.coordinators.consumer.topics import (
     resolve,
     resolve_again,
 )
-from odradek.coordinators.runtime import Record
+from odradek.coordinators.runtime import StateRecord
 
 
 class Draft:
@@ -50,7 +50,7 @@ class Draft:
         self.image = topics.image
         self._changed_topics = topics.changed_since(group.topics_version)
         self.now_ms = now_ms
-        self.records: list[Record] = []
+        self.records: list[StateRecord] = []
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
         self.replaced: Member | None = None  # the static member whose place another one took

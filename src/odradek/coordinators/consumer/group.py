@@ -29,7 +29,7 @@ from odradek.coordinators.consumer.member import (
 )
 from odradek.coordinators.consumer.topics import ResolvedRegex, Subscription
 from odradek.coordinators.group import CONSUMER_PROTOCOL, GroupType, PartitionCheck
-from odradek.coordinators.runtime import Record
+from odradek.coordinators.runtime import StateRecord
 from odradek.errors import ErrorCode, KafkaError
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
@@ -153,7 +153,7 @@ class ConsumerGroup:
     def offsets_expire_from_ms(self, offset: records.OffsetCommitValue) -> int | None:
         return offset.commit_timestamp
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[StateRecord]:
         """Everything the log may hold of the group, deleted; the group itself last."""
         group_id, member_ids = self.group_id, self.members
         return [
@@ -290,17 +290,17 @@ def subscribed_topics(
 # --- records of the whole group ---
 
 
-def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> StateRecord:
     value = records.ConsumerGroupMetadataValue(epoch, metadata_hash)
     return records.ConsumerGroupMetadataKey(group_id), value
 
 
-def assignment_epoch_record(group_id: str, epoch: int, now_ms: int) -> Record:
+def assignment_epoch_record(group_id: str, epoch: int, now_ms: int) -> StateRecord:
     value = records.ConsumerGroupTargetAssignmentMetadataValue(epoch, now_ms)
     return records.ConsumerGroupTargetAssignmentMetadataKey(group_id), value
 
 
-def partition_metadata_tombstone(group: ConsumerGroup) -> list[Record]:
+def partition_metadata_tombstone(group: ConsumerGroup) -> list[StateRecord]:
     if not group.has_partition_metadata_record:
         return []
     return [(records.ConsumerGroupPartitionMetadataKey(group.group_id), None)]

@@ -38,7 +38,7 @@ from odradek.coordinators.consumer.member import (
 from odradek.coordinators.consumer.migration import RETRY_MS, dissolve, may_upgrade, upgrade
 from odradek.coordinators.consumer.topics import Subscription, TopicsNow, compiled, subscription_of
 from odradek.coordinators.group import Group, GroupSettings
-from odradek.coordinators.runtime import Answer, Decision, Record, RequestContext, Timers, Token
+from odradek.coordinators.runtime import Answer, Decision, RequestContext, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import id_to_text
 from odradek.wire.messages.consumer_group_heartbeat import (
@@ -185,7 +185,7 @@ class ConsumerGroups:
 
     def _group_for(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int
-    ) -> tuple[ConsumerGroup, list[Record]]:
+    ) -> tuple[ConsumerGroup, list[StateRecord]]:
         """The group, and what makes it one of ours if it was not there or of another type."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):

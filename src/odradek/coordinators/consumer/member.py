@@ -28,7 +28,7 @@ from odradek.coordinators.consumer.assignment import (
 )
 from odradek.coordinators.consumer.topics import NO_SUBSCRIPTION, Subscription, subscription_of
 from odradek.coordinators.group import member_name
-from odradek.coordinators.runtime import Record
+from odradek.coordinators.runtime import StateRecord
 from odradek.errors import ErrorCode, KafkaError
 
 JOIN_EPOCH = 0
@@ -191,7 +191,7 @@ def _at_epoch(
 # --- as records ---
 
 
-def metadata_record(group_id: str, member: Member) -> Record:
+def metadata_record(group_id: str, member: Member) -> StateRecord:
     value = records.ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -234,7 +234,7 @@ def _classic_from(value: records.ClassicMemberMetadata | None) -> ClassicMember 
     return ClassicMember(value.session_timeout_ms, tuple(protocols))
 
 
-def current_record(group_id: str, member: Member) -> Record:
+def current_record(group_id: str, member: Member) -> StateRecord:
     value = records.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -260,14 +260,14 @@ def with_current(member: Member, value: records.ConsumerGroupCurrentMemberAssign
     )
 
 
-def target_record(group_id: str, member_id: str, target: Partitions) -> Record:
+def target_record(group_id: str, member_id: str, target: Partitions) -> StateRecord:
     value = records.ConsumerGroupTargetAssignmentMemberValue(
         [records.TargetPartitions(topic, sorted(numbers)) for topic, numbers in target.items()]
     )
     return records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), value
 
 
-def removal_records(group_id: str, member_id: str) -> list[Record]:
+def removal_records(group_id: str, member_id: str) -> list[StateRecord]:
     """The member itself goes last: while it is there, its partitions are not forgotten."""
     return [
         (records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),

@@ -36,7 +36,7 @@ from odradek.coordinators.consumer.member import (
 )
 from odradek.coordinators.consumer.topics import TopicsNow, subscription_of
 from odradek.coordinators.group import CONSUMER_PROTOCOL, Group, GroupSettings
-from odradek.coordinators.runtime import Decision, Record, Timers
+from odradek.coordinators.runtime import Decision, StateRecord, Timers
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage
 from odradek.wire.messages.join_group import JoinGroupResponse
@@ -59,7 +59,9 @@ def may_upgrade(group: Group, settings: GroupSettings) -> bool:
     )
 
 
-def upgrade(group: ClassicGroup, image: MetadataImage, now_ms: int) -> tuple[ConsumerGroup, list[Record]]:
+def upgrade(
+    group: ClassicGroup, image: MetadataImage, now_ms: int
+) -> tuple[ConsumerGroup, list[StateRecord]]:
     """The consumer group to be, and the records that make it out of the classic one."""
     members = _carried_over(group, image)
     upgraded = ConsumerGroup.of(group.group_id, group.generation, members)
@@ -117,7 +119,7 @@ def _carry_over(
     )
 
 
-def _creation(group: ConsumerGroup, now_ms: int) -> list[Record]:
+def _creation(group: ConsumerGroup, now_ms: int) -> list[StateRecord]:
     group_id, members = group.group_id, group.members.values()
     return [
         *(metadata_record(group_id, member) for member in members),
@@ -182,7 +184,7 @@ class Downgrade:
             and everyone in group.classic_protocols.values()
         )
 
-    def _classic_record(self, group: ConsumerGroup, now_ms: int) -> Record:
+    def _classic_record(self, group: ConsumerGroup, now_ms: int) -> StateRecord:
         """In the generation that most members believe to be in; the others have to join anyway."""
         classic = self._rebalancer.new_group(group.group_id)
         classic.protocol_type = CONSUMER_PROTOCOL

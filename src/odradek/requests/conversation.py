@@ -1,0 +1,393 @@
+"""What a client and this broker say to each other over one connection: requests in, responses out in the same order.
+
+Order. Every request stands in `waiting` until its response, and all before it, have been handed to the transport.
+A handler that must wait for something before its effect is done (a topic being created) is a coroutine, and the
+frames behind it are held until it ends: effects keep the order of the requests too. A request that has done its
+work and only waits to respond (a Produce for its sync, a Fetch for data) does not hold up the next one.
+
+Bounds. Frames are held, and no more are read, while too many requests wait, or while too much output waits for a
+client that does not read; TCP then slows the client down. A buffer full of small requests may have a gigabyte of
+responses, so the bounds hold for what was read already too. Requests that arrived together are handled together only
+for a share of the turn of the event loop (see `requests.turns`); the rest is held.
+
+Frames. One that lies in the buffer that all transports share is copied if it has to be held, or if its handler is not
+done with it at once. One in memory of its own is kept, and given back once its request has been handled.
+
+Where a conversation stands is one state, and `MOVES` has all that may follow.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+from odradek.errors import ProtocolError
+from odradek.net.states import IDLE, next_state
+from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
+from odradek.requests.naming import name_of
+from odradek.requests.request import Request
+from odradek.requests.session import NewSession, Session, open_session
+from odradek.requests.turns import TURN_SECONDS, Turns
+from odradek.requests.watch import Watch
+from odradek.wire.frame import RequestHeader, read_request_header
+from odradek.wording import shown
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 1_000  # requests of one conversation that are not answered yet
+MAX_WAITING_IN_ALL = 100_000  # of all conversations; one that waits for nothing may always ask
+MAX_OUTPUT_BYTES = (
+    8 << 20
+)  # responses that wait for a client to read them, before its requests are left unread
+
+
+class State(StrEnum):
+    READY = "ready"  # no frame is held
+    HANDLING = "handling"  # frames that just arrived, or held ones
+    HOLDING = "holding"  # the rest of them: our share of this turn is used up, or a bound is reached
+    GATED = "gated"  # the effect of a request is awaited: frames behind it are held
+    FULL = "full"  # over a bound: frames are held, or left unread, until responses have left
+    IN_LINE = "in line"  # frames are held until it is our turn
+    CLOSED = "closed"
+
+
+class Move(StrEnum):
+    BEGIN = "begin"  # to handle frames
+    HOLD = "hold"
+    GATE = "gate"
+    FILL = "fill"  # be over a bound, with nothing to handle
+    LINE_UP = "line up"
+    REST = "rest"
+    CLOSE = "close"
+
+
+READY, HANDLING, HOLDING, GATED = State.READY, State.HANDLING, State.HOLDING, State.GATED
+FULL, IN_LINE, CLOSED = State.FULL, State.IN_LINE, State.CLOSED
+BEGIN, REST = Move.BEGIN, Move.REST
+
+MOVES: Mapping[State, Mapping[Move, State]] = {
+    READY: {
+        Move.BEGIN: HANDLING,
+        Move.FILL: FULL,
+        Move.CLOSE: CLOSED,
+    },
+    HANDLING: {
+        Move.HOLD: HOLDING,
+        Move.GATE: GATED,
+        Move.REST: READY,
+        Move.CLOSE: CLOSED,
+    },
+    HOLDING: {
+        Move.GATE: GATED,  # by what was gathered before, and is handled last
+        Move.FILL: FULL,
+        Move.LINE_UP: IN_LINE,
+        Move.REST: READY,
+        Move.CLOSE: CLOSED,
+    },
+    GATED: {
+        Move.BEGIN: HANDLING,
+        Move.CLOSE: CLOSED,
+    },
+    FULL: {
+        Move.LINE_UP: IN_LINE,
+        Move.REST: READY,
+        Move.CLOSE: CLOSED,
+    },
+    IN_LINE: {
+        Move.BEGIN: HANDLING,
+        Move.CLOSE: CLOSED,
+    },
+    CLOSED: {
+        Move.GATE: CLOSED,  # what was gathered is handled, though nobody waits for it
+    },
+}
+
+
+class RequestHandler(Protocol):
+    """Handles the requests of all conversations."""
+
+    turns: Turns
+
+    def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
+        """An awaitable is what is left to be done before the conversation's next request may be handled."""
+
+    def finish(self) -> Awaitable[None] | None:
+        """Let go of all frames: their memory is about to be used again. Returns the same as `dispatch`."""
+
+    def keeps(self, api_key: int, size: int) -> bool:
+        """Whether a frame of this size has to stay as it is until what `dispatch` returned has been awaited."""
+
+
+class Conversations:
+    """All conversations of a broker, and what they share."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        create_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        new_session: NewSession = open_session,
+        watch: Watch | None = None,
+    ) -> None:
+        self.handler = handler
+        self.watch = watch or Watch.off()
+        self.create_task = create_task
+        self.waiting_in_all = 0  # requests that are not answered yet
+        self._new_session = new_session
+
+    def begin(self, transport: Transport) -> "Conversation":
+        conversation = Conversation(self, transport, self._new_session(transport.listener))
+        self.watch.conversations[conversation] = None
+        return conversation
+
+
+class Conversation:
+    """Receives the frames of one transport."""
+
+    def __init__(self, all_of_them: Conversations, transport: Transport, session: Session) -> None:
+        self._all = all_of_them
+        self._handler = all_of_them.handler
+        self._turns = all_of_them.handler.turns
+        self._watch = all_of_them.watch
+        self._transport = transport
+        self._output = transport.output
+        self._address = transport.address
+        self._listener = transport.listener
+        self._session = session
+        self.state = READY
+        self._waiting: deque[Request] = deque()
+        self._held: deque[OwnFrame] = deque()
+        self._gate: asyncio.Task[None] | None = None
+        self._gate_frames: list[OwnFrame] = []  # that the gate works on
+        self._turn_ends = 0.0  # when our share of this turn of the event loop is used up
+
+    def _move(self, move: Move) -> None:
+        self.state = next_state(MOVES, self.state, move)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request awaits its response; a client that does not read its responses is idle."""
+        return bool(self._waiting)
+
+    @property
+    def waiting(self) -> Iterable[Request]:
+        return self._waiting
+
+    # --- frames ---
+
+    def receive(self, frame: memoryview) -> None:
+        if not self._may_handle():
+            self._hold(OwnFrame(memoryview(bytearray(frame)), 0))
+            return
+        try:
+            header = read_request_header(frame)
+            if len(frame) > SMALL_FRAME and self._handler.keeps(header.api_key, len(frame)):
+                frame = memoryview(bytearray(frame))
+            self._handle(header, frame)
+        except Exception as error:
+            self._fail(error)
+
+    def receive_own(self, own: OwnFrame) -> None:
+        if not self._may_handle():
+            self._hold(own)
+            return
+        try:
+            self._handle_own(own)
+        except Exception as error:
+            self._fail(error)
+
+    def _may_handle(self) -> bool:
+        """Whether the next frame is handled now. If so, we are HANDLING."""
+        if self.state is READY:
+            self._turn_ends = self._turns.clock() + self._turns.share
+            self.state = MOVES[READY][BEGIN]
+            if not self._watch.is_awake:
+                self._watch.wake()
+        elif self.state is not HANDLING:
+            return False
+        elif self._turns.clock() >= self._turn_ends:
+            self._end_turn()
+            return False
+        if self._is_over_bound():
+            self._move(Move.HOLD)
+            return False
+        return True
+
+    def _end_turn(self) -> None:
+        """Whatever else has arrived is for a later turn."""
+        self._move(Move.HOLD)
+        self._turns.spent()
+
+    def _is_over_bound(self) -> bool:
+        count = len(self._waiting)
+        return (
+            count >= MAX_WAITING
+            or (self._all.waiting_in_all >= MAX_WAITING_IN_ALL and count > 0)
+            or self._output.size > MAX_OUTPUT_BYTES
+        )
+
+    def _hold(self, own: OwnFrame) -> None:
+        self._held.append(own)
+        self._transport.pause_reading()
+
+    def _drop_held(self) -> None:
+        held, self._held = self._held, deque()
+        for own in held:
+            self._transport.give_back(own, is_reusable=False)
+
+    # --- handling ---
+
+    def _fail(self, error: Exception) -> None:
+        """What goes wrong ends this conversation and no other."""
+        who = f" (client {shown(self._waiting[-1].client_id)})" if self._waiting else ""
+        if isinstance(error, ProtocolError):
+            self._transport.close(f"protocol error: {error}{who}")
+        elif isinstance(error, OSError):
+            self._transport.close(f"its request cannot be handled: {error}{who}")
+        else:
+            log.error("a request from %s%s failed: this is a bug", self._address, who, exc_info=error)
+            self._transport.close(f"an internal error, which is logged above{who}")
+
+    def _handle_own(self, own: OwnFrame) -> None:
+        frame, claimed = own
+        if not claimed:
+            self._handle(read_request_header(frame), frame)
+            return
+        try:
+            self._handle(read_request_header(frame), frame)
+            self._finish_run()
+        finally:
+            if self._gate is None:
+                self._transport.give_back(own, is_reusable=True)
+            else:
+                self._gate_frames.append(own)
+
+    def _handle(self, header: RequestHeader, frame: memoryview) -> None:
+        session = self._session
+        if session.admitted is not None and header.api_key not in session.admitted:
+            name = name_of(header.api_key, header.version)
+            raise ProtocolError(f"{name} is not served before the client has authenticated")
+        request = Request(header, self._address, self._listener, self._answered, self._turns, session)
+        self._waiting.append(request)
+        self._all.waiting_in_all += 1
+        self._watch.last = request
+        effect = self._handler.dispatch(request, frame, header.body)
+        if effect is not None:
+            self._wait_at_gate(effect)
+
+    def _finish_run(self) -> None:
+        effect = self._handler.finish()
+        if effect is not None:
+            self._wait_at_gate(effect)
+
+    def finish(self) -> None:
+        try:
+            effect = self._handler.finish()
+            if effect is not None:
+                self._wait_at_gate(effect)
+        except Exception as error:
+            self._fail(error)
+        if self.state is HANDLING:
+            self.state = MOVES[HANDLING][REST]
+        elif self.state is not READY and self.state is not CLOSED:
+            self._settle()
+
+    def _settle(self) -> None:
+        """What has to happen before the next frame may be handled?"""
+        if self.state is HOLDING or self.state is FULL:
+            if not self._is_over_bound():
+                self._line_up() if self._held else self._move(REST)
+            elif self.state is HOLDING:
+                self._move(Move.FILL)
+        if not self._held and self.state is not FULL:
+            self._transport.resume_reading()
+
+    # --- held frames ---
+
+    def _line_up(self) -> None:
+        self._move(Move.LINE_UP)
+        self._turns.call(self._take_turn)
+
+    def _take_turn(self) -> None:
+        if self.state is not CLOSED:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Handle held frames, as far as the bounds allow; reading resumes when none is left."""
+        self._move(BEGIN)
+        self._turn_ends = self._turns.clock() + TURN_SECONDS
+        self._transport.gather()
+        try:
+            self._handle_held()
+        except Exception as error:
+            self._fail(error)
+        self.finish()
+        if self.state is READY:
+            self._transport.resume_reading()
+        self._transport.flush()
+
+    def _handle_held(self) -> None:
+        while self._held and self.state is HANDLING:
+            if self._is_over_bound():
+                self._move(Move.HOLD)
+                return
+            self._handle_own(self._held.popleft())
+            if self.state is HANDLING and self._turns.clock() >= self._turn_ends:
+                self._end_turn()
+
+    # --- effects that are awaited ---
+
+    def _wait_at_gate(self, effect: Awaitable[None]) -> None:
+        assert self._gate is None, "a request is handled while another one's effect is awaited"
+        self._move(Move.GATE)
+        self._gate = self._all.create_task(self._wait_for(effect))
+
+    async def _wait_for(self, effect: Awaitable[None]) -> None:
+        try:
+            await effect
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._gate = None
+            frames, self._gate_frames = self._gate_frames, []
+            for own in frames:
+                self._transport.give_back(own, is_reusable=False)
+        if self.state is GATED:
+            self._go_on()
+
+    # --- responses ---
+
+    def _answered(self, request: Request) -> None:
+        """The head of the queue may be sent now, and what is answered behind it."""
+        if self.state is CLOSED:
+            return
+        waiting = self._waiting
+        while waiting and waiting[0].parts is not None:
+            self._output.add(waiting.popleft().parts or ())
+            self._all.waiting_in_all -= 1
+        if self._transport.sending is IDLE and self._output.size:
+            self._transport.flush_soon()
+        if self.state is FULL:
+            self._settle()
+
+    def flushed(self) -> None:
+        if self.state is FULL:
+            self._settle()
+        elif self.state is READY and self._output.size > MAX_OUTPUT_BYTES:
+            self._move(Move.FILL)
+            self._transport.pause_reading()
+
+    # --- the end ---
+
+    def reading_ended(self) -> None:
+        self._drop_held()
+
+    def lost(self, reason: str) -> None:
+        self._move(Move.CLOSE)
+        self._watch.conversations.pop(self, None)
+        self._drop_held()
+        for request in self._waiting:
+            request.abandon()
+        self._all.waiting_in_all -= len(self._waiting)
+        self._waiting.clear()

@@ -1,0 +1,166 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, then only what changes.
+
+A session remembers, for each of its partitions, what the client asked for and what it was last told. An
+incremental answer then holds only the partitions that have news. Partitions that were just answered with data go
+to the end of the order, so that a small answer does not starve the others.
+
+Pure: random session ids come from the `rng` given.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from random import Random
+from uuid import UUID
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.wire.codec import Steps
+from odradek.wire.fetch_response import FetchedPartition
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+NO_SESSION = 0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+MAX_EPOCH = 2**31 - 1
+
+TopicKey = bytes | str  # its id (version 13 on) or its name
+PartitionKey = tuple[TopicKey, int]
+
+
+class Wanted:
+    """One partition as the client wants it, and what it was last told of it."""
+
+    __slots__ = (
+        "asked",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+        "topic_key",
+    )
+
+    def __init__(self, topic_key: TopicKey, topic_id: UUID, topic: str, asked: FetchPartition) -> None:
+        self.topic_key = topic_key
+        self.topic_id = topic_id
+        self.topic = topic
+        self.asked = asked
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+
+    def has_news(self, answer: FetchedPartition) -> bool:
+        return bool(
+            answer.length
+            or answer.error_code
+            or answer.divergence
+            or answer.high_watermark != self.told_high_watermark
+            or answer.log_start_offset != self.told_log_start_offset
+        )
+
+    def told(self, answer: FetchedPartition) -> None:
+        """After an error everything is news again."""
+        self.told_high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.told_log_start_offset = -1 if answer.error_code else answer.log_start_offset
+
+
+class FetchSession:
+    """What one Fetch works on. Without an id it lives only as long as the request."""
+
+    def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
+        self.id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.next_epoch = 1
+        self.is_incremental = False
+        self.partitions: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+
+    def update(self, message: FetchRequest) -> None:
+        for topic in message.topics:
+            topic_key = topic.topic or topic.topic_id.bytes
+            for asked in topic.partitions:
+                self._want(topic_key, topic, asked)
+        self._forget(message)
+
+    def update_in_steps(self, message: FetchRequest) -> Steps[None]:
+        for topic in message.topics:
+            topic_key = topic.topic or topic.topic_id.bytes
+            for asked in topic.partitions:
+                self._want(topic_key, topic, asked)
+                yield
+        self._forget(message)
+
+    def _want(self, topic_key: TopicKey, topic: FetchTopic, asked: FetchPartition) -> None:
+        known = self.partitions.get((topic_key, asked.partition))
+        if known is None:
+            wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
+            self.partitions[topic_key, asked.partition] = wanted
+        else:
+            known.asked = asked
+
+    def _forget(self, message: FetchRequest) -> None:
+        for forgotten in message.forgotten_topics_data:
+            topic_key = forgotten.topic or forgotten.topic_id.bytes
+            for partition in forgotten.partitions:
+                self.partitions.pop((topic_key, partition), None)
+
+    def move_to_end(self, wanted: Wanted) -> None:
+        self.partitions.move_to_end((wanted.topic_key, wanted.asked.partition))
+
+
+class FetchSessions:
+    """The sessions of all clients, at most `slots` of them; the least recently used makes room."""
+
+    def __init__(self, slots: int, rng: Random) -> None:
+        self._slots = slots
+        self._rng = rng
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """To look at: the session is not used by this."""
+        return self._sessions.get(session_id)
+
+    def open(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+        """The session that a request belongs to, brought up to date with it."""
+        session = self.find(message, uses_topic_ids)
+        session.update(message)
+        self.keep(session, message)
+        return session
+
+    def find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+        """The session as it was before the request. A full fetch ends the one that it names."""
+        if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(message.session_id, None)
+            return FetchSession(NO_SESSION, uses_topic_ids)
+        session = self._find(message, uses_topic_ids)
+        session.is_incremental = True
+        session.next_epoch = 1 if session.next_epoch == MAX_EPOCH else session.next_epoch + 1
+        return session
+
+    def keep(self, session: FetchSession, message: FetchRequest) -> None:
+        """A full fetch begins a session, unless it is the final one."""
+        if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
+            return
+        while len(self._sessions) >= self._slots:
+            self._sessions.popitem(last=False)
+        session.id = self._new_id()
+        self._sessions[session.id] = session
+
+    def _new_id(self) -> int:
+        return next(iter(self._unused_ids()))
+
+    def _unused_ids(self) -> Iterable[int]:
+        while True:
+            candidate = self._rng.randrange(1, 2**31)
+            if candidate not in self._sessions:
+                yield candidate
+
+    def _find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+        session = self._sessions.get(message.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if message.session_epoch != session.next_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self._sessions.move_to_end(message.session_id)
+        return session

@@ -1,0 +1,194 @@
+"""What clients are refused, in the log: who asked for what, and why they did not get it.
+
+Most clients show a person nothing but the name of an error code, if that. The log has the reason. A response is looked
+through for error codes where its API has any (`refusal.ITEMS` knows where); Produce and Fetch, whose responses are
+written by hand, tell of each error where they make it, so a response without one costs nothing.
+
+Codes that are a part of a protocol's normal course, such as REBALANCE_IN_PROGRESS, are written at debug level.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.log_lines import counted
+from odradek.model import OFFSETS_TOPIC, TopicPartition
+from odradek.requests.naming import api_name, name_of, request_fields, sender_of
+from odradek.requests.refusal import ITEMS, Items
+from odradek.wording import one_line, shown, some
+
+if TYPE_CHECKING:
+    from odradek.requests.request import Request
+
+log = logging.getLogger(__name__)
+
+MAX_REASON = 300  # characters
+MAX_LOOKED_AT = 200  # items of one response, and of each of them
+MAX_NAMED = 5
+LEAVE_GROUP = 13
+PLACES = ITEMS | {LEAVE_GROUP: (Items("members", "members", {"member_id": "member_id"}),)}
+
+# What clients meet when nothing is wrong, and act on by themselves.
+ROUTINE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+# Where the response has no room for a sentence.
+EXPLANATIONS = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: f"{OFFSETS_TOPIC} is not available yet",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has joined with its group.instance.id",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as group.max.size allows",
+    ErrorCode.ILLEGAL_GENERATION: "it speaks for another generation than the group is in",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "it shares no assignor (partition.assignment.strategy) with the group",
+    ErrorCode.INVALID_GROUP_ID: "the group id is empty",
+    ErrorCode.INVALID_REQUIRED_ACKS: "acks must be 0, 1 or all",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "its session.timeout.ms is not between group.min.session.timeout.ms "
+    "and group.max.session.timeout.ms",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop its consumers first",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is longer than offset.metadata.max.bytes",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not reach there",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no ACL allows it",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group does not know this member: it left, or its session timed out",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id: it was deleted, maybe created anew",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+}
+
+
+def log_refusals(request: "Request", response: Any) -> None:
+    """Look through a response for error codes."""
+    code = getattr(response, "error_code", 0)
+    if code:
+        log_refusal(request, subject_of(request), code, getattr(response, "error_message", None))
+    for items in PLACES.get(request.api_key, ()):
+        _log_refused_items(request, items, getattr(response, items.response))
+
+
+def subject_of(request: "Request") -> str:
+    return str(getattr(request, "subject", ""))
+
+
+class Refused:
+    """Items of a response that carry the same error code."""
+
+    __slots__ = ("count", "names", "reason")
+
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason  # of the first
+        self.names: list[str] = []  # of the first few
+        self.count = 0
+
+    def __str__(self) -> str:
+        rest = self.count - len(self.names)
+        return ", ".join(self.names) + (f" and {rest} more" if rest else "")
+
+
+def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> None:
+    """One line for each code. Of a large response only a part is looked at: it is about to be written in turns."""
+    by_code: dict[int, Refused] = {}
+    inner = items.inner
+    for answer in answers[:MAX_LOOKED_AT]:
+        for item in (answer,) if inner is None else getattr(answer, inner.response)[:MAX_LOOKED_AT]:
+            if item.error_code:
+                refused = by_code.get(item.error_code)
+                if refused is None:
+                    refused = by_code[item.error_code] = Refused(getattr(item, "error_message", None))
+                refused.count += 1
+                if refused.count <= MAX_NAMED:
+                    name = _name_of(answer, items)
+                    refused.names.append(
+                        name if inner is None else f"{name}, partition {_name_of(item, inner)}"
+                    )
+    for code, refused in by_code.items():
+        log_refusal(request, str(refused), code, refused.reason)
+
+
+def _name_of(answer: Any, items: Items) -> str:
+    """By a name if it has one, else by an id or a number."""
+    values = [getattr(answer, name) for name in items.names]
+    names = [value for value in values if isinstance(value, str) and value]
+    return shown(names[0]) if names else str(values[-1])
+
+
+def log_refused_partition(request: "Request", topic: str | None, index: int, error: KafkaError) -> None:
+    """Of Produce or Fetch."""
+    log_refusal(request, f"{shown(topic)}, partition {index}", error.code, error.message)
+
+
+def log_refused_batch(partition: TopicPartition, error: KafkaError) -> None:
+    """When it was to be appended: who sent it is not known there, but which producer is, and `error` says it."""
+    what = f"a batch for {partition} refused with {error.code.name}"
+    reason = one_line(error.message, MAX_REASON) or EXPLANATIONS.get(error.code, "")
+    counted(
+        log,
+        logging.INFO,
+        "its producers",
+        what,
+        "refused a batch for %s: %s: %s",
+        partition,
+        error.code.name,
+        reason,
+        api="Produce",
+        error=error.code.name,
+        topic=partition.topic,
+        partition=partition.partition,
+    )
+
+
+def log_unreadable(topic: str, index: int, error: OSError) -> None:
+    """Clients get KAFKA_STORAGE_ERROR, and ask again."""
+    name = f"{one_line(topic, MAX_REASON)}-{index}"
+    counted(
+        log,
+        logging.ERROR,
+        "this disk",
+        f"{name} cannot be read",
+        "cannot read the log of %s, so clients get KAFKA_STORAGE_ERROR: %s. Look at the disk",
+        name,
+        error,
+        topic=topic,
+        partition=index,
+    )
+
+
+def log_timed_out(request: "Request", partitions: Iterable[TopicPartition], timeout_ms: int) -> None:
+    """A Produce whose records are appended and not committed."""
+    reason = f"its records are written, but were not committed within the {timeout_ms} ms that it allows"
+    log_refusal(request, some([str(each) for each in partitions]), ErrorCode.REQUEST_TIMED_OUT, reason)
+
+
+def log_refusal(request: "Request", subject: str, code: int, reason: str | None) -> None:
+    """`subject` is what was asked for, as shown."""
+    error = ErrorCode(code)
+    level = logging.DEBUG if error in ROUTINE else logging.INFO
+    if not log.isEnabledFor(level):
+        return
+    reason = reason or EXPLANATIONS.get(error, "")
+    why = f"{error.name}: {one_line(reason, MAX_REASON)}" if reason else error.name
+    of = f" of {subject}" if subject else ""
+    counted(
+        log,
+        level,
+        request.client_address.rpartition(":")[0],
+        f"{api_name(request.api_key)}{of} refused with {error.name}",
+        "refused %s%s from %s: %s",
+        name_of(request.api_key, request.version),
+        of,
+        sender_of(request),
+        why,
+        error=error.name,
+        subject=subject or None,
+        **request_fields(request),
+    )

@@ -1,0 +1,100 @@
+"""Every API that is served, and in which versions. ApiVersions is derived from this table, so it cannot lie.
+
+Each API lives in the module of its name: `handle(services, request, message)` does the work and either
+- answers the message to send,
+- answers None, having answered the request itself or promised to (`request.answer`), its effect done, or
+- is a coroutine: its effect takes time, and the requests behind it on the connection wait for it, or
+- is a generator, which yields every few items and returns one of the above: where there are many, it takes several
+  turns of the event loop (`requests.turns`), and the requests behind it wait too.
+
+A module, and the messages of its API, are imported when a client first asks for them: a broker that starts
+should not pay for what nobody uses.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from odradek.requests.naming import name_of
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.requests.session import AUTHENTICATION_APIS
+from odradek.wire.codec import Message, Steps
+from odradek.wire.messages.index import SCHEMAS
+
+HandlerResult = Message | Coroutine[Any, Any, Message | None] | None
+Handler = Callable[[Services, Request, Any], HandlerResult | Steps[HandlerResult]]
+
+
+class Api(NamedTuple):
+    """Versions are all those that Kafka has of it, unless said otherwise."""
+
+    module: str
+    min_version: int
+    max_version: int
+    advertised_min_version: int
+
+
+def _serve(*api_keys: int) -> dict[int, Api]:
+    schemas = [SCHEMAS[api_key] for api_key in api_keys]
+    return {s.key: Api(s.module, s.min_version, s.max_version, s.min_version) for s in schemas}
+
+
+APIS = _serve(
+    *(0, 1, 2, 3),  # Produce, Fetch, ListOffsets, Metadata
+    *(8, 9, 10, 47),  # OffsetCommit, OffsetFetch, FindCoordinator, OffsetDelete
+    *(11, 12, 13, 14, 68),  # JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ConsumerGroupHeartbeat
+    *(15, 16, 42, 69),  # DescribeGroups, ListGroups, DeleteGroups, ConsumerGroupDescribe
+    18,  # ApiVersions
+    *(19, 20, 21, 37),  # CreateTopics, DeleteTopics, DeleteRecords, CreatePartitions
+    *(22, 23, 61),  # InitProducerId, OffsetForLeaderEpoch, DescribeProducers
+    *(32, 33, 44, 74),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
+    *(35, 60, 75),  # DescribeLogDirs, DescribeCluster, DescribeTopicPartitions
+)
+# KAFKA-18659: with a higher minimum, older librdkafka stops compressing without a word.
+APIS[0] = APIS[0]._replace(advertised_min_version=0)
+# Version 6 is of two-phase commit (KIP-939), which Kafka itself does not serve yet.
+APIS[22] = APIS[22]._replace(max_version=5)
+
+
+def is_served(api_key: int, version: int) -> bool:
+    api = APIS.get(api_key)
+    return api is not None and api.min_version <= version <= api.max_version
+
+
+def why_not_served(api_key: int, version: int) -> str:
+    name, api = name_of(api_key, version), APIS.get(api_key)
+    if api is not None:
+        served = f"v{api.min_version} to v{api.max_version}"
+        return f"{name} is not served, only {served}: its client is too old or too new"
+    if api_key in AUTHENTICATION_APIS:
+        return f"{name} is not served: nobody logs in at this listener, set security.protocol=PLAINTEXT"
+    return f"{name} is not served"
+
+
+@cache
+def module_of(api_key: int) -> Any:
+    return import_module(f"odradek.api.{APIS[api_key].module}")
+
+
+def handler(api_key: int) -> Handler:
+    handle: Handler = module_of(api_key).handle
+    return handle
+
+
+@cache
+def request_type(api_key: int) -> type[Message]:
+    return _message_type(api_key, "Request")
+
+
+@cache
+def response_type(api_key: int) -> type[Message]:
+    return _message_type(api_key, "Response")
+
+
+def _message_type(api_key: int, direction: str) -> type[Message]:
+    schema = SCHEMAS[api_key]
+    module = import_module(f"odradek.wire.messages.{schema.module}")
+    found: type[Message] = getattr(module, schema.name + direction)
+    return found

@@ -1,0 +1,104 @@
+"""One request in flight: who asked, in which version, and where its response goes."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from odradek.net.transport import Part
+from odradek.requests.refused import log_refusals
+from odradek.requests.session import Session
+from odradek.requests.turns import Turns
+from odradek.wire.codec import Message, Steps
+from odradek.wire.frame import RequestHeader, encode_response_in_steps
+
+Answered = Callable[["Request"], None]
+
+
+class Request:
+    """Answered exactly once: with a message, with ready-made parts of a frame, or with nothing (acks=0)."""
+
+    subject: object  # what it is about or waits for, as log lines show it; set only where that is known
+
+    __slots__ = (
+        "api_key",
+        "client_address",
+        "client_id",
+        "correlation_id",
+        "listener",
+        "on_abandoned",
+        "on_answered",
+        "parts",
+        "principal",
+        "session",
+        "subject",
+        "turns",
+        "unfinished",
+        "version",
+    )
+
+    def __init__(
+        self,
+        header: RequestHeader,
+        client_address: str,
+        listener: str,
+        on_answered: Answered,
+        turns: Turns,
+        session: Session | None = None,
+    ) -> None:
+        self.api_key = header.api_key
+        self.version = header.version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.client_address = client_address
+        self.listener = listener
+        self.on_answered = on_answered
+        self.turns = turns
+        self.session = session = session or Session()
+        self.principal = session.principal  # of the client when it asked; the session may go on
+        # What to do when nobody waits for the answer any more.
+        self.on_abandoned: Callable[[], None] | None = None
+        self.parts: Sequence[Part] | None = None  # None until it is answered
+        self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
+
+    @property
+    def is_answered(self) -> bool:
+        return self.parts is not None or self.unfinished is not None
+
+    def answer(self, message: Message) -> None:
+        log_refusals(self, message)
+        self.answer_in_steps(self._encode(message))
+
+    def answer_when_made(self, making: Steps[Message]) -> None:
+        """With a message that is made in as many turns as that takes."""
+        self.answer_in_steps(self._make_and_encode(making))
+
+    def _make_and_encode(self, making: Steps[Message]) -> Steps[Sequence[Part]]:
+        return (yield from self._encode((yield from making)))
+
+    def _encode(self, message: Message) -> Steps[Sequence[Part]]:
+        frame = yield from encode_response_in_steps(message, self.api_key, self.version, self.correlation_id)
+        return (frame,)
+
+    def answer_in_steps(self, encoding: Steps[Sequence[Part]]) -> None:
+        """A small answer is written at once, a large one in as many turns as it takes."""
+        assert self.parts is None and self.unfinished is None, "a request is answered once"
+        done = self.turns.advance(encoding)
+        if done is not None:
+            self.answer_parts(done.result)
+        else:
+            self.unfinished = asyncio.get_running_loop().create_task(self._finish(encoding))
+
+    async def _finish(self, encoding: Steps[Sequence[Part]]) -> None:
+        self.answer_parts(await self.turns.finish(encoding))
+
+    def answer_parts(self, parts: Sequence[Part]) -> None:
+        assert self.parts is None, "a request is answered once"
+        self.parts = parts
+        self.on_answered(self)
+
+    def answer_nothing(self) -> None:
+        self.answer_parts(())
+
+    def abandon(self) -> None:
+        """The connection it came on is closed."""
+        if self.parts is None and self.on_abandoned is not None:
+            self.on_abandoned()

@@ -1,0 +1,54 @@
+"""Topics that come into being because somebody asked for them: auto-creation and internal topics."""
+
+from collections.abc import Mapping
+
+from odradek.controller.context import RequestContext
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import INTERNAL_TOPICS
+from odradek.requests.request import Request
+from odradek.requests.services import Services, context_of
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+USE_DEFAULT = -1
+TOPICS_AT_ONCE = 50  # in one turn of the event loop
+
+
+async def create_missing_topics(
+    services: Services, request: Request, names: list[str]
+) -> dict[str, ErrorCode]:
+    """Create what a client asked for; answers why a topic could not be created. That our disk is full is for the log:
+    to a client the topic is not there yet, and it asks again."""
+    refused: dict[str, KafkaError] = {}
+    pace = services.turns.pace()
+    wanted = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
+    for at in range(0, len(wanted), TOPICS_AT_ONCE):
+        topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
+        await pace.step()
+        refused |= await _create(services, topics, context_of(request, CreateTopicsRequest.MAX_VERSION))
+    return {
+        name: error.code for name, error in refused.items() if error.code is not ErrorCode.KAFKA_STORAGE_ERROR
+    }
+
+
+async def create_internal_topic(
+    services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+) -> None:
+    """Fewer brokers than the replication factor asks for is no reason to have no topic. Raises what is one."""
+    available = len(list(services.image.active_brokers()))
+    settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
+    factor = min(replication_factor, available)
+    wanted = CreatableTopic(name, partitions, factor, configs=settings)
+    refused = await _create(services, [wanted], RequestContext(CreateTopicsRequest.MAX_VERSION))
+    if name in refused:
+        raise refused[name]
+
+
+async def _create(
+    services: Services, topics: list[CreatableTopic], context: RequestContext
+) -> dict[str, KafkaError]:
+    answer = await services.metadata.decide(CreateTopicsRequest(topics=topics), context)
+    return {
+        topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
+        for topic in answer.topics
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    }

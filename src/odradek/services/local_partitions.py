@@ -1,0 +1,378 @@
+"""Makes this broker's logs what the metadata says they should be.
+
+The image is the plan: topics, their partitions, their settings. A delta of it is acted on here: logs are created and
+deleted, settings handed to the logs they concern. At start the whole image is the delta.
+
+A delta says where to look, the image what should be there: acting on the same delta twice changes nothing. Nothing here
+fails the request that changed the metadata, which is committed by then. What cannot be done now (a full disk, say) is
+remembered and tried again at the next change, and every few seconds (`retry_failed`). Until the log of a deleted topic
+is removed, a new topic of the same name waits for its own: a log serves no topic but the one whose id it carries.
+
+A topic exists once the metadata says so, and its partitions are served from then on. Their logs are created afterwards,
+one in each turn of the event loop, or by the first append to one: whoever creates a thousand partitions does not wait
+for thousands of files, nor does anybody else, and no request to a partition can tell. Asking for a partition creates
+nothing: until there is a log, it is known to be empty (`replication.unmade_log`).
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, cast
+from uuid import UUID
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import log_config, topic_rules, topic_values
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage, Partition, ResourceType, Topic
+from odradek.model import NO_TOPIC_ID, TopicPartition
+from odradek.replication.replica import Replica
+from odradek.replication.replicas import Replicas
+from odradek.replication.settings import ReplicaSettings
+from odradek.replication.unmade_log import UnmadeLog
+from odradek.storage.config import LogConfig
+from odradek.storage.log.log import Log
+from odradek.storage.store import LogStore
+
+log = logging.getLogger(__name__)
+
+# An append to a log that could not be made tries again, unless another attempt failed just now.
+REQUEST_RETRY_SECONDS = 1.0
+
+Told = Callable[[Replica], None]
+
+
+class TopicSettings(NamedTuple):
+    """One object of each for all partitions of a topic."""
+
+    log: LogConfig
+    replica: ReplicaSettings
+
+    def apply(self, replica: Replica) -> None:
+        if replica.log.config != self.log:
+            replica.log.config = self.log
+        if replica.settings != self.replica:
+            replica.configure(self.replica)
+
+
+class Unopened(NamedTuple):
+    """A partition that should have a log here, and has none yet."""
+
+    topic_id: UUID
+    registration: Partition
+    has_failed: bool = False  # which is logged once, though it is tried again every few seconds
+
+
+class LocalPartitions:
+    def __init__(
+        self,
+        node_id: int,
+        host: Host,
+        store: LogStore,
+        config: BrokerConfig,
+        appended: Told,
+        on_new_role: Told,
+        on_removed: Told,
+    ) -> None:
+        """`appended` is told of every append to any of the logs, and has it synced. `on_new_role` and `on_removed` are
+        told of each replica once it leads or follows in a new epoch, or is gone."""
+        self._node_id = node_id
+        self._host = host
+        self._store = store
+        self._appended = appended
+        self.replicas = self._replicas = Replicas(self._begin_missing)
+        self.config = config
+        self._image = MetadataImage("")
+        self._settings: dict[str, TopicSettings] = {}
+        self._unopened: dict[TopicPartition, Unopened] = {}
+        self._failed: dict[TopicPartition, Unopened] = {}  # could not be opened, and will be tried again
+        self._doomed: dict[TopicPartition, Log] = {}  # logs of deleted topics that are not removed yet
+        self._unsettled: dict[UUID, Topic] = {}  # topics that we failed to act on, and will try again
+        self._is_scheduled = False  # the next one is about to be opened
+        self._next_attempt = 0.0  # an append does not try a failed one again before this time
+        self._on_new_role = on_new_role
+        self._on_removed = on_removed
+
+    # --- at start ---
+
+    def log_config_for(self, image: MetadataImage) -> Callable[[str], LogConfig]:
+        """What the store opens the logs of a topic with."""
+        return lambda topic: log_config(topic_values(image.topic_overrides(topic), self.config))
+
+    def expected_in(self, image: MetadataImage) -> Callable[[TopicPartition, UUID], bool]:
+        """Which logs the store opens. One without an id is taken for the topic's: a crash came before its first sync.
+        All others are of topics that were deleted, and perhaps created again, just before a crash."""
+
+        def is_expected(topic_partition: TopicPartition, topic_id: UUID) -> bool:
+            topic = image.topics.get(topic_partition.topic)
+            return (
+                topic is not None
+                and topic_id in (topic.id, NO_TOPIC_ID)
+                and topic_partition.partition in topic.partitions
+            )
+
+        return is_expected
+
+    def open_all(self, image: MetadataImage) -> None:
+        self._image = image
+        for topic in image.topics.values():
+            self._plan_topic(topic)
+        for name in [name for name in self._unopened if name in self._store.logs]:
+            self._open(name)
+        self._open_soon()
+
+    # --- changes ---
+
+    def apply(self, delta: MetadataDelta) -> None:
+        image = self._image = delta.after
+        configured = [
+            image.topics[resource.name]
+            for resource in sorted(delta.changed_configs)
+            if resource.type == ResourceType.TOPIC and resource.name in image.topics
+        ]
+        self._settle((*self._unsettled.values(), *delta.deleted_topics, *delta.created_topics))
+        failed = self._failed_indexes()
+        for change in delta.changed_topics:
+            indexes = (*change.indexes, *failed.get(change.after.id, ()))
+            self._act(change.after, partial(self._plan_partitions, indexes=indexes))
+        for topic in configured:
+            self._act(topic, self._configure)
+            self._act(topic, partial(self._plan_partitions, indexes=failed.get(topic.id, ())))
+        self._remove_doomed()
+        self._open_soon()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's own settings changed: the defaults of every topic may have."""
+        self.config = config
+        self._settle(self._image.topics.values())
+        self._open_soon()
+
+    def retry_failed(self) -> None:
+        """Try again what could not be done: the disk may have room by now."""
+        self._unopened |= self._failed
+        self._failed.clear()
+        self._settle(list(self._unsettled.values()))
+        self._remove_doomed()
+        self._open_soon()
+
+    def _settle(self, topics: Iterable[Topic]) -> None:
+        """Make what we hold of these topics what the image says of them. One that fails keeps no other from it."""
+        for topic in {topic.id: topic for topic in topics}.values():
+            if self._act(topic, self._plan_topic):
+                self._unsettled.pop(topic.id, None)
+
+    def _act(self, topic: Topic, act: Callable[[Topic], None]) -> bool:
+        """Bring what changed in line with the image; if that fails, all of the topic is settled later."""
+        try:
+            now = self._image.topics_by_id.get(topic.id)
+            if now is None:
+                self._close_topic(topic)
+            else:
+                act(now)
+            return True
+        except Exception:
+            self._unsettled[topic.id] = topic
+            log.exception(
+                "cannot apply the metadata to topic %s yet: this is a bug; trying again", topic.name
+            )
+            return False
+
+    def _plan_topic(self, topic: Topic) -> None:
+        self._configure(topic)
+        self._plan_partitions(topic, topic.partitions)
+
+    def _plan_partitions(self, topic: Topic, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            registration = topic.partitions[index]
+            replica = self._present(topic, index)
+            if replica is not None:
+                self._give_role(replica, registration)
+            name = TopicPartition(topic.name, index)
+            if self._node_id in registration.replicas and (replica is None or is_unmade(replica)):
+                self._failed.pop(name, None)
+                self._unopened[name] = Unopened(topic.id, registration)
+
+    def _give_role(self, replica: Replica, registration: Partition) -> None:
+        if replica.take_role(self._node_id, registration, self._host.steady_ms()):
+            _tell(self._on_new_role, replica)
+
+    def _failed_indexes(self) -> dict[UUID, list[int]]:
+        """The partitions of each topic that could not be opened: a change of the topic tries them again."""
+        indexes: dict[UUID, list[int]] = {}
+        for name, plan in self._failed.items():
+            indexes.setdefault(plan.topic_id, []).append(name.partition)
+        return indexes
+
+    def _configure(self, topic: Topic) -> None:
+        values = topic_values(self._image.topic_overrides(topic.name), self.config)
+        log_settings = log_config(values)
+        settings = self._settings[topic.name] = TopicSettings(
+            log_settings,
+            ReplicaSettings(
+                rules=topic_rules(values, self.config["log.validate.records"]),
+                min_insync_replicas=values["min.insync.replicas"],
+                sync_commit=self.config["log.sync.commit"] or log_settings.flush_messages == 1,
+            ),
+        )
+        for index in topic.partitions:
+            replica = self._present(topic, index)
+            if replica is not None:
+                settings.apply(replica)
+
+    def _present(self, topic: Topic, index: int) -> Replica | None:
+        """Of this topic: not of an earlier one of the same name."""
+        replica = self._replicas.present(topic.name, index)
+        return replica if replica is not None and replica.topic_id == topic.id else None
+
+    # --- deleting ---
+
+    def _close_topic(self, topic: Topic) -> None:
+        if topic.name not in self._image.topics:
+            self._settings.pop(topic.name, None)
+        for index in topic.partitions:
+            name = TopicPartition(topic.name, index)
+            for plans in (self._unopened, self._failed):
+                if name in plans and plans[name].topic_id == topic.id:
+                    del plans[name]
+            found = self._store.get(name)
+            if found is not None and _is_of(found, topic.id):
+                self._doomed[name] = found
+            replica = self._present(topic, index)
+            if replica is not None:
+                self._replicas.remove(name)
+                replica.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                _tell(self._on_removed, replica)
+
+    def _remove_doomed(self) -> None:
+        failure: OSError | None = None
+        try:
+            self._store.delete(self._still_doomed(), self._host.now_ms())
+        except OSError as error:
+            failure = error
+        left = ", ".join(map(str, self._still_doomed()))
+        if failure is not None:
+            left = left or "none, but a crash may bring some back"
+            log.error("cannot remove all logs of deleted topics, trying again: %s. Left: %s", failure, left)
+
+    def _still_doomed(self) -> list[TopicPartition]:
+        """By now a log of the next topic of that name may be in its place."""
+        self._doomed = {name: found for name, found in self._doomed.items() if self._store.get(name) is found}
+        return list(self._doomed)
+
+    # --- opening ---
+
+    def _open_soon(self) -> None:
+        if self._unopened and not self._is_scheduled:
+            self._is_scheduled = True
+            self._host.call_soon(self._open_next)
+
+    def _open_next(self) -> None:
+        self._is_scheduled = False
+        if self._unopened:
+            self._open(next(iter(self._unopened)))
+            self._open_soon()
+
+    def _begin_missing(self, topic: str, index: int) -> Replica | None:
+        """A request names a partition whose log is not there yet: it is served as the empty one that it is."""
+        name = TopicPartition(topic, index)
+        plan = self._unopened.get(name) or self._failed.get(name)
+        if plan is None:
+            if self._image.partition(topic, index) is not None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return None
+        found = self._store.get(name)
+        if found is not None and _is_of(
+            found, plan.topic_id
+        ):  # a log with records, which could not be opened
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {name} could not be opened")
+        make = partial(self._make_for_append, name)
+        unmade = cast(Log, UnmadeLog(name, self._settings[topic].log, make))
+        return self._begin(name, plan, unmade)
+
+    def _make_for_append(self, name: TopicPartition) -> Log:
+        """A record cannot wait for its log's turn."""
+        if name in self._failed and self._host.monotonic() >= self._next_attempt:
+            self._unopened[name] = self._failed.pop(name)
+        replica = self._open(name) if name in self._unopened else None
+        if replica is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {name} cannot be created")
+        return replica.log
+
+    def stop_opening(self) -> None:
+        """What is not open yet will be created at the next start."""
+        self._unopened.clear()
+        self._failed.clear()
+
+    def _open(self, name: TopicPartition) -> Replica | None:
+        """Make the log, or take the one that was found at start, and serve it."""
+        plan = self._unopened.pop(name)
+        replica = self._replicas.present(*name)
+        try:
+            opened = self._open_log(name, plan.topic_id, self._settings[name.topic].log)
+            if replica is not None and replica.topic_id == plan.topic_id:
+                replica.use_log(opened)
+            else:
+                replica = self._begin(name, plan, opened)
+        except Exception as error:
+            self._failed[name] = plan._replace(has_failed=True)
+            self._next_attempt = self._host.monotonic() + REQUEST_RETRY_SECONDS
+            if not plan.has_failed:
+                is_expected = isinstance(error, (OSError, KafkaError))
+                log.error(
+                    "the log of %s cannot be opened, trying again: %s", name, error, exc_info=not is_expected
+                )
+            return None
+        if plan.has_failed:
+            log.info("opened the log of %s, which could not be opened before", name)
+        return replica
+
+    def _begin(self, name: TopicPartition, plan: Unopened, opened: Log) -> Replica:
+        replica = Replica(
+            name,
+            plan.topic_id,
+            opened,
+            self._settings[name.topic].replica,
+            high_watermark=self._store.high_watermarks.get(name, 0),
+            appended=self._appended,
+        )
+        self._settings[name.topic].apply(replica)
+        self._replicas.add(replica)
+        self._give_role(replica, plan.registration)
+        if opened.failed:  # as when a sync fails later
+            replica.close(ErrorCode.KAFKA_STORAGE_ERROR)
+        return replica
+
+    def _open_log(self, name: TopicPartition, topic_id: UUID, settings: LogConfig) -> Log:
+        found = self._store.get(name)
+        if found is not None and found is self._doomed.get(name):
+            self._store.delete([name], self._host.now_ms())
+            found = None
+        if found is None:
+            return self._store.create(name, topic_id, settings, self._host.now_ms())
+        if not _is_of(found, topic_id):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"its log belongs to topic {found.topic_id}, not {topic_id}"
+            )
+        if found.topic_id == NO_TOPIC_ID:
+            self._store.set_topic_id(found, topic_id)
+        return found
+
+
+def _tell(told: Told, replica: Replica) -> None:
+    """Whoever cannot follow does not keep the other partitions from coming or going."""
+    try:
+        told(replica)
+    except Exception:
+        log.exception(
+            "a listener failed when %s was opened, removed or changed its role: this is a bug",
+            replica.topic_partition,
+        )
+
+
+def is_unmade(replica: Replica) -> bool:
+    return isinstance(replica.log, UnmadeLog)
+
+
+def _is_of(found: Log, topic_id: UUID) -> bool:
+    return found.topic_id in (topic_id, NO_TOPIC_ID)

@@ -1,0 +1,85 @@
+"""The process that compacts, fed by the broker's `cleaner.py` through pipes, one JSON object a line.
+
+In:  a job, as `job_to_json` makes it.
+Out: `{"group": …}` for each new segment that is on disk; then `{"done": …}` with the round's figures, or
+     `{"failed": reason, "corrupt": whether trying again is useless}`.
+
+A thread in the broker would not do: it would take the interpreter's lock from the event loop. This process is
+nicer than the broker's, keeps to a rate of bytes a second, and never renames or removes a file of the log: it
+only makes `.cleaned` files. It ends when its input does, and when it finds that its parent is gone, since the
+next broker on this directory would start a worker of its own.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from odradek.storage.compaction.exchange import Message, carry_out
+from odradek.storage.disk.files import DiskFiles
+
+NICENESS = 10
+LONGEST_DEBT_SECONDS = 0.05
+LONGEST_SLEEP_SECONDS = 1.0
+
+
+class RateLimit:
+    """Sleeps so that no more than so many bytes a second pass. A thrifty start does not earn a later rush."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._paid_until = clock()
+
+    def __call__(self, byte_count: int) -> None:
+        now = self._clock()
+        self._paid_until = max(self._paid_until, now) + byte_count / self._bytes_per_second
+        while self._paid_until - self._clock() > LONGEST_DEBT_SECONDS:
+            self._sleep(min(self._paid_until - self._clock(), LONGEST_SLEEP_SECONDS))
+
+
+def run(files: DiskFiles, message: Message, send: Callable[[Message], None], parent: int) -> None:
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        exit_if_orphaned(parent)
+
+    limit = RateLimit(message["bytes_per_second"], sleep=sleep)
+
+    def throttle(byte_count: int) -> None:
+        limit(byte_count)
+        exit_if_orphaned(parent)
+
+    for reply in carry_out(files, message, throttle):
+        send(reply)
+
+
+def exit_if_orphaned(parent: int) -> None:
+    if os.getppid() != parent:
+        sys.exit("The broker is gone")
+
+
+def send_line(message: Message) -> None:
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(1)  # the broker was killed: nobody reads this, nor a traceback
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    parent = os.getppid()
+    files = DiskFiles()
+    for line in sys.stdin:
+        run(files, json.loads(line), send_line, parent)
+
+
+if __name__ == "__main__":
+    main()

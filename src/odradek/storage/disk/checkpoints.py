@@ -1,0 +1,150 @@
+"""The small text files beside the data, in Kafka's formats, each written as a whole or not at all.
+
+A checkpoint file holds a version, the number of entries and one entry a line: `topic partition offset` in
+the checkpoints of a data directory, `epoch start-offset` in a partition's `leader-epoch-checkpoint`. A file
+that is not there is an empty one. A file that cannot be read is refused by name: guessing a recovery point
+or a log start would risk data, and its operator can remove it knowingly.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+
+from odradek.errors import DamagedData
+from odradek.model import NO_TOPIC_ID, TopicPartition, id_from_text, id_to_text
+from odradek.storage.disk.files import Files
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+VERSION = 0
+
+
+class MalformedCheckpoint(DamagedData):
+    """A file of this module's that does not have its format."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"{path} {reason}. Restore it from a backup. If you remove it, the broker forgets what it says: without "
+            "recovery points logs are checked in full, without log start offsets deleted records come back"
+        )
+
+
+def write_atomically(files: Files, path: str, data: bytes) -> None:
+    """After a crash the file has its old content or its new one."""
+    temporary = files.create(path + ".tmp")
+    try:
+        temporary.write_at(0, data)
+        temporary.sync()
+    finally:
+        temporary.close()
+    files.rename(path + ".tmp", path)
+    files.sync_directory(os.path.dirname(path))
+
+
+def format_entries(entries: Iterable[str]) -> bytes:
+    lines = list(entries)
+    return "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def parse_entries(path: str, data: bytes) -> list[list[str]]:
+    if not data:
+        return []
+    try:
+        lines = data.decode("ascii").splitlines()
+        version, count = int(lines[0]), int(lines[1])
+    except (ValueError, IndexError) as error:
+        raise MalformedCheckpoint(path, "does not begin with a version and a number of entries") from error
+    if version != VERSION:
+        raise MalformedCheckpoint(path, f"has version {version}, which is not {VERSION}")
+    if count != len(lines) - 2:
+        raise MalformedCheckpoint(path, f"has {len(lines) - 2} entries, not {count} as it says")
+    return [line.split() for line in lines[2:]]
+
+
+def read_if_present(files: Files, path: str) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        return b""
+
+
+def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
+    entries = parse_entries(path, read_if_present(files, path))
+    try:
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
+    except ValueError as error:
+        raise MalformedCheckpoint(
+            path, "has an entry that is not a topic, a partition and an offset"
+        ) from error
+
+
+def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    write_atomically(files, path, format_entries(lines))
+
+
+class OffsetCheckpoint:
+    """One checkpoint file of a data directory, and what is known of its content.
+
+    Entries go by name, and a name may be used again: `may_name` tells whether one has to be dropped first.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._on_disk: Mapping[TopicPartition, int] | None = {}  # None: a write failed, so nobody knows
+
+    def read(self) -> dict[TopicPartition, int]:
+        offsets = read_offsets(self._files, self._path)
+        self._on_disk = dict(offsets)
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Unless the file says so already."""
+        if offsets != self._on_disk:
+            self._on_disk = None
+            write_offsets(self._files, self._path, offsets)
+            self._on_disk = offsets
+
+    def may_name(self, topic_partition: TopicPartition) -> bool:
+        return self._on_disk is None or topic_partition in self._on_disk
+
+
+def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:
+    entries = parse_entries(path, read_if_present(files, path))
+    try:
+        return [(int(epoch), int(start_offset)) for epoch, start_offset in entries]
+    except ValueError as error:
+        raise MalformedCheckpoint(path, "has an entry that is not an epoch and an offset") from error
+
+
+def write_epochs(files: Files, path: str, epochs: Iterable[tuple[int, int]]) -> None:
+    write_atomically(files, path, format_entries(f"{epoch} {start_offset}" for epoch, start_offset in epochs))
+
+
+def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    return f"version: 0\ntopic_id: {id_to_text(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> uuid.UUID:
+    """The topic's id; the id of no topic where the file is missing, was cut short by a crash while it was made,
+    or cannot be read."""
+    for line in data.decode("ascii", "replace").splitlines():
+        name, _, value = line.partition(": ")
+        if name == "topic_id" and len(value) == 22:
+            try:
+                return id_from_text(value)
+            except ValueError:
+                return NO_TOPIC_ID
+    return NO_TOPIC_ID
+
+
+def clean_shutdown_marker(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

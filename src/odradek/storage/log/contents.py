@@ -1,0 +1,31 @@
+"""What a log is made from when it is created or opened."""
+
+import random
+from typing import NamedTuple
+
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import Files
+from odradek.storage.log.epochs import LeaderEpochs
+from odradek.storage.producers.snapshots import Snapshots
+from odradek.storage.producers.state import Producers
+from odradek.storage.segments.segment import Segment
+
+
+class LogHome(NamedTuple):
+    """Where a log lives, and what it shares with the other logs of its store."""
+
+    files: Files
+    directory: str
+    deletions: Deletions
+    rng: random.Random
+
+
+class Contents(NamedTuple):
+    """What is in a log when it is created or opened."""
+
+    segments: list[Segment]
+    leader_epochs: LeaderEpochs
+    snapshots: Snapshots
+    producers: Producers
+    log_start_offset: int
+    end_offset: int

@@ -1,0 +1,399 @@
+"""Opening a log that is on disk, and making it whole again after a crash.
+
+After a clean shutdown nothing is scanned: the end of the log is found from the last index entry. After a
+crash every segment that was not known to be synced is read again from its start. Each batch must be whole,
+offsets must increase and stay below the next segment, and leader epochs must not decrease. From the recovery
+point on, the CRC must be right and the leader epoch must be the one on record for that offset. The log is cut
+before the first batch that fails, and what follows is dropped. The indexes of the segments read are rebuilt.
+
+A gap in the offsets is never damage: compaction leaves gaps, followers copy them, and the topic's cleanup
+policy may have changed since. But the base offset is not covered by the CRC. A flipped bit that lowers it, or
+raises it into the next segment or by more than a segment can span, is detected at that batch. One that
+raises it less is detected if an intact batch follows in the segment and contradicts it; the batch that jumped
+ahead is then the damaged one. What is not detected: the last batch of a segment raised within these bounds
+(its records keep their content under larger offsets), and damage to records below the recovery point, which
+were synced and are not read again.
+
+The files in the directory are what counts. Where a checkpoint contradicts them, it was not made from this
+log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
+checked, and a log start beyond the end is ignored unless the log holds no record at all.
+
+A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`.
+"""
+
+import logging
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from odradek.errors import DamagedData, KafkaError
+from odradek.model import TopicPartition
+from odradek.records.batch import BatchHeader
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, format_partition_metadata
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import File, Files
+from odradek.storage.log.contents import Contents, LogHome
+from odradek.storage.log.epochs import NO_EPOCH, LeaderEpochs
+from odradek.storage.log.log import Log
+from odradek.storage.log.report import RecoveryReport
+from odradek.storage.log.scan import SegmentScan
+from odradek.storage.producers.replay import rebuild_producers, replay_batch
+from odradek.storage.producers.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from odradek.storage.producers.snapshots import Snapshots
+from odradek.storage.producers.state import Producers
+from odradek.storage.segments.indexes import MAX_RELATIVE_OFFSET
+from odradek.storage.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from odradek.storage.segments.swap import is_log_file, offset_of, tidy
+from odradek.wording import count_of
+
+logger = logging.getLogger(__name__)
+
+STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA)  # besides segments and snapshots
+
+
+class Opening(NamedTuple):
+    """What is known of a log before its directory is looked at.
+
+    `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
+    cut off is a torn last batch beyond the recovery point, with no intact batch after it. Anything else
+    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
+    that end before `needed_from`: what they hold is in a snapshot as well.
+    """
+
+    clean: bool  # the last shutdown was, so nothing needs recovery
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    strict: bool = False
+    needed_from: int = 0
+
+
+def create_log(
+    files: Files,
+    directory: str,
+    topic_partition: TopicPartition,
+    topic_id: uuid.UUID,
+    config: LogConfig,
+    now_ms: int,
+    rng: random.Random,
+    deletions: Deletions,
+) -> Log:
+    """Make a new log's directory and files. They come to disk with its first records: until then nobody would
+    miss them, and a topic of a thousand partitions must not wait for as many syncs."""
+    files.make_directory(directory)
+    metadata = files.create(f"{directory}/{PARTITION_METADATA}")
+    metadata.write_at(0, format_partition_metadata(topic_id))
+    metadata.close()
+    segment = Segment.create(files, directory, 0, config, now_ms)
+    epochs, snapshots = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}"), Snapshots(files, directory, [])
+    home = LogHome(files, directory, deletions, rng)
+    contents = Contents([segment], epochs, snapshots, Producers(), log_start_offset=0, end_offset=0)
+    log = Log(topic_partition, topic_id, config, home, contents)
+    log.mark_unsynced([files.to_sync(metadata.path), *_names(files, directory)], 0)
+    return log
+
+
+def _names(files: Files, directory: str) -> list[File]:
+    """What says which files there are, and that there is a log at all."""
+    return [files.to_sync(directory), files.to_sync(os.path.dirname(directory))]
+
+
+def list_log_files(files: Files, directory: str) -> dict[str, int]:
+    """The sizes of the files that make up the log in this directory: none if it holds no log."""
+    return {
+        entry.name: entry.size
+        for entry in files.list(directory)
+        if not entry.is_directory and (is_log_file(entry.name) or entry.name in STATE_FILES)
+    }
+
+
+def open_log(
+    files: Files,
+    directory: str,
+    topic_partition: TopicPartition,
+    topic_id: uuid.UUID,
+    config: LogConfig,
+    opening: Opening,
+    now_ms: int,
+    rng: random.Random,
+    deletions: Deletions,
+    sizes: dict[str, int] | None = None,
+    report: RecoveryReport | None = None,
+) -> Log:
+    """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
+    if the caller has listed them; what recovery does is added to `report`."""
+    sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
+    epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
+    if LEADER_EPOCHS in sizes:
+        epochs.load()
+    snapshots = Snapshots(
+        files, directory, (offset_of(name) for name in sizes if name.endswith(SNAPSHOT_SUFFIX))
+    )
+    report = RecoveryReport() if report is None else report
+    loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms, report)
+    log = Log(
+        topic_partition, topic_id, config, LogHome(files, directory, deletions, rng), loader.load(sizes)
+    )
+    if loader.producers is not None:
+        log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
+    return log
+
+
+class _Loader:
+    """Brings the segments of one directory into a consistent state."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        opening: Opening,
+        epochs: LeaderEpochs,
+        snapshots: Snapshots,
+        now_ms: int,
+        report: RecoveryReport,
+    ) -> None:
+        self.report = report
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.opening = opening
+        self.epochs = epochs
+        self.snapshots = snapshots
+        self.now_ms = now_ms
+        self.recovery_point = opening.recovery_point
+        self.recovered: list[File] = []  # files that recovery went through
+        self.producers: Producers | None = None  # as recovery left them
+        self._epochs_on_record = bool(epochs.entries)
+
+    def load(self, sizes: dict[str, int]) -> Contents:
+        segments = self._open_segments(sizes)
+        if not self.opening.clean:
+            segments = self._recover_all(segments)
+        start_offset = self.opening.log_start_offset
+        if not any(segment.size for segment in segments):
+            segments = self._begin_at(start_offset, segments)
+        end_offset = segments[-1].next_offset()
+        if start_offset > end_offset:
+            logger.warning(
+                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which is of another log",
+                self.directory,
+                end_offset,
+                start_offset,
+            )
+            start_offset = 0
+        return self._contents(segments, max(start_offset, segments[0].base_offset), end_offset)
+
+    def _contents(self, segments: list[Segment], start_offset: int, end_offset: int) -> Contents:
+        self.epochs.truncate_from_end(end_offset)
+        self.epochs.truncate_from_start(start_offset)
+        producers = self.producers
+        if producers is None:
+            producers = Producers()
+            rebuild_producers(producers, self.snapshots, segments, start_offset, end_offset)
+        return Contents(segments, self.epochs, self.snapshots, producers, start_offset, end_offset)
+
+    def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
+        """A log without records begins where its files or its log start say, whichever is later."""
+        if segments and segments[-1].base_offset >= offset:
+            return segments
+        self._drop(segments, "it is empty, and before the log start offset")
+        segment = Segment.create(self.files, self.directory, offset, self.config, self.now_ms)
+        self.files.sync_directory(self.directory)
+        self.producers = None
+        self.recovered.clear()
+        return [segment]
+
+    def _open_segments(self, sizes: dict[str, int]) -> list[Segment]:
+        bases = sorted(offset_of(name) for name in sizes if name.endswith(LOG_SUFFIX))
+        known = set(bases)
+        for name in [name for name in sizes if name.endswith(SEGMENT_SUFFIXES)]:
+            if offset_of(name) not in known:
+                self.files.remove(f"{self.directory}/{name}")  # an index without a log
+        return [self._open_segment(base, sizes) for base in bases]
+
+    def _open_segment(self, base_offset: int, sizes: dict[str, int]) -> Segment:
+        missing = [
+            suffix
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            if file_name(base_offset, suffix) not in sizes
+        ]
+        for suffix in missing:
+            self.files.create(f"{self.directory}/{file_name(base_offset, suffix)}").close()
+        segment = Segment.open(self.files, self.directory, base_offset, sizes, self.config, self.now_ms)
+        if missing:
+            segment.rebuild_indexes()
+        return segment
+
+    def _recover_all(self, segments: list[Segment]) -> list[Segment]:
+        point = self.recovery_point
+        if self.opening.strict:
+            self._check_continuity(segments)
+        recovered = self._recover(segments)
+        end_offset = recovered[-1].next_offset() if recovered else 0
+        if end_offset >= point:
+            return recovered
+        if self.opening.strict:
+            raise DamagedData(
+                f"{self.directory} ends at offset {end_offset}, but it was synced up to offset {point}"
+            )
+        logger.warning(
+            "%s ends at offset %d: ignoring recovery point %d of the checkpoint, and checking all of it",
+            self.directory,
+            end_offset,
+            point,
+        )
+        self.recovery_point = 0
+        return self._recover(recovered)
+
+    def _check_continuity(self, segments: list[Segment]) -> None:
+        expected = self.opening.needed_from
+        for slot, segment in enumerate(segments[self._first_to_read(segments) :]):
+            if segment.base_offset > expected or (slot and segment.base_offset < expected):
+                raise DamagedData(
+                    f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
+                    f"ends at offset {expected}: a file is missing or damaged"
+                )
+            expected = segment.next_offset()
+
+    def _first_to_read(self, segments: list[Segment]) -> int:
+        """The last segment that begins at or before where reading must begin."""
+        offset = self.opening.needed_from if self.opening.strict else self.recovery_point
+        below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= offset]
+        return below[-1] if below else 0
+
+    def _recover(self, segments: list[Segment]) -> list[Segment]:
+        """Read again what may not have been synced, cut at the first batch that is not whole."""
+        self.recovered.clear()
+        if not segments:
+            return segments
+        first = self._first_to_read(segments)
+        producers = self.producers = Producers()
+        start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
+        rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
+        for slot, segment in enumerate(segments[first:], first):
+            snapshot = self.snapshots.write(producers, segment.base_offset)
+            is_last = slot + 1 == len(segments)
+            limit = (
+                segment.base_offset + MAX_RELATIVE_OFFSET if is_last else segments[slot + 1].base_offset - 1
+            )
+            is_whole = self._recover_segment(segment, producers, limit, is_last)
+            self.recovered.extend(segment.files)
+            if snapshot is not None:
+                self.recovered.append(snapshot)
+            if not is_whole:
+                self._drop(segments[slot + 1 :], "it follows a damaged segment")
+                return segments[: slot + 1]
+        return segments
+
+    def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
+        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
+        size, end_offset = segment.size, segment.base_offset
+        segment.size = 0
+        segment.reset_indexes()
+        segment.aborted.truncate_to(0)
+        self.report.segments_scanned += 1
+        self.report.bytes_scanned += size
+        scan = SegmentScan(segment.log, size)
+        for position, header in self._sound_batches(scan, segment.base_offset, limit):
+            try:
+                aborted = replay_batch(producers, segment, position, header)
+            except KafkaError:
+                break
+            segment.appended(position, header.size, header.last_offset, header.max_timestamp)
+            end_offset = header.next_offset
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        if segment.size < size:
+            if self.opening.strict:
+                self._check_torn_tail(segment, scan, is_last and end_offset >= self.recovery_point)
+            self._report_cut(segment, scan, size, end_offset)
+            segment.log.truncate(segment.size)
+        segment.finish()
+        return segment.size == size
+
+    def _report_cut(self, segment: Segment, scan: SegmentScan, size: int, end_offset: int) -> None:
+        records, position = 0, segment.size
+        while (header := scan.header(position)) is not None:
+            records += header.next_offset - header.base_offset
+            position += header.size
+        self.report.logs_cut += 1
+        self.report.bytes_cut += size - segment.size
+        self.report.records_cut += records
+        lost = f"{count_of(records, 'record')} from there on {'is' if records == 1 else 'are'}"
+        logger.warning(
+            "cut %s from %d to %d bytes: the batch after offset %d is incomplete or damaged, so %s lost",
+            segment.log.path,
+            size,
+            segment.size,
+            end_offset - 1,
+            lost if records else "it is",
+        )
+
+    @staticmethod
+    def _check_torn_tail(segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
+        """A crash tears the batch that was being written, and nothing before it."""
+        intact = scan.find_intact(segment.size)
+        if may_be_torn and intact is None:
+            return
+        what = f"{segment.log.path} is damaged at byte {segment.size}"
+        if intact == segment.size:
+            raise DamagedData(f"{what}: the batch there has the wrong offset or leader epoch")
+        if intact is not None:
+            raise DamagedData(f"{what}, and an intact batch follows at byte {intact}")
+        raise DamagedData(f"{what}, which had been synced")
+
+    def _sound_batches(
+        self, scan: SegmentScan, expected_offset: int, limit: int
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from the start of a segment on, as far as they can be believed."""
+        epoch, position = NO_EPOCH, 0
+        while (header := scan.header(position)) is not None:
+            if (
+                header.base_offset < expected_offset
+                or header.leader_epoch < epoch
+                or header.last_offset > limit
+                or (header.base_offset > expected_offset and not self._may_jump(scan, position, header))
+            ):
+                return
+            if (self.opening.strict or header.base_offset >= self.recovery_point) and not (
+                scan.is_intact(position, header) and self._has_its_epoch(header)
+            ):
+                return
+            yield position, header
+            expected_offset, epoch, position = header.next_offset, header.leader_epoch, position + header.size
+
+    def _has_its_epoch(self, header: BatchHeader) -> bool:
+        """An epoch is on record before its first batch is written, so any other is damage."""
+        if not self._epochs_on_record:
+            return True
+        return self.epochs.epoch_for_offset(header.base_offset) in (NO_EPOCH, header.leader_epoch)
+
+    def _may_jump(self, scan: SegmentScan, position: int, header: BatchHeader) -> bool:
+        """A gap is lawful, unless the next batch is intact and goes back behind it: then the gap is not real."""
+        following_position = position + header.size
+        following = scan.header(following_position)
+        return not self.opening.strict and (
+            following is None
+            or following.base_offset >= header.next_offset
+            or not scan.is_intact(following_position, following)
+        )
+
+    def _drop(self, segments: list[Segment], reason: str) -> None:
+        for segment in reversed(segments):
+            logger.warning("removed %s of %d bytes: %s", segment.log.path, segment.size, reason)
+            self.report.segments_removed += 1
+            segment.remove()
+        if segments:
+            self.files.sync_directory(self.directory)

@@ -1,0 +1,82 @@
+"""Deleting the oldest segments of a log: those before its start, too old, or more than it may hold.
+
+Only whole segments go, oldest first, and none that holds records at or above the high watermark. The last one can go
+only where another takes its place, so an empty one stays, and that of a log that has failed.
+`next_due_ms` tells when there will be something to do if nothing is written meanwhile, so that nobody has
+to look at idle logs.
+"""
+
+from collections.abc import Callable
+from itertools import zip_longest
+
+from odradek.storage.log.log import Log
+from odradek.storage.segments.segment import Segment
+
+
+def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
+    """Delete what retention does not keep. Returns the number of segments deleted."""
+    deleted = _delete_while(log, now_ms, high_watermark, _before_log_start(log))
+    if log.config.delete:
+        deleted += _delete_while(log, now_ms, high_watermark, _beyond_size(log))
+        deleted += _delete_while(log, now_ms, high_watermark, _expired(log, now_ms))
+    return deleted
+
+
+def next_due_ms(log: Log) -> int | None:
+    """When the oldest segment expires, the active one rolls or a producer is forgotten: the first of it."""
+    due = []
+    oldest = log.segments[0]
+    if log.config.delete and log.config.retention_ms >= 0 and oldest.size > 0:
+        oldest.load()
+        due.append(newest_time_ms(oldest) + log.config.retention_ms + 1)
+    if log.active.size > 0:
+        due.append(log.active.created_ms + log.active.roll_after_ms + 1)
+    if log.producers.next_expiry_ms is not None:
+        due.append(log.producers.next_expiry_ms)
+    return min(due, default=None)
+
+
+def newest_time_ms(segment: Segment) -> int:
+    """What retention counts from: the largest timestamp; when the segment was made if there is none."""
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+
+
+def _delete_while(
+    log: Log, now_ms: int, high_watermark: int, condition: Callable[[Segment, Segment | None], bool]
+) -> int:
+    count = 0
+    for segment, following in zip_longest(log.segments, log.segments[1:]):
+        end_offset = following.base_offset if following else log.end_offset
+        must_stay = following is None and (segment.size == 0 or log.failed)
+        if high_watermark < end_offset or must_stay or not condition(segment, following):
+            break
+        count += 1
+    if count:
+        log.delete_segments(count, now_ms)
+    return count
+
+
+def _before_log_start(log: Log) -> Callable[[Segment, Segment | None], bool]:
+    return lambda _, following: following is not None and following.base_offset <= log.log_start_offset
+
+
+def _expired(log: Log, now_ms: int) -> Callable[[Segment, Segment | None], bool]:
+    retention_ms = log.config.retention_ms
+
+    def expired(segment: Segment, _: Segment | None) -> bool:
+        segment.load()
+        return retention_ms >= 0 and now_ms - newest_time_ms(segment) > retention_ms
+
+    return expired
+
+
+def _beyond_size(log: Log) -> Callable[[Segment, Segment | None], bool]:
+    retention_bytes = log.config.retention_bytes
+    excess = log.size_bytes - retention_bytes if retention_bytes >= 0 else -1
+
+    def beyond(segment: Segment, _: Segment | None) -> bool:
+        nonlocal excess
+        excess -= segment.size
+        return excess >= 0
+
+    return beyond

@@ -1,0 +1,243 @@
+"""The row of segments that a log is made of: finding offsets in it, and changing it so that a crash leaves a whole log.
+
+Segments follow one another by base offset. The last one is active and takes the appends; the others do not change until
+they are compacted or removed. Removing goes from the newest to the oldest where a log is cut, so that a crash in
+between leaves a log that ends earlier, and never one with a hole.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import NamedTuple
+
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.deletions import Deletions
+from odradek.storage.disk.files import File, Files, pinned
+from odradek.storage.disk.health import Health
+from odradek.storage.disk.sync import Durability
+from odradek.storage.segments.indexes import AbortedTransaction, find_aborted
+from odradek.storage.segments.retired import Retired
+from odradek.storage.segments.segment import Segment, remove_files
+from odradek.storage.segments.swap import swap_in
+from odradek.storage.segments.tail import Tail
+
+by_base_offset = attrgetter("base_offset")
+
+
+class Slice(NamedTuple):
+    """Bytes of a segment file: ask `file.fileno()` anew for each use, descriptors are closed and reused."""
+
+    file: File
+    position: int
+    length: int
+
+
+class SegmentRow:
+    __slots__ = ("_health", "_retired", "active", "directory", "durability", "files", "segments", "tail")
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        deletions: Deletions,
+        segments: list[Segment],
+        end_offset: int,
+        health: Health,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.segments = segments  # by base offset; never empty, unless the log failed while it was cut
+        self.active = segments[-1]  # always the last one of them
+        self.durability = Durability(health, end_offset)
+        self.tail = Tail()  # covers the end of the active segment, and nothing else
+        self.tail.reset(end_offset)
+        self._retired = Retired(deletions)
+        self._health = health
+
+    # Appending
+
+    def appended(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch was written at the end of the active segment."""
+        segment = self.active
+        position = segment.size
+        segment.appended(position, size, last_offset, max_timestamp)
+        self.tail.add(last_offset, position)
+        self.durability.dirty[segment.log] = None
+
+    def index_aborted(self, aborted: AbortedTransaction) -> None:
+        index = self.active.aborted
+        if index.file is None:
+            with self._names_open() as names:
+                index.append(aborted)
+                self.durability.sync_open(names)
+        else:
+            index.append(aborted)
+        assert index.file is not None
+        self.durability.mark([index.file])
+
+    def cut_tail(self, end_offset: int) -> None:
+        """Whatever the files hold beyond the last batch was never appended."""
+        self.active.log.truncate(self.active.size)
+        self.active.aborted.truncate_to(end_offset)
+
+    def begin_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """All of its files, or none: with one of them left, and more appended to the segment before it, a later
+        start would take the log to end where the new segment begins."""
+        with self._names_open() as names:
+            try:
+                segment = Segment.create(self.files, self.directory, base_offset, config, now_ms)
+            except OSError:
+                with self._health.fatal():
+                    remove_files(self.files, self.directory, base_offset)
+                raise
+            finally:
+                self.durability.sync_open(names)
+        self._add(segment)
+        return segment
+
+    def _add(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self.active = segment
+        self.tail.reset(segment.base_offset)
+
+    # Reading
+
+    def read(
+        self, offset: int, upper_offset: int, end_offset: int, max_bytes: int, minimum_one: bool
+    ) -> Slice | None:
+        """See `Log.read`, which has checked that the offset lies below both others."""
+        active = self.active
+        if offset >= self.tail.floor:
+            segment = active
+            position, first_size = self.tail.locate(offset, active.size)
+        else:
+            found = self._locate(offset)
+            if found is None:
+                return None
+            segment, position, first_size = found
+        if segment is active and upper_offset >= end_offset:
+            length = active.size - position
+        else:
+            length = self._position_of(segment, upper_offset) - position
+        if length > max_bytes:
+            length = min(length, max(max_bytes, first_size)) if minimum_one else max_bytes
+        return Slice(segment.log, position, length) if length > 0 else None
+
+    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Segment, position and size of the first batch that ends at or after this offset."""
+        for segment in self.segments[self._slot_of(offset) :]:
+            found = segment.locate(offset)
+            if found is not None:
+                return segment, found[0], found[1].size
+        return None
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        """Where the batch that holds an offset begins; the segment's end if it lies beyond."""
+        if segment is not self.active:
+            following = self.segments[self.segments.index(segment) + 1]
+            if offset >= following.base_offset:
+                return segment.size
+        elif offset >= self.tail.floor:
+            return self.tail.locate(offset, segment.size)[0]
+        found = segment.locate(offset)
+        return found[0] if found is not None else segment.size
+
+    def _slot_of(self, offset: int) -> int:
+        """Of the segment that holds this offset, or the first one."""
+        return max(bisect_right(self.segments, offset, key=by_base_offset) - 1, 0)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        segments = self.segments
+        if len(segments) > 1:
+            segments = segments[self._slot_of(start) :]
+        indexes = [segment.aborted for segment in segments if segment.aborted.file is not None]
+        return find_aborted(indexes, start, end) if indexes else []
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Cutting at the end
+
+    def cut(self, offset: int) -> int:
+        """Cut off all from this offset on, and the whole batch that holds it. Returns where the row then ends. All that
+        has to be open is opened first: `CannotOpen` means that nothing has changed."""
+        kept = self.segments[self._slot_of(offset)]
+        with self._names_open(*kept.files) as names:
+            kept.load()
+            found = kept.locate(offset)
+            if found is not None:
+                offset = min(offset, found[1].base_offset)
+            self._remove_after(kept, names)
+            kept.truncate_to(offset)
+            for file in kept.files:
+                file.sync()
+        self.tail.reset(offset)
+        return offset
+
+    @contextmanager
+    def emptied(self, offset: int, config: LogConfig) -> Iterator[None]:
+        """Remove all segments; after what is done with none, begin again at an offset. Without descriptors nothing has
+        changed; any other error is fatal, because there may be no segment left to append to."""
+        with self._names_open() as names, self._health.fatal():
+            self._remove_after(None, names)
+            yield
+            self._add(Segment.create(self.files, self.directory, offset, config, 0))
+            names.sync()
+
+    def _remove_after(self, kept: Segment | None, names: File) -> None:
+        while self.segments and self.segments[-1] is not kept:
+            segment = self.segments.pop()
+            self.durability.forget(segment.files)
+            segment.remove()
+        if kept is not None:
+            self.active = kept
+        names.sync()
+
+    # Removing at the start, replacing in between
+
+    def drop_oldest(self, count: int, due_ms: int) -> None:
+        """They get other names now, and are removed later. They are no part of the row any more, even if one could not
+        be renamed."""
+        try:
+            self._retire(self.segments[:count], due_ms)
+        finally:
+            del self.segments[:count]
+
+    def replace(self, old: list[Segment], new: list[Segment], due_ms: int) -> None:
+        """See `Log.replace_segments`."""
+        swap_in(self.files, self.directory, new, lambda: self._retire(old, due_ms))
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = new
+
+    def _retire(self, segments: list[Segment], due_ms: int) -> None:
+        for segment in segments:
+            self.durability.forget(segment.files)
+            self._retired.add(segment, due_ms)
+
+    # The files as a whole
+
+    @contextmanager
+    def _names_open(self, *others: File) -> Iterator[File]:
+        """The directory, whose sync makes the names of files durable, and other files: open, or none of them is."""
+        names = self.files.to_sync(self.directory)
+        with pinned(names, *others):
+            yield names
+
+    def sync_names(self) -> None:
+        with self._names_open() as names:
+            self.durability.sync_open(names)
+
+    def move(self, directory: str) -> None:
+        """The directory was renamed."""
+        segments = (*self.segments, *self._retired)
+        files = {file for segment in segments for file in segment.files}.union(self.durability.dirty)
+        for file in files:
+            if file.path.startswith(self.directory):
+                file.path = directory + file.path.removeprefix(self.directory)
+        self.directory = directory
+
+    def close(self) -> None:
+        for segment in (*self.segments, *self._retired):
+            segment.close()
