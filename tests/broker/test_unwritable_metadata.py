@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.main import _serve
+from odradek.broker.main import Broker, _serve
 from odradek.broker.node import BrokerFailed
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ErrorCode, KafkaError
@@ -191,7 +191,8 @@ def test_the_process_ends_with_the_reason_when_its_broker_fails(tmp_path: Path) 
     config = BrokerConfig({"listeners": "PLAINTEXT://localhost:0", "log.dirs": str(tmp_path)})
 
     async def serve() -> None:
-        await _serve(config, asyncio.get_running_loop(), lambda broker: broker._failed("the disk is gone"))
+        loop = asyncio.get_running_loop()
+        await _serve(config, loop, lambda broker: broker._failed("the disk is gone"), Broker)
 
     with pytest.raises(BrokerFailed, match="the disk is gone"):
         asyncio.run(asyncio.wait_for(serve(), TIMEOUT_S))
