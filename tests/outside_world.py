@@ -23,13 +23,14 @@ PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
     *("metadata", "net", "controller", "replication", "coordinators", "api", "broker"),
 )
-# What runs beside a node: the process around it, and the process that compacts for it.
+# What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
 BESIDE_A_NODE = {
     "broker/__init__.py",
     "broker/main.py",
     "broker/collector.py",
     "broker/descriptors.py",
     "storage/cleaner_worker.py",
+    "storage/lossy.py",
 }
 
 PURE = {
@@ -97,7 +98,7 @@ ALLOWED = {
     "api/registry.py": {"importlib.import_module"},  # of our own modules
     "controller/controller.py": {"importlib.import_module"},
     "config/sources.py": {"read_text"},  # the settings, before there is a node
-    "wire/codec.py": {"exec"},  # of the readers and writers that it makes
+    "wire/source.py": {"exec"},  # of the readers and writers that it makes
 }
 
 

@@ -12,6 +12,7 @@ from tests.faults.wire import FaultyInProcess, Wire, produce_request, until
 
 from odradek.api import registry
 from odradek.errors import ErrorCode
+from odradek.records.record import Record, build_batch
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -342,6 +343,25 @@ def test_a_held_request_holds_those_behind_it_and_no_other_connection(
     run(scenario)
 
 
+def test_a_request_before_it_in_the_same_read_may_take_long(run: Callable[[Scenario], None]) -> None:
+    """Many keyed records are looked at in a thread: requests behind them wait for that, and so does the held one."""
+
+    async def scenario(broker: FaultyInProcess) -> None:
+        await broker.home.create_topic("keyed", cleanup_policy="compact")
+        many = produce_request(("keyed", 0))
+        records = [Record(at, 0, b"k", b"v") for at in range(20_000)]
+        many.topic_data[0].partition_data[0].records = bytes(build_batch(records))
+        fault = broker.arm("hold", "Produce", topic="t")
+        wire = broker.connect()
+        wire.send((many, NAMED), (produce_request(("t", 0)), NAMED))
+        assert [produced(response) for response in await wire.receive(1)] == [{("keyed", 0): 0}]
+        assert (fault.fired, broker.stored("t")) == (1, [])
+        broker.plan.release(fault.id)
+        assert [produced(response) for response in await wire.receive(1)] == [{("t", 0): 0}]
+
+    run(scenario)
+
+
 def test_a_hold_can_end_by_itself(run: Callable[[Scenario], None]) -> None:
     async def scenario(broker: FaultyInProcess) -> None:
         fault = broker.arm("hold", "ApiVersions", seconds=0.01)
@@ -436,9 +456,11 @@ def test_where_no_response_is_due_none_can_be_delayed_or_lost(
     async def scenario(broker: FaultyInProcess) -> None:
         fault = broker.arm(kind, "Produce", seconds=3600)
         wire = broker.connect()
-        wire.send((produce_request(("t", 0), acks=0), NAMED), (produce_request(("t", 1)), NAMED))
+        wire.send((produce_request(("t", 0), acks=0), NAMED), (ApiVersionsRequest(), 0))
+        assert len(wire.transport.sent) == 1, "nothing is behind a response that is not due"
+        assert (broker.stored("t"), fault.taken) == ([b"x"], 0)
+        wire.send((produce_request(("t", 0)), NAMED))
         await until(lambda: fault.fired)
-        assert broker.stored("t") == [b"x"]
 
     run(scenario)
 

@@ -23,6 +23,9 @@ from odradek.raft.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    OffsetAndEpoch,
     VoteRequest,
     VoteResponse,
 )
@@ -53,6 +56,11 @@ class MemoryStore:
         self.election = None
         self.log = []
         self.synced = 0  # batches
+        self.start = 0  # batches that the log has lost at its start; they stay here to be compared
+        self.snapshots = {}
+        self.snapshot_id = None
+        self.part = b""
+        self.installs = 0
         self.is_full = False
         self.batches_per_read = 8
 
@@ -65,13 +73,33 @@ class MemoryStore:
         return self.log[self.synced - 1].batch.end_offset if self.synced else 0
 
     def view(self, static_voters):
-        voters, epochs = VoterHistory(static_voters), []
+        epochs = []
+        for batch, _ in self.log[self.start :]:
+            if not epochs or batch.epoch > epochs[-1][0]:
+                epochs.append((batch.epoch, batch.base_offset))
+        return LogView(
+            self.voters(static_voters),
+            start_offset=self.log[self.start - 1].batch.end_offset if self.start else 0,
+            end_offset=self.end_offset,
+            synced_offset=self.synced_offset,
+            epochs=epochs,
+            snapshot_id=self.snapshot_id,
+        )
+
+    def voters(self, static_voters):
+        voters = VoterHistory(static_voters)
         for batch, _ in self.log:
             for offset, change in batch.changes:
                 voters.add(offset, change)
-            if not epochs or batch.epoch > epochs[-1][0]:
-                epochs.append((batch.epoch, batch.base_offset))
-        return LogView(voters, end_offset=self.end_offset, synced_offset=self.synced_offset, epochs=epochs)
+        return voters
+
+    def take_snapshot(self, batches):
+        """Of so many batches, all committed; what the log loses by that is for `start` to say."""
+        last = self.log[batches - 1].batch
+        self.snapshot_id = OffsetAndEpoch(last.end_offset, last.epoch)
+        self.snapshots[self.snapshot_id] = pickle.dumps(self.log[:batches])
+        self.synced = max(self.synced, batches)  # a snapshot is synced when it is made
+        return self.snapshot_id
 
     def slot(self, offset):
         """Of the batch that holds an offset."""
@@ -112,6 +140,7 @@ class MemoryStore:
         return tuple(item.batch for item in fresh)
 
     def read(self, offset, max_bytes):
+        assert self.slot(offset) >= self.start, "the log does not begin so early"
         return pickle.dumps(self.log[self.slot(offset) :][: self.batches_per_read])
 
     def begin_sync(self):
@@ -127,6 +156,35 @@ class MemoryStore:
         kept = rng.randint(self.synced, len(self.log)) if rng else self.synced
         del self.log[kept:]
         self.synced = kept  # a start syncs what it finds
+
+
+class MemorySnapshots:
+    """`Snapshots` for a driver."""
+
+    def __init__(self, store, static_voters):
+        self.store = store
+        self.static_voters = static_voters
+
+    def read(self, snapshot_id, position, max_bytes):
+        data = self.store.snapshots.get(snapshot_id)
+        if data is None:
+            raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND, "It is gone.")
+        return len(data), data[position : position + max_bytes]
+
+    def write(self, part):
+        if self.store.is_full:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full.")
+        self.store.part = self.store.part[: part.position] + part.data
+        assert len(self.store.part) == part.position + len(part.data)
+
+    def install(self, snapshot_id):
+        store = self.store
+        store.snapshots[snapshot_id], store.snapshot_id = store.part, snapshot_id
+        store.log = pickle.loads(store.part)
+        store.start = store.synced = len(store.log)
+        store.installs += 1
+        assert store.end_offset == snapshot_id.offset
+        return store.voters(self.static_voters)
 
 
 class Node:
@@ -192,7 +250,7 @@ class Cluster:
         self.invariants.started(node)
 
     def new_driver(self, node, raft):
-        return Driver(raft, node.store, self.send)
+        return Driver(raft, node.store, self.send, MemorySnapshots(node.store, self.static))
 
     def crash(self, node_id):
         """The process dies, and takes along what was not synced; so do its messages that are under way."""
@@ -287,6 +345,16 @@ class Cluster:
 
     # Records
 
+    def take_snapshot(self, node_id, start=None):
+        """Of all that is committed; the log loses so many batches at its start, or all that are in the snapshot."""
+        store, raft = self.nodes[node_id].store, self.nodes[node_id].raft
+        batches = store.slot(raft.high_watermark - 1) + 1
+        snapshot_id = store.take_snapshot(batches)
+        store.start = batches if start is None else start
+        offset = store.log[store.start - 1].batch.end_offset
+        self.act(node_id, lambda driver: driver.log_start_moved(offset, snapshot_id, self.now))
+        return snapshot_id
+
     def propose(self, node_id, *values):
         return self.act(
             node_id, lambda driver: driver.propose([value.encode() for value in values], self.now)
@@ -332,7 +400,15 @@ def describe(message):
             return f"{way} we diverge after {body.diverging.epoch}/{body.diverging.offset}"
         if body.records:
             return f"{way} {count_records(body.records)} records, committed {body.high_watermark}"
+        if body.snapshot_id is not None:
+            return f"{way} fetch snapshot {body.snapshot_id.epoch}/{body.snapshot_id.offset}"
         return f"{way} committed {body.high_watermark}"
+    if isinstance(body, FetchSnapshotRequest):
+        return f"{way} snapshot {body.snapshot_id.epoch}/{body.snapshot_id.offset} from byte {body.position}"
+    if isinstance(body, FetchSnapshotResponse):
+        if body.error is not ErrorCode.NONE:
+            return f"{way} {body.error.name}, epoch {body.epoch}"
+        return f"{way} {len(body.data)} of {body.size} bytes"
     return ""
 
 

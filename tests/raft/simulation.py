@@ -11,7 +11,7 @@ trouble anybody else.
 import heapq
 from typing import NamedTuple
 
-from tests.raft.cluster import Cluster, key
+from tests.raft.cluster import Cluster, MemorySnapshots, key
 from tests.raft.invariants import require
 
 from odradek.errors import KafkaError
@@ -20,7 +20,7 @@ from odradek.raft.outgoing import Settings
 from odradek.raft.reconfiguration import AddVoter, RemoveVoter
 from odradek.raft.voters import VoterNode
 
-SETTINGS = Settings(fetch_max_wait_ms=250, retry_backoff_ms=50, request_timeout_ms=1500)
+SETTINGS = Settings(fetch_max_wait_ms=250, retry_backoff_ms=50, request_timeout_ms=1500, fetch_max_bytes=2000)
 FAULTS_MS = 12_000
 LEADER_WITHIN_MS = 10_000
 SETTLE_MS = 2_500  # longer than a request that was lost is waited for
@@ -44,14 +44,15 @@ class Simulation(Cluster):
         self.syncing = set()
         self.is_faulty = True
         self.is_quiet = False
-        self.proposed = self.crashes = self.voter_changes = 0
+        self.proposed = self.crashes = self.voter_changes = self.snapshots = 0
+        self.takes_snapshots = seed % 4 in (1, 2)
         super().__init__(voters, observers, seed, SETTINGS, kraft_version=seed % 2)
         self.chances = Chances(*(self.rng.choice((0, 0.02, 0.15)) for _ in range(3)))
         for node_id in self.nodes:
             self.plan_tick(node_id)
 
     def new_driver(self, node, raft):
-        return self.driver_type(raft, node.store, self.send)
+        return self.driver_type(raft, node.store, self.send, MemorySnapshots(node.store, self.static))
 
     def start(self, node_id):
         self.lives[node_id] = self.lives.get(node_id, 0) + 1
@@ -161,6 +162,18 @@ class Simulation(Cluster):
                 done = self.act(leader, lambda driver, item=change: driver.propose_voters(item, self.now))
                 self.voter_changes += done is not None
 
+    def snapshot_something(self):
+        """Any node may, at any time, of what it knows to be committed."""
+        node_id = self.rng.choice(list(self.nodes))
+        node = self.nodes[node_id]
+        if node.driver is not None and node.raft.high_watermark > node.raft.log.start_offset:
+            batches = node.store.slot(node.raft.high_watermark - 1) + 1
+            self.take_snapshot(node_id, self.rng.randint(max(node.store.start, 1), batches))
+            self.snapshots += 1
+            if self.rng.random() < 0.3:  # older ones are deleted, even while they are being fetched
+                node.store.snapshots = {node.store.snapshot_id: node.store.snapshots[node.store.snapshot_id]}
+        self.plan(self.rng.randrange(300, 2500), self.snapshot_something)
+
     def propose_something(self):
         if self.is_quiet:
             return
@@ -184,9 +197,15 @@ class Simulation(Cluster):
             action(*arguments)
         self.now = max(self.now, end_ms) if not stop() else self.now
 
+    @property
+    def installs(self):
+        return sum(node.store.installs for node in self.nodes.values())
+
     def simulate(self):
         self.plan(100, self.propose_something)
         self.plan(300, self.disturb)
+        if self.takes_snapshots:
+            self.plan(2000, self.snapshot_something)
         self.run_until(FAULTS_MS)
         self.stop_faults()
         begin = self.now

@@ -7,6 +7,7 @@ from tests.raft.cluster import Cluster, key
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.control import LeaderChange
+from odradek.raft.driver import Driver
 from odradek.raft.election import ElectionState
 from odradek.raft.ready import Append, AppendFetched
 from odradek.raft.store import QuorumStore
@@ -63,6 +64,9 @@ class DiskCluster(Cluster):
         self.nodes[node_id].driver = None
         self.disks[node_id].crash(self.rng)
         self.network.clear()
+
+    def new_driver(self, node, raft):
+        return Driver(raft, node.store, self.send)
 
     def values(self, node_id):
         store = self.nodes[node_id].store

@@ -22,6 +22,7 @@ def test_safe_whatever_happens_and_a_leader_soon_after(first):
     assert sum(run.invariants.elections for run in runs) > SEEDS_PER_TEST, "faults that do something"
     assert sum(run.invariants.committed_end for run in runs) > 30 * SEEDS_PER_TEST
     assert sum(run.crashes for run in runs) > SEEDS_PER_TEST
+    assert sum(run.installs for run in runs) > 0, "snapshots that replaced a log"
 
 
 def test_one_seed_is_one_run():

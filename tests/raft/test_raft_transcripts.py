@@ -14,12 +14,14 @@ from odradek.raft.election import ElectionState
 from odradek.raft.messages import (
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
     Message,
     OffsetAndEpoch,
     VoteRequest,
     VoteResponse,
 )
-from odradek.raft.ready import LogStartMoved, QuorumBroken
+from odradek.raft.outgoing import Settings
+from odradek.raft.ready import QuorumBroken
 from odradek.raft.roles import Candidate, Follower, Leader, Prospective
 from odradek.raft.voters import ReplicaKey
 
@@ -597,23 +599,87 @@ def test_a_log_start_that_moved_is_answered_with_the_snapshot():
     cluster.elect(1)
     cluster.propose(1, "a")
     cluster.deliver()
-    snapshot = OffsetAndEpoch(2, 1)
-    cluster.nodes[1].raft.step(LogStartMoved(2, snapshot), cluster.now)
+    snapshot_id = cluster.take_snapshot(1)
+    assert snapshot_id == OffsetAndEpoch(2, 1)
     fetch = FetchRequest(CLUSTER_ID, key(7), 1, 0, 0, 0, 500, 1000)
-    assert ask(cluster, 1, fetch).snapshot_id == snapshot
-    assert ask(cluster, 1, fetch._replace(fetch_offset=1, last_fetched_epoch=1)).snapshot_id == snapshot
+    assert ask(cluster, 1, fetch).snapshot_id == snapshot_id
+    assert ask(cluster, 1, fetch._replace(fetch_offset=1, last_fetched_epoch=1)).snapshot_id == snapshot_id
     assert ask(cluster, 1, fetch._replace(fetch_offset=2, last_fetched_epoch=1, high_watermark=2)) is None
 
 
-def test_a_follower_that_needs_a_snapshot_does_not_fetch_on():
-    cluster = Cluster(voters=3)
+def behind_a_snapshot():
+    """3 was away while 1 led, took a snapshot of what is committed, and cut its log there."""
+    cluster = Cluster(voters=3, settings=Settings(fetch_max_bytes=250))
     cluster.cut(3)
     cluster.elect(1)
     cluster.propose(1, "a")
     cluster.deliver()
-    cluster.nodes[1].raft.step(LogStartMoved(2, OffsetAndEpoch(2, 1)), cluster.now)
+    snapshot_id = cluster.take_snapshot(1)
     cluster.heal()
     cluster.transcript.clear()
+    return cluster, snapshot_id
+
+
+def test_a_follower_that_lacks_what_the_log_has_lost_fetches_the_snapshot():
+    cluster, snapshot_id = behind_a_snapshot()
+    size = len(cluster.nodes[1].store.snapshots[snapshot_id])
+    assert 250 < size <= 500
+    cluster.propose(1, "b")
     cluster.run(1500)
-    assert cluster.nodes[3].raft.role.snapshot_id == OffsetAndEpoch(2, 1)
-    assert cluster.nodes[3].store.log == []
+    lines = cluster.play(about=3).splitlines()
+    begin = lines.index("1 → 3: fetch snapshot 1/2")
+    assert lines[begin : begin + 6] == [
+        "1 → 3: fetch snapshot 1/2",
+        "3 → 1: snapshot 1/2 from byte 0",
+        f"1 → 3: 250 of {size} bytes",
+        "3 → 1: snapshot 1/2 from byte 250",
+        f"1 → 3: {size - 250} of {size} bytes",
+        "3 → 1: fetch from 1/2",
+    ]
+    assert cluster.nodes[3].raft.log.start_offset == 2
+    assert cluster.nodes[3].store.log == cluster.nodes[1].store.log
+    assert cluster.nodes[3].raft.high_watermark == 3
+
+
+def test_a_snapshot_that_is_gone_is_replaced_by_the_newest():
+    cluster, _ = behind_a_snapshot()
+    cluster.deliver(until=lambda: "1 → 3: fetch snapshot 1/2" in cluster.transcript)
+    cluster.run(1000)
+    cluster.crash(3)
+    cluster.start(3)
+    cluster.propose(1, "b")
+    cluster.deliver(until=lambda: "1 → 3: fetch snapshot 1/2" in cluster.transcript)
+    cluster.nodes[1].store.snapshots.clear()
+    cluster.take_snapshot(1)
+    cluster.run(3000)
+    assert cluster.nodes[3].store.log == cluster.nodes[1].store.log
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"snapshot_id": OffsetAndEpoch(1, 1)}, ErrorCode.SNAPSHOT_NOT_FOUND),
+    ],
+)
+def test_a_fetch_of_a_snapshot_that_is_refused(change, error):
+    cluster, snapshot_id = behind_a_snapshot()
+    fetch = FetchSnapshotRequest(CLUSTER_ID, key(3), 1, snapshot_id, 0, 1000)
+    response = ask(cluster, 1, fetch._replace(**change))
+    assert (response.error, response.data) == (error, b"")
+    assert ask(cluster, 2, fetch).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask(cluster, 1, fetch).error is ErrorCode.NONE
+
+
+def test_a_snapshot_of_less_than_is_committed_stops_the_node():
+    cluster = Cluster(voters=3)
+    cluster.elect(1)
+    cluster.propose(1, "a")
+    cluster.deliver()
+    raft = cluster.nodes[2].raft
+    request = next(iter(raft._outgoing.requests._peers.values()))
+    answer = FetchResponse(ErrorCode.NONE, 1, 1, 2, snapshot_id=OffsetAndEpoch(1, 1))
+    with pytest.raises(QuorumBroken, match="offers a snapshot of the metadata that ends at offset 1"):
+        raft.step(Message(1, 2, request.correlation_id, answer), cluster.now)

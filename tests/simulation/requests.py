@@ -9,7 +9,7 @@ from tests.simulation.connection import Connection
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.records.record import Record, decode_batch
-from odradek.storage.reading import whole_batches
+from odradek.records.walk import whole_batches
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -77,7 +77,7 @@ async def read(client: Connection, topic: str) -> list[Record]:
     records: list[Record] = []
     offset = await earliest(client, topic)
     while (partition := await fetch(client, topic, offset)).records:
-        for header, content in whole_batches(bytes(partition.records)):
+        for header, content in whole_batches(memoryview(partition.records)):
             records += [record for record in decode_batch(content, header) if record.offset >= offset]
             offset = header.next_offset
     assert offset == partition.high_watermark

@@ -39,5 +39,5 @@ def test_another_seed_gives_another_run() -> None:
 
 def test_simulated_brokers_compact_and_their_log_lines_carry_their_id() -> None:
     lines = [line for seed in range(3) for line in trace(seed).lines if "  log  " in line]
-    assert any("compactor: compacted " in line for line in lines)
+    assert any("compacted " in line and " up to offset " in line for line in lines)
     assert all("[node 1] " in line for line in lines)

@@ -1,11 +1,13 @@
-"""Bugs that are put back into the product are caught: each in a process of its own, by unmodified scripts."""
+"""Bugs that are planted in the product are caught, each in a process of its own: by the scripts, and by the simulation
+with the checkers that it always has."""
 
 import subprocess
 import sys
 
 import pytest
 from tests.simulation.mutation import CannotPlant, Mutation, plant
-from tests.simulation.planted import SCRIPTED
+from tests.simulation.planted import SCRIPTED, SIMULATED
+from tests.simulation.run import run_seeds
 
 
 def run_planted(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -13,7 +15,7 @@ def run_planted(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tests.simulation.planted", *arguments],
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=280,
     )
 
 
@@ -28,6 +30,17 @@ def test_every_script_has_a_bug_that_it_catches() -> None:
 
     scripts = sorted(name for name in vars(test_scenarios) if name.startswith("test_"))
     assert [name[: len("test_16")] for name in scripts] == [planted.script for planted in SCRIPTED]
+
+
+@pytest.mark.parametrize("name", [planted.name for planted in SIMULATED])
+def test_the_simulation_finds_a_planted_bug(name: str) -> None:
+    done = run_planted(name)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_the_product_as_it_is_passes_the_seeds_that_catch_bugs() -> None:
+    for outcome in run_seeds({planted.seed: None for planted in SIMULATED}):
+        assert outcome.failure is None, outcome.explain()
 
 
 # --- the mechanism ---

@@ -36,6 +36,7 @@ from odradek.storage.segment import LOG_SUFFIX
 
 logger = logging.getLogger(__name__)
 
+
 # The snapshot
 
 
@@ -89,8 +90,8 @@ class Base(NamedTuple):
         """The log was found to be whole without them."""
         for path, reason in self.damaged.items():
             logger.warning(
-                "%s is damaged: %s. The metadata was read from the log from offset %d on instead, and nothing is "
-                "missing; the file is kept as %s.damaged. Check the disk.",
+                "%s is damaged: %s. Without it the log was read from offset %d on, and nothing is missing. The file is "
+                "kept as %s.damaged. Check the disk.",
                 path,
                 reason,
                 self.end_offset,
@@ -130,18 +131,14 @@ def _check_log_reaches(files: Files, directory: str, base: Base) -> None:
         problem = f"{directory} has a snapshot, but no segment of the log"
     elif base.end_offset == 0:
         problem = (
-            f"the log in {directory} begins at offset {first}, and there is no snapshot of what was before"
+            f"The log in {directory} begins at offset {first}, and there is no snapshot of what was before"
         )
     else:
         problem = (
-            f"the log in {directory} begins at offset {first}, and the newest snapshot that can be read ends at "
+            f"The log in {directory} begins at offset {first}, and the newest snapshot that can be read ends at "
             f"offset {base.end_offset}"
         )
-    raise DamagedData(f"{base.complaint}{_sentence(problem)}. {ADVICE.format(directory=directory)}")
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] if text.startswith("the ") else text
+    raise DamagedData(f"{base.complaint}{problem}. {ADVICE.format(directory=directory)}")
 
 
 def unknown_record(path: str, error: ProtocolError) -> DamagedData:

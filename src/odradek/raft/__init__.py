@@ -6,6 +6,6 @@ knows of the log), `ready` (what goes into the core and comes out), `roles` (wha
 and `reconfiguration` (changes of the voters). All of that is pure. `driver` does what the core wants done; `store` is
 the disk: the log and the file quorum-state, with `election` and `control` for what is in them.
 
-Not here yet: fetching a snapshot. A follower whose log ends before the leader's begins is told the snapshot's id and
-remembers it (`roles.Follower.snapshot_id`); FetchSnapshot comes with the other RPCs on the wire.
+A follower whose log ends before the leader's begins fetches a snapshot. The core and the driver do that; where the
+snapshots are kept (`driver.Snapshots`) is for whoever runs several voters to say, together with the RPCs on the wire.
 """

@@ -31,9 +31,12 @@ from odradek.raft.messages import (
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Message,
     OffsetAndEpoch,
     ReadFrom,
+    ReadSnapshot,
     Request,
     Response,
     VoteRequest,
@@ -47,11 +50,15 @@ from odradek.raft.ready import (
     LogStartMoved,
     QuorumBroken,
     Ready,
+    SnapshotInstalled,
+    SnapshotPart,
+    SnapshotWritten,
     Synced,
 )
 from odradek.raft.reconfiguration import VoterChange, change_voters
 from odradek.raft.roles import (
     Candidate,
+    FetchedSnapshot,
     Follower,
     Leader,
     ParkedFetch,
@@ -59,6 +66,12 @@ from odradek.raft.roles import (
     Prospective,
     Resigned,
     Unattached,
+)
+from odradek.raft.voters import ReplicaKey
+
+ADVICE = (
+    "This node stops, so that nothing is lost. Compare the data directories of the voters: one of them was restored "
+    "from an old copy, or wiped."
 )
 
 
@@ -96,6 +109,10 @@ class Raft(Leadership):
             self._handle_synced(event.offset)
         elif isinstance(event, LogStartMoved):
             self.log.start_at(event.start_offset, event.snapshot_id)
+        elif isinstance(event, SnapshotWritten):
+            self._handle_snapshot_written(event)
+        elif isinstance(event, SnapshotInstalled):
+            self._handle_snapshot_installed(event)
         else:
             self._handle_append_failed()
         return self._ready()
@@ -196,24 +213,43 @@ class Raft(Leadership):
         role.parked.append(ParkedFetch(message.sender, message.correlation_id, request, deadline_ms))
         return None
 
-    def _check_fetch(self, request: FetchRequest) -> ErrorCode:
+    def _handle_fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        """The driver knows whether the snapshot is there: it may be an older one than the newest."""
+        error = self._check_leader_request(request)
+        answer = FetchSnapshotResponse(error, self.role.leader_id, self.epoch, request.snapshot_id)
+        if error is not NONE:
+            return answer
+        assert isinstance(self.role, Leader)
+        self._note_contact(self.role, request.replica)
+        data = ReadSnapshot(request.position, request.max_bytes)
+        return answer._replace(position=request.position, data=data)
+
+    def _check_leader_request(self, request: FetchRequest | FetchSnapshotRequest) -> ErrorCode:
         error = self._check_request(request.cluster_id, request.epoch, request.replica.node_id)
         if error is not NONE:
             return error
         if request.epoch > self.epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if not self.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _check_fetch(self, request: FetchRequest) -> ErrorCode:
+        error = self._check_leader_request(request)
+        if error is not NONE:
+            return error
         is_legal = request.fetch_offset >= 0 and 0 <= request.last_fetched_epoch <= request.epoch
         return NONE if is_legal and request.max_wait_ms >= 0 else ErrorCode.INVALID_REQUEST
 
-    def _note_fetch(self, role: Leader, request: FetchRequest, agrees: bool) -> None:
-        voter = self.voters.get(request.replica.node_id)
-        key = voter.key if voter is not None and voter.key.names(request.replica) else request.replica
+    def _note_contact(self, role: Leader, replica: ReplicaKey) -> Progress:
+        voter = self.voters.get(replica.node_id)
+        key = voter.key if voter is not None and voter.key.names(replica) else replica
         if key not in role.progress:
             role.forget_observers(self.voters, self._now_ms)
         progress = role.progress.setdefault(key, Progress())
         progress.fetched_ms = self._now_ms
+        return progress
+
+    def _note_fetch(self, role: Leader, request: FetchRequest, agrees: bool) -> None:
+        progress = self._note_contact(role, request.replica)
         if not agrees:
             return
         progress.end_offset = request.fetch_offset
@@ -270,25 +306,19 @@ class Raft(Leadership):
         if isinstance(role, Leader) and role.epoch_start_offset == self.log.end_offset:
             self._become_resigned()  # without the record that opens its epoch it can commit nothing
         elif isinstance(role, Follower):
+            role.snapshot = None
             self._outgoing.requests.back_off(role.leader_id, self._now_ms)
 
     # Following
 
     def _handle_fetch_response(self, sender: int, response: FetchResponse) -> None:
-        role = self.role
-        if not isinstance(role, Follower) or response.epoch != self.epoch or sender != role.leader_id:
+        role = self._followed(sender, response)
+        if role is None:
             return
-        if response.error is not NONE:
-            if not self.is_voter:
-                role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
-            return
-        if not role.is_abandoned:
-            role.has_fetched = True
-            role.deadline_ms = self._fetch_deadline_ms()
         if response.diverging is not None:
             self._truncate(role, response.diverging)
         elif response.snapshot_id is not None:
-            role.snapshot_id = response.snapshot_id
+            self._begin_snapshot(role, response.snapshot_id)
         else:
             role.leader_high_watermark = response.high_watermark
             if response.records:
@@ -297,13 +327,57 @@ class Raft(Leadership):
             else:
                 self._follow_high_watermark()
 
+    def _followed(self, sender: int, response: FetchResponse | FetchSnapshotResponse) -> Follower | None:
+        """The role, if the leader that it follows gave it what it asked for."""
+        role = self.role
+        if not isinstance(role, Follower) or response.epoch != self.epoch or sender != role.leader_id:
+            return None
+        if response.error is not NONE:
+            role.snapshot = None  # it may be an old one: the next fetch tells
+            if not self.is_voter:
+                role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
+            return None
+        if not role.is_abandoned:
+            role.has_fetched = True
+            role.deadline_ms = self._fetch_deadline_ms()
+        return role
+
+    def _begin_snapshot(self, role: Follower, snapshot_id: OffsetAndEpoch) -> None:
+        if snapshot_id.offset < self.high_watermark:
+            raise QuorumBroken(
+                f"Leader {role.leader_id} of epoch {role.epoch} offers a snapshot of the metadata that ends at offset "
+                f"{snapshot_id.offset}, but everything below {self.high_watermark} is committed. {ADVICE}"
+            )
+        role.snapshot = FetchedSnapshot(snapshot_id)
+
+    def _handle_fetch_snapshot_response(self, sender: int, response: FetchSnapshotResponse) -> None:
+        role = self._followed(sender, response)
+        if role is None or role.snapshot != (response.snapshot_id, response.position):
+            return
+        assert isinstance(response.data, bytes), "the driver of the leader has read it"
+        is_last = response.position + len(response.data) >= response.size
+        if response.data or is_last:
+            self._work.snapshot = SnapshotPart(*role.snapshot, response.data, is_last)
+        else:
+            self._outgoing.requests.back_off(sender, self._now_ms)
+
+    def _handle_snapshot_written(self, event: SnapshotWritten) -> None:
+        if isinstance(self.role, Follower):
+            self.role.snapshot = FetchedSnapshot(*event)
+
+    def _handle_snapshot_installed(self, event: SnapshotInstalled) -> None:
+        """A snapshot holds nothing that is not committed."""
+        self.log.replace_by(event.snapshot_id, event.voters)
+        self.high_watermark = event.snapshot_id.offset
+        if isinstance(self.role, Follower):
+            self.role.snapshot = None
+
     def _truncate(self, role: Follower, diverging: OffsetAndEpoch) -> None:
         offset = self.log.truncation_for(diverging)
         if offset < self.high_watermark:
             raise QuorumBroken(
                 f"Leader {role.leader_id} of epoch {role.epoch} asks to truncate the metadata log to offset {offset}, "
-                f"but everything below {self.high_watermark} is committed. This node stops, so that nothing is lost. "
-                "Compare the data directories of the voters: one of them was restored from an old copy or wiped."
+                f"but everything below {self.high_watermark} is committed. {ADVICE}"
             )
         if offset < self.log.end_offset:
             self.log.truncate_to(offset)
@@ -326,8 +400,10 @@ class Raft(Leadership):
             response = self._handle_begin_epoch(request)
         elif isinstance(request, EndQuorumEpochRequest):
             response = self._handle_end_epoch(request)
-        else:
+        elif isinstance(request, FetchRequest):
             response = self._handle_fetch(message, request)
+        else:
+            response = self._handle_fetch_snapshot(request)
         if response is not None:
             self._respond(message.sender, message.correlation_id, response)
 
@@ -344,3 +420,5 @@ class Raft(Leadership):
             self._handle_end_epoch_response(sender, response)
         elif isinstance(response, FetchResponse):
             self._handle_fetch_response(sender, response)
+        elif isinstance(response, FetchSnapshotResponse):
+            self._handle_fetch_snapshot_response(sender, response)

@@ -15,11 +15,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from odradek.errors import KafkaError
+from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.core import Raft
 from odradek.raft.election import ElectionState
 from odradek.raft.log_view import Batch
-from odradek.raft.messages import FetchResponse, Message, OffsetAndEpoch, ReadFrom
+from odradek.raft.messages import (
+    FetchResponse,
+    FetchSnapshotResponse,
+    Message,
+    OffsetAndEpoch,
+    ReadFrom,
+    ReadSnapshot,
+)
 from odradek.raft.ready import (
     Append,
     Appended,
@@ -29,9 +36,13 @@ from odradek.raft.ready import (
     LogStartMoved,
     QuorumBroken,
     Ready,
+    SnapshotInstalled,
+    SnapshotPart,
+    SnapshotWritten,
     Synced,
 )
 from odradek.raft.reconfiguration import VoterChange
+from odradek.raft.voters import VoterHistory
 from odradek.storage.sync import SyncTicket
 
 logger = logging.getLogger(__name__)
@@ -60,9 +71,30 @@ class Store(Protocol):
     def sync(self) -> None: ...
 
 
+class Snapshots(Protocol):
+    """Where snapshots of the log are kept. A replica without peers never asks for one."""
+
+    def read(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """The snapshot's size, and bytes of it; SNAPSHOT_NOT_FOUND or POSITION_OUT_OF_RANGE as a KafkaError."""
+        ...
+
+    def write(self, part: SnapshotPart) -> None: ...
+
+    def install(self, snapshot_id: OffsetAndEpoch) -> VoterHistory:
+        """All parts are written: sync the snapshot, then empty the log and let it start at the snapshot's end."""
+        ...
+
+
 class Driver:
-    def __init__(self, raft: Raft, store: Store, send: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        raft: Raft,
+        store: Store,
+        send: Callable[[Message], None],
+        snapshots: Snapshots | None = None,
+    ) -> None:
         """`send` takes a message along, or loses it; it does not raise."""
+        self._snapshots = snapshots
         self.raft = raft
         self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
         self.wants_sync = False  # something appended waits to be synced
@@ -92,7 +124,7 @@ class Driver:
         return self.raft.log.end_offset - 1
 
     def log_start_moved(self, start_offset: int, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
-        """The log starts here, and this is the newest snapshot."""
+        """The log starts here from now on, and this snapshot, the newest, holds what was before."""
         self._perform(self.raft.step(LogStartMoved(start_offset, snapshot_id), now_ms), now_ms)
 
     def stop(self, now_ms: int) -> None:
@@ -121,11 +153,13 @@ class Driver:
         self._write(ready)
         event: Event | None = None
         failure: KafkaError | None = None
-        if ready.append is not None:
-            try:
+        try:
+            if ready.snapshot is not None:
+                event = self._write_snapshot(ready.snapshot)
+            elif ready.append is not None:
                 event = Appended(self._append(ready.append, now_ms))
-            except KafkaError as error:
-                event, failure = AppendFailed(), error
+        except KafkaError as error:
+            event, failure = AppendFailed(), error
         self.wants_sync = self.wants_sync or ready.sync
         for message in ready.messages:
             self._send_filled(message)
@@ -146,23 +180,42 @@ class Driver:
             self.failed = True
             raise
 
+    def _write_snapshot(self, part: SnapshotPart) -> SnapshotWritten | SnapshotInstalled:
+        assert self._snapshots is not None, "a replica with peers keeps snapshots"
+        self._snapshots.write(part)
+        if not part.is_last:
+            return SnapshotWritten(part.snapshot_id, part.position + len(part.data))
+        try:
+            return SnapshotInstalled(part.snapshot_id, self._snapshots.install(part.snapshot_id))
+        except (KafkaError, OSError):
+            self.failed = True
+            raise
+
     def _append(self, append: Append | AppendFetched, now_ms: int) -> tuple[Batch, ...]:
         if isinstance(append, Append):
             return self._store.append(append, now_ms)
         return self._store.append_fetched(append, now_ms)
 
     def _send_filled(self, message: Message) -> None:
-        """With the records that the core only named."""
+        """With the bytes that the core only named. If they cannot be read, the replica asks again."""
         body = message.body
-        if isinstance(body, FetchResponse) and isinstance(body.records, ReadFrom):
-            try:
+        try:
+            if isinstance(body, FetchResponse) and isinstance(body.records, ReadFrom):
                 message = message._replace(body=body._replace(records=self._store.read(*body.records)))
-            except (KafkaError, OSError) as error:
-                logger.warning(
-                    "cannot read the metadata log from offset %d on for replica %d, which will ask again: %s",
-                    body.records.offset,
-                    message.receiver,
-                    error,
-                )
-                return
+            elif isinstance(body, FetchSnapshotResponse) and isinstance(body.data, ReadSnapshot):
+                message = message._replace(body=self._filled_with_snapshot(body, *body.data))
+        except (KafkaError, OSError) as error:
+            logger.warning("cannot read the metadata that replica %d asked for: %s", message.receiver, error)
+            return
         self._send(message)
+
+    def _filled_with_snapshot(
+        self, body: FetchSnapshotResponse, position: int, max_bytes: int
+    ) -> FetchSnapshotResponse:
+        if self._snapshots is None:
+            return body._replace(error=ErrorCode.SNAPSHOT_NOT_FOUND, data=b"")
+        try:
+            size, data = self._snapshots.read(body.snapshot_id, position, max_bytes)
+        except KafkaError as error:
+            return body._replace(error=error.code, data=b"")
+        return body._replace(size=size, data=data)

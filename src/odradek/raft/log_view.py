@@ -95,6 +95,12 @@ class LogView:
         del self._epochs[: max(slot, 0)], self._starts[: max(slot, 0)]
         self.voters.start_at(start_offset)
 
+    def replace_by(self, snapshot_id: OffsetAndEpoch, voters: VoterHistory) -> None:
+        """The log is empty, and goes on where this snapshot ends."""
+        self.voters, self.snapshot_id = voters, snapshot_id
+        self.start_offset = self.end_offset = self.synced_offset = snapshot_id.offset
+        self._epochs, self._starts = [snapshot_id.epoch], [snapshot_id.offset - 1]
+
     def end_of(self, epoch: int) -> OffsetAndEpoch:
         """The largest epoch of this log that is not above this one, and where it ends."""
         above = bisect_right(self._epochs, epoch)

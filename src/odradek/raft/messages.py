@@ -6,8 +6,8 @@ directory ids (KIP-853), and the follower's high watermark in Fetch (KIP-1166). 
 A `Message` is an envelope. A response repeats the `correlation_id` of its request; the receiver drops a response to a
 request that it has given up, so a late or repeated one cannot do harm.
 
-The core knows where records are, not what they are. `FetchResponse.records` leaves the core as `ReadFrom`, and the
-driver puts the bytes in its place when it sends the message.
+The core knows where records are, not what they are. `FetchResponse.records` leaves the core as `ReadFrom`, a part of a
+snapshot as `ReadSnapshot`, and the driver puts the bytes in their place when it sends the message.
 """
 
 from typing import NamedTuple
@@ -29,6 +29,13 @@ class ReadFrom(NamedTuple):
     """Records that the driver reads: whole batches from this offset on."""
 
     offset: int
+    max_bytes: int
+
+
+class ReadSnapshot(NamedTuple):
+    """A part of a snapshot that the driver reads."""
+
+    position: int
     max_bytes: int
 
 
@@ -96,9 +103,30 @@ class FetchResponse(NamedTuple):
     snapshot_id: OffsetAndEpoch | None = None  # the log starts later: fetch this snapshot
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-Response = VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse
-REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest)
+class FetchSnapshotRequest(NamedTuple):
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    snapshot_id: OffsetAndEpoch
+    position: int  # the bytes before it have arrived
+    max_bytes: int
+
+
+class FetchSnapshotResponse(NamedTuple):
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    snapshot_id: OffsetAndEpoch
+    size: int = 0  # of the whole snapshot
+    position: int = 0
+    data: bytes | ReadSnapshot = b""
+
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+Response = (
+    VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse | FetchSnapshotResponse
+)
+REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 
 
 class Message(NamedTuple):

@@ -14,6 +14,7 @@ from odradek.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
+    FetchSnapshotRequest,
     Message,
     Request,
     VoteRequest,
@@ -80,7 +81,7 @@ class Outgoing:
         elif self._log.is_synced:
             if isinstance(role, Unattached):
                 yield from self._asking_due_ms(role)
-            elif isinstance(role, Follower) and role.snapshot_id is None:
+            elif isinstance(role, Follower):
                 if self._is_voter:
                     yield due_ms(role.leader_id)
                 elif now_ms < role.deadline_ms:
@@ -141,11 +142,8 @@ class Outgoing:
 
     def _server_to_fetch_from(self, role: Unattached | Follower, now_ms: int) -> int | None:
         """The leader. If it is not known, or does not answer an observer, one server after the other."""
-        if isinstance(role, Follower):
-            if role.snapshot_id is not None:
-                return None
-            if self._is_voter or now_ms < role.deadline_ms:
-                return role.leader_id
+        if isinstance(role, Follower) and (self._is_voter or now_ms < role.deadline_ms):
+            return role.leader_id
         servers = self._servers(role)
         if self.requests.is_under_way(self._asked):
             return None
@@ -162,7 +160,10 @@ class Outgoing:
         elif servers := self._servers(role):
             yield min(map(self.requests.due_ms, servers))
 
-    def _fetch_request(self, role: Role, high_watermark: int) -> FetchRequest:
+    def _fetch_request(self, role: Role, high_watermark: int) -> FetchRequest | FetchSnapshotRequest:
+        if isinstance(role, Follower) and role.snapshot is not None:
+            max_bytes = self._settings.fetch_max_bytes
+            return FetchSnapshotRequest(self._cluster_id, self._node, role.epoch, *role.snapshot, max_bytes)
         end_offset, last_epoch = self._log.end
         return FetchRequest(
             self._cluster_id,

@@ -9,6 +9,7 @@ from odradek.raft.control import ControlRecord
 from odradek.raft.election import ElectionState
 from odradek.raft.log_view import Batch
 from odradek.raft.messages import Message, OffsetAndEpoch
+from odradek.raft.voters import VoterHistory
 
 
 class Append(NamedTuple):
@@ -26,11 +27,23 @@ class AppendFetched(NamedTuple):
     records: bytes
 
 
+class SnapshotPart(NamedTuple):
+    """Bytes of a snapshot. With the last of them it takes the place of the whole log, which then starts at its end."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+    data: bytes
+    is_last: bool
+
+
 class Ready(NamedTuple):
     """What the driver does now, in this order. Fetches that must wait for a sync come with a later `Ready`."""
 
     election: ElectionState | None = None  # to disk, and synced
     truncate_to: int | None = None  # cut the log to end here
+    snapshot: SnapshotPart | None = (
+        None  # then report `SnapshotWritten`, `SnapshotInstalled` or `AppendFailed`
+    )
     append: Append | AppendFetched | None = None  # then report `Appended` or `AppendFailed`
     sync: bool = False  # sync the log when convenient, then report `Synced`
     messages: tuple[Message, ...] = ()  # send these; any may be lost
@@ -43,8 +56,22 @@ class Appended(NamedTuple):
     batches: tuple[Batch, ...]
 
 
+class SnapshotWritten(NamedTuple):
+    """An event: the parts before this position are here."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+
+
+class SnapshotInstalled(NamedTuple):
+    """An event: the log is empty and starts at the end of this snapshot. Both are on disk."""
+
+    snapshot_id: OffsetAndEpoch
+    voters: VoterHistory  # as the snapshot has it
+
+
 class AppendFailed(NamedTuple):
-    """An event: what was to be appended is not in the log."""
+    """An event: what was to be written, a batch or a part of a snapshot, is not there."""
 
 
 class Synced(NamedTuple):
@@ -60,7 +87,7 @@ class LogStartMoved(NamedTuple):
     snapshot_id: OffsetAndEpoch
 
 
-Event = Appended | AppendFailed | Synced | LogStartMoved | Message
+Event = Appended | SnapshotWritten | SnapshotInstalled | AppendFailed | Synced | LogStartMoved | Message
 
 
 class QuorumBroken(Exception):

@@ -12,7 +12,7 @@ from odradek.raft.election import NO_NODE, ElectionState
 from odradek.raft.log_view import LogView
 from odradek.raft.messages import NONE, FetchResponse, Message, Response
 from odradek.raft.outgoing import Outgoing, Settings
-from odradek.raft.ready import Append, AppendFetched, Ready
+from odradek.raft.ready import Append, AppendFetched, Ready, SnapshotPart
 from odradek.raft.roles import Follower, Leader, Resigned, Role, Unattached, check_move, election_of
 from odradek.raft.voters import ReplicaKey, VoterSet
 
@@ -24,6 +24,7 @@ class _Work:
     """The next `Ready`, while it is being made."""
 
     truncate_to: int | None = None
+    snapshot: SnapshotPart | None = None
     append: Append | AppendFetched | None = None
     sync: bool = False
     messages: list[Message] = field(default_factory=list)
@@ -109,7 +110,9 @@ class Replica:
 
     def _ready(self) -> Ready:
         work, self._work = self._work, _Work()
-        if work.append is None:  # else the log is about to change, and with it what is to be sent
+        if (
+            work.append is None and work.snapshot is None
+        ):  # else the log changes first, and with it what is sent
             work.messages += self._outgoing.send(self.role, self.high_watermark, self._now_ms)
         election: ElectionState | None = election_of(self.role)
         if election == self._persisted:
@@ -119,7 +122,15 @@ class Replica:
         high_watermark = None
         if self.high_watermark != self._told_high_watermark:
             high_watermark = self._told_high_watermark = self.high_watermark
-        return Ready(election, work.truncate_to, work.append, work.sync, tuple(work.messages), high_watermark)
+        return Ready(
+            election,
+            work.truncate_to,
+            work.snapshot,
+            work.append,
+            work.sync,
+            tuple(work.messages),
+            high_watermark,
+        )
 
     # Moves between roles
 

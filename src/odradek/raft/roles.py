@@ -172,6 +172,13 @@ class Leader:
 _NEVER_SEEN = Progress()
 
 
+class FetchedSnapshot(NamedTuple):
+    """How much of a snapshot is here."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int = 0
+
+
 @dataclass(slots=True)
 class Follower:
     """Fetches from a leader. An election would disturb a leader that lives: `has_fetched`, and not `is_abandoned`."""
@@ -185,7 +192,7 @@ class Follower:
         False  # it said since that it ends its epoch, so what it answered before counts no more
     )
     leader_high_watermark: int = -1
-    snapshot_id: OffsetAndEpoch | None = None  # to be fetched, because the leader's log starts behind our end
+    snapshot: "FetchedSnapshot | None" = None  # fetched first, because the leader's log starts behind our end
 
     def grants(self, candidate: ReplicaKey, is_pre_vote: bool, is_up_to_date: bool) -> bool:
         if is_pre_vote:
