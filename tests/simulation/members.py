@@ -42,7 +42,6 @@ class Member(Client):
     """What both kinds have in common. `session` is None while it is no member."""
 
     GROUP: str
-    COMMIT_IS_HEARTBEAT: bool
 
     def __init__(self, play: Play, name: str) -> None:
         super().__init__(play, name)
@@ -98,13 +97,11 @@ class Member(Client):
         request = commit_request(self.group.name, session.member_id, session.generation, topic, index, offset)
         request.topics[0].partitions[0].committed_metadata = number
         connection = await self.connection()
-        newest, sent = self.newest_generation(session), self.play.world.now()
+        newest = self.newest_generation(session)
         commit = self.group.committing(topic, index, number, offset)
         code = code_of(await connection.ask(request, 9))
         if code == ErrorCode.NONE:
             self.group.committed(commit, session, newest)
-            if self.COMMIT_IS_HEARTBEAT:
-                self.group.heard(session, sent)
         elif code in REFUSED:
             commit.is_refused = True
             self.refused(session, code)
@@ -132,7 +129,6 @@ class Member(Client):
 
 class ClassicMember(Member):
     GROUP = "classic"
-    COMMIT_IS_HEARTBEAT = True
 
     def newest_generation(self, session: Session) -> int:
         return self.group.generation
@@ -238,7 +234,6 @@ class ConsumerMember(ClassicMember):
     """Of KIP-848: the coordinator assigns, a heartbeat says everything."""
 
     GROUP = "consumer"
-    COMMIT_IS_HEARTBEAT = False
 
     def __init__(self, play: Play, name: str) -> None:
         super().__init__(play, name)
