@@ -74,6 +74,7 @@ class Session:
     last_lost: float = -inf  # when a response was lost: it may not know what it has to do
     may_have_left: bool = False  # it asked for that
     has_left: bool = False  # and got a response
+    left_in: int = -1  # by the node of this number of starts
 
 
 class GroupHistory:

@@ -100,6 +100,8 @@ class Member(Client):
         newest = self.newest_generation(session)
         commit = self.group.committing(topic, index, number, offset)
         code = code_of(await connection.ask(request, 9))
+        if self.play.machine.starts != session.left_in:
+            session.has_left = False  # that somebody left is known to the memory of a coordinator alone
         if code == ErrorCode.NONE:
             self.group.committed(commit, session, newest)
         elif code in REFUSED:
@@ -121,7 +123,7 @@ class Member(Client):
                 self.session = None
 
     async def commit_though_it_left(self, session: Session) -> None:
-        session.has_left = True
+        session.has_left, session.left_in = True, self.play.machine.starts
         self.session = None
         if self.rng.random() < 0.5:
             await self.commit(session)
