@@ -55,7 +55,11 @@ class Producer(Client):
     async def settle(self) -> None:
         """Bring everything that is pending to an end."""
         for partition, sequences in list(self._sequences.items()):
-            while sequences.pending and partition.topic.is_stable:
+            while (
+                sequences.pending
+                and partition.topic.is_stable
+                and self._sequences.get(partition) is sequences
+            ):
                 try:
                     await self._produce_idempotently(partition, 0)
                 except Disconnected:
