@@ -68,10 +68,13 @@ class Session:
 
     member_id: str = ""
     generation: int = -1
-    last_heard: float = -inf  # when the last request that succeeded was sent
+    last_heard: float = (
+        -inf
+    )  # when the last heartbeat that succeeded was sent; a commit tells of no rebalance
     last_lost: float = -inf  # when a response was lost: it may not know what it has to do
     may_have_left: bool = False  # it asked for that
     has_left: bool = False  # and got a response
+    left_in: int = -1  # by the node of this number of starts
 
 
 class GroupHistory:

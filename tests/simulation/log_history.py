@@ -180,9 +180,12 @@ class PartitionHistory:
         if offset < self.start:
             return
         self.promised[offset] = record
-        key = batch.keys[record[1]]
+        self._note_newest(offset, record[1], batch)
+
+    def _note_newest(self, offset: int, at: int, batch: Batch) -> None:
+        key = batch.keys[at]
         if self._newest.get(key, (-1,))[0] < offset:
-            self._newest[key] = (offset, record[1] in batch.tombstones)
+            self._newest[key] = (offset, at in batch.tombstones)
 
     def _expect(self, offset: int, record: Identity) -> None:
         other = self.promised.get(offset) or self._unsynced.get(offset)
@@ -276,6 +279,8 @@ class PartitionHistory:
                     f"P1: batch {number}, acknowledged at {batch.base_offset}, is at {record.offset - at}"
                 )
             self._promise(record.offset, who, batch)
+            for other in range(batch.size):  # all of a batch was written, though some may be compacted away
+                self._note_newest(record.offset - at + other, other, batch)
             self.unsettled.pop(batch, None)
         return who
 

@@ -41,7 +41,6 @@ class Member(Client):
     """What both kinds have in common. `session` is None while it is no member."""
 
     GROUP: str
-    COMMIT_IS_HEARTBEAT: bool
 
     def __init__(self, play: Play, name: str) -> None:
         super().__init__(play, name)
@@ -97,13 +96,13 @@ class Member(Client):
         request = commit_request(self.group.name, session.member_id, session.generation, topic, index, offset)
         request.topics[0].partitions[0].committed_metadata = number
         connection = await self.connection()
-        newest, sent = self.newest_generation(session), self.play.world.now()
+        newest = self.newest_generation(session)
         commit = self.group.committing(topic, index, number, offset)
         code = code_of(await connection.ask(request, 9))
+        if self.play.machine.starts != session.left_in:
+            session.has_left = False  # that somebody left is known to the memory of a coordinator alone
         if code == ErrorCode.NONE:
             self.group.committed(commit, session, newest)
-            if self.COMMIT_IS_HEARTBEAT:
-                self.group.heard(session, sent)
         elif code in REFUSED:
             commit.is_refused = True
             self.refused(session, code)
@@ -123,7 +122,7 @@ class Member(Client):
                 self.session = None
 
     async def commit_though_it_left(self, session: Session) -> None:
-        session.has_left = True
+        session.has_left, session.left_in = True, self.play.machine.starts
         self.session = None
         if self.rng.random() < 0.5:
             await self.commit(session)
@@ -131,7 +130,6 @@ class Member(Client):
 
 class ClassicMember(Member):
     GROUP = "classic"
-    COMMIT_IS_HEARTBEAT = True
 
     def newest_generation(self, session: Session) -> int:
         return self.group.generation
@@ -237,7 +235,6 @@ class ConsumerMember(ClassicMember):
     """Of KIP-848: the coordinator assigns, a heartbeat says everything."""
 
     GROUP = "consumer"
-    COMMIT_IS_HEARTBEAT = False
 
     def __init__(self, play: Play, name: str) -> None:
         super().__init__(play, name)

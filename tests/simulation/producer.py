@@ -53,12 +53,12 @@ class Producer(Client):
 
     async def settle(self) -> None:
         """Bring everything that is pending to an end."""
-        for partition in list(self._sequences):
+        for partition, sequences in list(self._sequences.items()):
             # What is pending may be given up meanwhile, and its sequences with it.
             while (
-                partition in self._sequences
-                and self._sequences[partition].pending
+                sequences.pending
                 and partition.topic.is_stable
+                and self._sequences.get(partition) is sequences
             ):
                 try:
                     await self._produce_idempotently(partition, 0)

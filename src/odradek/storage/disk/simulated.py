@@ -233,18 +233,29 @@ class SimulatedFile:
 
 
 class SimulatedName(SimulatedFile):
-    """A file or directory opened for a sync alone."""
+    """A file or directory opened for a sync alone. Pinned, it stays with what it was opened for, like a descriptor."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, files: "SimulatedFiles", path: str) -> None:
+        super().__init__(files, path)
+        self._node: _Data | _Directory | None = None
 
     def sync(self) -> None:
-        if not self._pins:
+        if self._node is None:
             self._files.take_descriptor(self.path)
-        self._files.sync_data(self._files.find(self.path))
+        self._files.sync_data(self._node or self._files.find(self.path))
 
     def pin(self) -> None:
-        if not self._pins:
+        if self._node is None:
             self._files.take_descriptor(self.path)
-        self._files.find(self.path)
+            self._node = self._files.find(self.path)
         self._pins += 1
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if not self._pins:
+            self._node = None
 
 
 class SimulatedLock:
