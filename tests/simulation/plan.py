@@ -187,7 +187,9 @@ class Plan:
     async def _end(self) -> None:
         if not self.machine.is_on:
             return
-        kind = self._rng.choices(["sync", "change", "swap", "now", "stop"], [5, 4, 2, 1, 1])[0]
+        kind = self._rng.choices(["sync", "change", "swap", "checkpoint", "now", "stop"], [5, 4, 2, 2, 1, 1])[
+            0
+        ]
         if kind == "stop":
             await self.machine.stop()
             return
@@ -201,6 +203,9 @@ class Plan:
             self.machine.cut_power_at(changes=self._rng.randint(1, 30), loss=loss, is_scattered=is_scattered)
         elif kind == "swap":
             self.machine.cut_power_at(self._rng.randint(1, 12), 0, loss, is_scattered, near=".swap")
+        elif kind == "checkpoint":  # once it is on disk, though what it tells of may not be
+            loss, is_scattered = self._world.new_rng(), True
+            self.machine.cut_power_at(self._rng.randint(4, 8), 0, loss, True, near="/data/recovery-point")
         else:
             await asyncio.sleep(self._rng.random() * 0.01)
         if kind != "now":

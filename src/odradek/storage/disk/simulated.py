@@ -86,7 +86,7 @@ def _kept_writes(
         elif data is None:
             break
         elif chance < 0.6:
-            kept += [page for page in _pages(position, data) if rng.random() < 0.5]
+            kept += [page for page in _pages(position, data) if rng.random() < 0.6]
     return kept
 
 
