@@ -149,11 +149,7 @@ class Admin(Client):
         request = DeleteTopicsRequest(topics=[DeleteTopicState(None, topic.id)], timeout_ms=1_000)
         connection = await self.connection()
         self.play.logs.deleting(topic)
-        forgotten = [
-            commit
-            for group in self.play.groups.groups.values()
-            for commit in group.deleting_topic(topic.name)
-        ]
+        forgotten = [group.deleting_topic(topic.name) for group in self.play.groups.groups.values()]
         try:
             (result,) = (await connection.ask(request)).responses
             self._check_code(result)

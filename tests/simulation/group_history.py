@@ -33,24 +33,30 @@ class Commit:
 class Register:
     """The committed offset of one partition, in one group."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, deletions: list[Commit]) -> None:
         self.name = name
-        self.commits = [Commit(NOTHING, -1, -1.0, -1.0, -1.0)]
+        self._commits = [Commit(NOTHING, -1, -1.0, -1.0, -1.0)]
+        self._deletions = deletions  # of its topic: other registers have the same
+
+    def add(self, commit: Commit) -> None:
+        self._commits.append(commit)
 
     def crashed(self, now: float) -> None:
-        for commit in self.commits:
+        for commit in self._all():
             commit.is_over = min(commit.is_over, now)
+
+    def _all(self) -> list[Commit]:
+        return self._commits + self._deletions
 
     def check(self, sent: float, number: str, offset: int) -> None:
         """A read that was sent at this time found this."""
-        found = [commit for commit in self.commits if commit.number == number and not commit.is_refused]
+        commits = [commit for commit in self._all() if not commit.is_refused]
+        found = [commit for commit in commits if commit.number == number]
         if not found or offset != found[0].offset:
             raise Violation(f"C3: {self.name} has {offset} ({number!r}), which was never committed")
-        overwriting = max(
-            (commit.sent for commit in self.commits if commit.acknowledged < sent), default=-1.0
-        )
+        overwriting = max((commit.sent for commit in commits if commit.acknowledged < sent), default=-1.0)
         if all(commit.is_over < overwriting for commit in found):
-            newest = max((c for c in self.commits if c.acknowledged < sent), key=lambda c: c.sent)
+            newest = max((c for c in commits if c.acknowledged < sent), key=lambda c: c.sent)
             raise Violation(
                 f"C3: {self.name} has {offset} ({number!r}), after {newest.offset} ({newest.number!r}) was committed"
             )
@@ -77,6 +83,7 @@ class GroupHistory:
         self._session_seconds = session_seconds
         self._rebalance_seconds = rebalance_seconds
         self.registers: dict[tuple[str, int], Register] = {}
+        self._deletions: dict[str, list[Commit]] = {}  # of each topic's name
         self._owners: dict[tuple[int, object], str] = {}
         self.generation = -1  # the newest of which an assignment was seen
         self.rebalances = 0
@@ -84,14 +91,15 @@ class GroupHistory:
 
     def register(self, topic: str, index: int) -> Register:
         if (topic, index) not in self.registers:
-            self.registers[topic, index] = Register(f"group {self.name}, {topic}-{index}")
+            deletions = self._deletions.setdefault(topic, [])
+            self.registers[topic, index] = Register(f"group {self.name}, {topic}-{index}", deletions)
         return self.registers[topic, index]
 
     # --- offsets ---
 
     def committing(self, topic: str, index: int, number: str, offset: int) -> Commit:
         commit = Commit(number, offset, self._now())
-        self.register(topic, index).commits.append(commit)
+        self.register(topic, index).add(commit)
         return commit
 
     def committed(self, commit: Commit, session: Session, newest: int) -> None:
@@ -105,13 +113,11 @@ class GroupHistory:
         commit.acknowledged = commit.is_over = self._now()
         self.acknowledged += 1
 
-    def deleting_topic(self, topic: str) -> list[Commit]:
-        """Offsets of a deleted topic are forgotten."""
-        return [
-            self.committing(topic, index, NOTHING, -1)
-            for name, index in list(self.registers)
-            if name == topic
-        ]
+    def deleting_topic(self, topic: str) -> Commit:
+        """A request for that is sent: offsets of a deleted topic are forgotten."""
+        deletion = Commit(NOTHING, -1, self._now())
+        self._deletions.setdefault(topic, []).append(deletion)
+        return deletion
 
     def crashed(self) -> None:
         for register in self.registers.values():

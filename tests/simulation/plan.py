@@ -76,6 +76,7 @@ class Plan:
         self._auditor = Auditor(self.play, "auditor")
         self._producers = [Producer(self.play, "producer1"), Producer(self.play, "producer2")]
         self._read_back = 0  # commits, after a restart
+        self._faults: list[Callable[[], None]] = []  # those that come next, the last one first
         self._clients = [
             *self._producers,
             Reader(self.play, "reader1"),
@@ -148,17 +149,13 @@ class Plan:
         faults.cancel()
 
     async def _have_faults(self) -> None:
-        faults: list[tuple[int, Callable[[], None]]] = [
-            (3, self._cut),
-            (3, self._drop),
-            (2, self._fill_disk),
-            (2, self._take_descriptors),
-            (2, self._jump),
-        ]
+        """Every kind once, in any order, before any comes again."""
         while True:
+            if not self._faults:
+                self._faults = [self._cut, self._drop, self._fill_disk, self._take_descriptors, self._jump]
+                self._rng.shuffle(self._faults)
             await asyncio.sleep(self._rng.random() * 0.2)
-            (fault,) = self._rng.choices([do for _, do in faults], [weight for weight, _ in faults])
-            fault()
+            self._faults.pop()()
             await asyncio.sleep(self._rng.random() * 0.15)
             self._heal()
 

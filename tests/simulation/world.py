@@ -158,8 +158,12 @@ class World:
         try:
             with repeatable():
                 self._main = self.loop.create_task(work)
-                with suppress(asyncio.CancelledError):
+                try:
                     self.loop.run_until_complete(self._main)
+                except asyncio.CancelledError:
+                    pass
+                except Exception as error:
+                    self.fail(error)
                 if self.failure is not None:
                     raise self.failure
         finally:
@@ -171,6 +175,7 @@ class World:
     def _dispose(self) -> None:
         """What was under way on machines without power, or in clients that nobody waits for, ends unheard."""
         logging.disable()
+        self.loop.set_exception_handler(lambda loop, context: None)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
