@@ -9,7 +9,7 @@ What is written is not yet durable. `begin_sync` hands out the dirty files, `com
 undone, and the next one may succeed; a log whose sync failed never trusts its disk again.
 
 Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
-size in `retention.py`, opening and recovering in `recovery.py`.
+size in `retention.py`, making and opening in `opening.py`, recovering in `recovery.py`.
 """
 
 import logging
