@@ -65,9 +65,8 @@ class Log:
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id  # NO_TOPIC_ID where a crash came before the log knew it
-        self.log_start_offset = (
-            contents.log_start_offset
-        )  # records below are deleted, even if their bytes are there
+        # Records below are deleted, though some of their bytes may still be there.
+        self.log_start_offset = contents.log_start_offset
         self.end_offset = contents.end_offset  # of the next record, and never below `log_start_offset`
         self.leader_epochs = contents.leader_epochs
         self.producers = contents.producers  # as of `end_offset`
