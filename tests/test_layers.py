@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.requests.registry import APIS
 from tests.outside_world import (
     ALLOWED,
     PACKAGES_OF_A_NODE,
@@ -95,6 +96,11 @@ def test_imports_point_downward_within_storage() -> None:
             if module.startswith("odradek.storage.") and ROOMS.index(other) > ROOMS.index(room):
                 upward.append(f"{path.relative_to(ROOT)} imports {module}")
     assert upward == []
+
+
+def test_api_holds_one_module_for_each_api_and_nothing_else() -> None:
+    found = {path.stem for path in (ROOT / "api").glob("*.py")} - {"__init__"}
+    assert found == {api.module for api in APIS.values()}
 
 
 def test_client_side_knows_no_broker() -> None:

@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ from odradek.storage.segments.row import Slice
 from tests.support import no_descriptors_at_all
 
 LARGE = output.COPY_BELOW * 3
-
-
-@pytest.fixture
-def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with ours, theirs:
-        yield ours, theirs
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +89,6 @@ class Wire:
         self.transport = PlaintextTransport(pool, ours, "them:1", "PLAINTEXT", Noting, self.closed.append)
         assert isinstance(self.transport.receiver, Noting)
         self.events = self.transport.receiver.events
-
-
-@pytest.fixture
-def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with ours, theirs:
-        yield ours, theirs
 
 
 @pytest.fixture

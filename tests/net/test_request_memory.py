@@ -3,21 +3,17 @@
 import asyncio
 import socket
 import struct
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek.host.real import RealHost
 from odradek.net import plaintext
 from odradek.net.bounds import Bounds
 from odradek.net.memory import RequestMemory
-from odradek.net.server import Server
-from odradek.requests.conversation import Conversations
 from odradek.requests.request import Request
-from odradek.requests.turns import Turns
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.net.stub_broker import StubBroker
 
 LIMIT = 1 << 20
 BOUNDS = Bounds(100 << 20, LIMIT, 100, 100, 600, -1, -1)
@@ -28,23 +24,13 @@ def frame_of(size: int) -> bytes:
     return bytes(encode_request(SaslAuthenticateRequest(bytes(size)), 36, 1, 1, "test"))
 
 
-class Counting:
+class Counting(StubBroker):
     """A broker that counts the bytes it was asked to handle, and answers nothing."""
 
     def __init__(self) -> None:
-        self.turns = Turns(time.monotonic)
-        loop = asyncio.get_running_loop()
-        self.conversations = Conversations(self, loop.create_task)
-        self.server = Server(RealHost(loop), self.conversations.begin, BOUNDS)
-        self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
+        super().__init__(bounds=BOUNDS)
         self.handled: list[int] = []
         self.effect: Awaitable[None] | None = None
-
-    def finish(self) -> None:
-        pass
-
-    def keeps(self, api_key: int, size: int) -> bool:
-        return False
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
         self.handled.append(len(frame))
@@ -59,8 +45,7 @@ class Counting:
         return client
 
     def close(self) -> None:
-        self.server.stop_listening()
-        self.server.close_connections()
+        super().close()
         assert self.server.pool.memory.in_use == 0
 
 

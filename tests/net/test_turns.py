@@ -1,20 +1,12 @@
 """What a connection may do in one turn of the event loop, counted by a clock that moves with the work."""
 
 import asyncio
-import socket
 
-from odradek.host.real import RealHost
-from odradek.net.bounds import Bounds
-from odradek.net.server import Server
-from odradek.requests.conversation import Conversations
 from odradek.requests.request import Request
 from odradek.requests.turns import TURN_SECONDS, Turns
 from odradek.wire.codec import Steps
-from odradek.wire.frame import encode_request
-from odradek.wire.messages.api_versions import ApiVersionsRequest
+from tests.net.stub_broker import FRAME, StubBroker
 
-BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
-FRAME = bytes(encode_request(ApiVersionsRequest(), 18, 0, 1, "test"))
 COST = TURN_SECONDS / 9.5  # ten of them are a little more than a turn
 
 
@@ -26,24 +18,14 @@ class Clock:
         return self.now
 
 
-class Working:
+class Working(StubBroker):
     """A broker whose every request costs a tenth of a turn, and which counts those of each turn."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.turns = Turns(self.clock)
-        loop = asyncio.get_running_loop()
-        self.conversations = Conversations(self, loop.create_task)
-        self.server = Server(RealHost(loop), self.conversations.begin, BOUNDS)
-        self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
+        super().__init__(self.clock)
         self.handled: list[str] = []
         self.by_turn: list[list[str]] = []
-
-    def finish(self) -> None:
-        pass
-
-    def keeps(self, api_key: int, size: int) -> bool:
-        return False
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         self.clock.now += COST
@@ -59,15 +41,6 @@ class Working:
             if self.handled:
                 self.by_turn.append(self.handled)
                 self.handled = []
-
-    def connect(self, frames: int) -> socket.socket:
-        client = socket.create_connection(("127.0.0.1", self.port))
-        client.sendall(FRAME * frames)
-        return client
-
-    def close(self) -> None:
-        self.server.stop_listening()
-        self.server.close_connections()
 
 
 def test_requests_that_arrive_together_are_handled_in_several_turns() -> None:

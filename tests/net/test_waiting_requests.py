@@ -1,41 +1,20 @@
 """How many requests may wait for their answers: of one connection, and of all. What is over the bound stays unread."""
 
 import asyncio
-import socket
-import time
 
 import pytest
 
-from odradek.host.real import RealHost
-from odradek.net.bounds import Bounds
-from odradek.net.server import Server
 from odradek.requests import conversation
-from odradek.requests.conversation import Conversations
 from odradek.requests.request import Request
-from odradek.requests.turns import Turns
-from odradek.wire.frame import encode_request
-from odradek.wire.messages.api_versions import ApiVersionsRequest
-
-BOUNDS = Bounds(1 << 20, 1 << 20, 100, 100, 600, -1, -1)
-FRAME = bytes(encode_request(ApiVersionsRequest(), 18, 0, 1, "test"))
+from tests.net.stub_broker import StubBroker
 
 
-class Parking:
+class Parking(StubBroker):
     """A broker that answers when it is told to."""
 
     def __init__(self) -> None:
-        self.turns = Turns(time.monotonic)
-        loop = asyncio.get_running_loop()
-        self.conversations = Conversations(self, loop.create_task)
-        self.server = Server(RealHost(loop), self.conversations.begin, BOUNDS)
-        self.port = self.server.listen("PLAINTEXT", "127.0.0.1", 0)
+        super().__init__()
         self.parked: list[Request] = []
-
-    def finish(self) -> None:
-        pass
-
-    def keeps(self, api_key: int, size: int) -> bool:
-        return False
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         self.parked.append(request)
@@ -44,15 +23,6 @@ class Parking:
         parked, self.parked = self.parked, []
         for request in parked:
             request.answer_nothing()
-
-    def connect(self, frames: int) -> socket.socket:
-        client = socket.create_connection(("127.0.0.1", self.port))
-        client.sendall(FRAME * frames)
-        return client
-
-    def close(self) -> None:
-        self.server.stop_listening()
-        self.server.close_connections()
 
 
 async def settle() -> None:

@@ -11,8 +11,10 @@ from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
+from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import Opening, create_log, open_log
+from odradek.storage.log.opening import create_log, open_log
+from odradek.storage.log.recovery import Opening
 from odradek.storage.log.run import AppendResult
 from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
 
@@ -46,9 +48,11 @@ def append_values(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW
 
 
 def new_log(files: Files, directory: str, config: LogConfig | None = None) -> Log:
-    return create_log(
-        files, directory, PARTITION, TOPIC_ID, config or LogConfig(), NOW_MS, random.Random(0), Deletions()
-    )
+    return create_log(home(files, directory), PARTITION, TOPIC_ID, config or LogConfig(), NOW_MS)
+
+
+def home(files: Files, directory: str) -> LogHome:
+    return LogHome(files, directory, Deletions(), random.Random(0))
 
 
 def reopen(
@@ -61,17 +65,8 @@ def reopen(
     log_start_offset: int = 0,
     strict: bool = False,
 ) -> Log:
-    return open_log(
-        files,
-        directory,
-        PARTITION,
-        TOPIC_ID,
-        config or LogConfig(),
-        Opening(clean, recovery_point, log_start_offset, strict),
-        NOW_MS,
-        random.Random(0),
-        Deletions(),
-    )
+    opening = Opening(clean, recovery_point, log_start_offset, strict)
+    return open_log(home(files, directory), PARTITION, TOPIC_ID, config or LogConfig(), opening, NOW_MS)
 
 
 def compact_first_segment(log: Log) -> None:

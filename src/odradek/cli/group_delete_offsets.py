@@ -4,21 +4,18 @@ from typing import Annotated
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.arguments import JsonOutput
-from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.completion import complete_groups
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
-from odradek.cli.group_offsets import committed_offsets, named_places
+from odradek.cli.group_offsets import TopicsAndPartitions, committed_offsets, named_places
 from odradek.cli.output import print_columns, print_json
 
 
 def delete_offsets(
     cluster: Access,
     name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
-    topic: Annotated[
-        list[str] | None,
-        Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
-    ] = None,
+    topic: TopicsAndPartitions = None,
     yes: Yes = False,
     as_json: JsonOutput = False,
     group: Annotated[str | None, Option("--group", hidden=True)] = None,

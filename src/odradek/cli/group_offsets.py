@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -14,11 +14,16 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
+from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
-from odradek.cli.framework import BadParameter
+from odradek.cli.framework import BadParameter, Option
 
 NOWHERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
+TopicsAndPartitions = Annotated[
+    list[str] | None,
+    Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
+]
 TOPIC_AND_PARTITIONS = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 
 

@@ -18,11 +18,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.arguments import MOST_OFFSET, JsonOutput, time_ms_of
-from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.completion import complete_groups
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import (
     Place,
+    TopicsAndPartitions,
     commit_offsets,
     committed_offsets,
     end_offsets,
@@ -85,10 +86,7 @@ def duration_ms(text: str) -> int:
 def reset_offsets(
     cluster: Access,
     name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
-    topic: Annotated[
-        list[str] | None,
-        Option("--topic", metavar="NAME[:0,1,…]", help="A topic; repeatable.", complete=complete_topics),
-    ] = None,
+    topic: TopicsAndPartitions = None,
     all_topics: Annotated[
         bool, Option("--all-topics", help="All that the group has committed offsets for.")
     ] = False,

@@ -34,9 +34,11 @@ from odradek.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets, writ
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket
+from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
+from odradek.storage.log.opening import create_log, open_log
 from odradek.storage.log.reading import read_batches
-from odradek.storage.log.recovery import Opening, create_log, open_log
+from odradek.storage.log.recovery import Opening
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 READ_BYTES = 4 << 20
@@ -198,15 +200,15 @@ def _open_or_create(
     files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
 ) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
-    rng = random.Random(0)  # there is no jitter here
+    home = LogHome(
+        files, path, deletions, random.Random(0)
+    )  # chance is for jitter, which there is none of here
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
         try:
-            return open_log(
-                files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms, rng, deletions
-            )
+            return open_log(home, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms)
         except DamagedData as error:
             raise DamagedData(f"{error}. {ADVICE.format(directory=path)}") from error
-    log = create_log(files, path, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms, rng, deletions)
+    log = create_log(home, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms)
     log.sync()
     return log
 

@@ -58,8 +58,10 @@ from odradek.storage.disk.checkpoints import (
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket, sync_tickets
+from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import Opening, create_log, list_log_files, open_log
+from odradek.storage.log.opening import create_log, list_log_files, open_log
+from odradek.storage.log.recovery import Opening
 from odradek.storage.log.report import RecoveryReport
 from odradek.storage.producers.state import DEFAULT_EXPIRATION_MS
 from odradek.storage.upkeep import Upkeep
@@ -127,6 +129,9 @@ class LogStore:
     def path(self, name: str) -> str:
         return f"{self.directory}/{name}"
 
+    def _home(self, directory: str) -> LogHome:
+        return LogHome(self._files, directory, self.deletions, self._rng)
+
     # Opening
 
     def load(
@@ -192,18 +197,9 @@ class LogStore:
         if not is_expected(topic_partition, topic_id):
             self._set_aside(topic_partition)
             return False
+        config = self._config_for(topic_partition.topic)
         log = open_log(
-            self._files,
-            directory,
-            topic_partition,
-            topic_id,
-            self._config_for(topic_partition.topic),
-            opening,
-            now_ms,
-            self._rng,
-            self.deletions,
-            sizes,
-            self.report,
+            self._home(directory), topic_partition, topic_id, config, opening, now_ms, sizes, self.report
         )
         self.report.logs += 1
         self._add(log)
@@ -253,9 +249,7 @@ class LogStore:
         directory = self.path(str(topic_partition))
         is_new = self._check_free(directory)
         try:
-            log = create_log(
-                self._files, directory, topic_partition, topic_id, config, now_ms, self._rng, self.deletions
-            )
+            log = create_log(self._home(directory), topic_partition, topic_id, config, now_ms)
         except OSError:
             if is_new:
                 with suppress(OSError):

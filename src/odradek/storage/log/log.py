@@ -9,7 +9,7 @@ What is written is not yet durable. `begin_sync` hands out the dirty files, `com
 undone, and the next one may succeed; a log whose sync failed never trusts its disk again.
 
 Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
-size in `retention.py`, opening and recovering in `recovery.py`.
+size in `retention.py`, making and opening in `opening.py`, recovering in `recovery.py`.
 """
 
 import logging
@@ -65,9 +65,8 @@ class Log:
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id  # NO_TOPIC_ID where a crash came before the log knew it
-        self.log_start_offset = (
-            contents.log_start_offset
-        )  # records below are deleted, even if their bytes are there
+        # Records below are deleted, though some of their bytes may still be there.
+        self.log_start_offset = contents.log_start_offset
         self.end_offset = contents.end_offset  # of the next record, and never below `log_start_offset`
         self.leader_epochs = contents.leader_epochs
         self.producers = contents.producers  # as of `end_offset`

@@ -1,4 +1,4 @@
-"""Opening a log that is on disk, and making it whole again after a crash.
+"""What a log that is opened holds, and making it whole again after a crash.
 
 After a clean shutdown nothing is scanned: the end of the log is found from the last index entry. After a
 crash every segment that was not known to be synced is read again from its start. Each batch must be whole,
@@ -22,26 +22,18 @@ A strict opening, which the metadata log asks for, tolerates less: see `Opening.
 """
 
 import logging
-import os
-import random
-import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.errors import DamagedData, KafkaError
-from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, format_partition_metadata
-from odradek.storage.disk.deletions import Deletions
-from odradek.storage.disk.files import File, Files
+from odradek.storage.disk.files import File
 from odradek.storage.log.contents import Contents, LogHome
 from odradek.storage.log.epochs import NO_EPOCH, LeaderEpochs
-from odradek.storage.log.log import Log
 from odradek.storage.log.report import RecoveryReport
 from odradek.storage.log.scan import SegmentScan
 from odradek.storage.producers.replay import rebuild_producers, replay_batch
-from odradek.storage.producers.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.producers.snapshots import Snapshots
 from odradek.storage.producers.state import Producers
 from odradek.storage.segments.indexes import MAX_RELATIVE_OFFSET
@@ -53,12 +45,10 @@ from odradek.storage.segments.segment import (
     Segment,
     file_name,
 )
-from odradek.storage.segments.swap import is_log_file, offset_of, tidy
+from odradek.storage.segments.swap import offset_of
 from odradek.wording import count_of
 
 logger = logging.getLogger(__name__)
-
-STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA)  # besides segments and snapshots
 
 
 class Opening(NamedTuple):
@@ -77,98 +67,26 @@ class Opening(NamedTuple):
     needed_from: int = 0
 
 
-def create_log(
-    files: Files,
-    directory: str,
-    topic_partition: TopicPartition,
-    topic_id: uuid.UUID,
-    config: LogConfig,
-    now_ms: int,
-    rng: random.Random,
-    deletions: Deletions,
-) -> Log:
-    """Make a new log's directory and files. They come to disk with its first records: until then nobody would
-    miss them, and a topic of a thousand partitions must not wait for as many syncs."""
-    files.make_directory(directory)
-    metadata = files.create(f"{directory}/{PARTITION_METADATA}")
-    metadata.write_at(0, format_partition_metadata(topic_id))
-    metadata.close()
-    segment = Segment.create(files, directory, 0, config, now_ms)
-    epochs, snapshots = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}"), Snapshots(files, directory, [])
-    home = LogHome(files, directory, deletions, rng)
-    contents = Contents([segment], epochs, snapshots, Producers(), log_start_offset=0, end_offset=0)
-    log = Log(topic_partition, topic_id, config, home, contents)
-    log.mark_unsynced([files.to_sync(metadata.path), *_names(files, directory)], 0)
-    return log
-
-
-def _names(files: Files, directory: str) -> list[File]:
-    """What says which files there are, and that there is a log at all."""
-    return [files.to_sync(directory), files.to_sync(os.path.dirname(directory))]
-
-
-def list_log_files(files: Files, directory: str) -> dict[str, int]:
-    """The sizes of the files that make up the log in this directory: none if it holds no log."""
-    return {
-        entry.name: entry.size
-        for entry in files.list(directory)
-        if not entry.is_directory and (is_log_file(entry.name) or entry.name in STATE_FILES)
-    }
-
-
-def open_log(
-    files: Files,
-    directory: str,
-    topic_partition: TopicPartition,
-    topic_id: uuid.UUID,
-    config: LogConfig,
-    opening: Opening,
-    now_ms: int,
-    rng: random.Random,
-    deletions: Deletions,
-    sizes: dict[str, int] | None = None,
-    report: RecoveryReport | None = None,
-) -> Log:
-    """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
-    if the caller has listed them; what recovery does is added to `report`."""
-    sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
-    epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
-    if LEADER_EPOCHS in sizes:
-        epochs.load()
-    snapshots = Snapshots(
-        files, directory, (offset_of(name) for name in sizes if name.endswith(SNAPSHOT_SUFFIX))
-    )
-    report = RecoveryReport() if report is None else report
-    loader = _Loader(files, directory, config, opening, epochs, snapshots, now_ms, report)
-    log = Log(
-        topic_partition, topic_id, config, LogHome(files, directory, deletions, rng), loader.load(sizes)
-    )
-    if loader.producers is not None:
-        log.mark_unsynced([*loader.recovered, *_names(files, directory)], loader.recovery_point)
-    return log
-
-
-class _Loader:
+class Recovery:
     """Brings the segments of one directory into a consistent state."""
 
     def __init__(
         self,
-        files: Files,
-        directory: str,
+        home: LogHome,
         config: LogConfig,
         opening: Opening,
         epochs: LeaderEpochs,
         snapshots: Snapshots,
-        now_ms: int,
         report: RecoveryReport,
+        now_ms: int,
     ) -> None:
-        self.report = report
-        self.files = files
-        self.directory = directory
+        self.files = home.files
+        self.directory = home.directory
         self.config = config
         self.opening = opening
         self.epochs = epochs
         self.snapshots = snapshots
+        self.report = report
         self.now_ms = now_ms
         self.recovery_point = opening.recovery_point
         self.recovered: list[File] = []  # files that recovery went through
