@@ -9,7 +9,7 @@ The delta names what really differs between the two images. A topic that came an
 set to what it was: not named.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -72,6 +72,38 @@ def apply_records(
     for record in records:
         builder.replay(record)
     return builder.finish(offset, epoch, timestamp_ms)
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
+    """What differs between any two images, as when a snapshot takes the place of a log. Costs what both hold."""
+    return MetadataDelta(
+        before=before,
+        after=after,
+        created_topics=tuple(
+            topic for key, topic in after.topics_by_id.items() if key not in before.topics_by_id
+        ),
+        changed_topics=tuple(_changed_topics(before, after)),
+        deleted_topics=tuple(
+            topic for key, topic in before.topics_by_id.items() if key not in after.topics_by_id
+        ),
+        changed_brokers=_changed_keys(before.brokers, after.brokers),
+        changed_configs=_changed_keys(before.configs, after.configs),
+        changed_quotas=_changed_keys(before.quotas, after.quotas),
+        changed_features=_changed_keys(before.features, after.features),
+    )
+
+
+def _changed_topics(before: MetadataImage, after: MetadataImage) -> Iterator[TopicChange]:
+    for key, topic in after.topics_by_id.items():
+        earlier = before.topics_by_id.get(key)
+        if earlier is not None and earlier is not topic:
+            changed = sorted(_changed_keys(earlier.partitions, topic.partitions))
+            if changed:
+                yield TopicChange(earlier, topic, tuple(changed))
+
+
+def _changed_keys(before: Mapping[K, V], after: Mapping[K, V]) -> frozenset[K]:
+    return frozenset(key for key in {**before, **after} if before.get(key) != after.get(key))
 
 
 class _Draft(Generic[K, V]):

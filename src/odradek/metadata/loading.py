@@ -8,11 +8,11 @@ What lies below the snapshot that is used is not read: neither is it needed, nor
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from odradek.errors import DamagedData, ProtocolError
-from odradek.metadata.delta import MetadataCorrupt, apply_records
+from odradek.metadata.delta import ImageBuilder, MetadataCorrupt, MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import (
     AbortTransactionRecord,
@@ -22,17 +22,19 @@ from odradek.metadata.records import (
     decode_record,
 )
 from odradek.metadata.snapshot import DamagedSnapshot, Snapshot
+from odradek.metadata.snapshot_exchange import quorum_changes
 from odradek.metadata.snapshot_files import SnapshotFiles
-from odradek.raft.control import LeaderChange, decode_control
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.store import ADVICE, METADATA_PARTITION, QuorumStore
 from odradek.raft.voters import Change
+from odradek.records.batch import BatchHeader
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.checkpoints import LEADER_EPOCHS, RECOVERY_POINTS
 from odradek.storage.disk.files import Files
 from odradek.storage.log.log import Log
 from odradek.storage.segments.segment import LOG_SUFFIX
-from odradek.storage.segments.swap import offset_of
+from odradek.storage.segments.swap import is_log_file, offset_of
 
 logger = logging.getLogger(__name__)
 
@@ -60,21 +62,30 @@ class Base(NamedTuple):
 
     @property
     def quorum_changes(self) -> tuple[Change, ...]:
-        """What the snapshot says of the quorum."""
-        records = (decode_control(kind, value) for kind, value in self.snapshot.control)
-        return tuple(record for record in records if not isinstance(record, LeaderChange))
+        return quorum_changes(self.snapshot)
 
     @property
     def complaint(self) -> str:
         """What is wrong with the snapshots that cannot be used, as the beginning of a sentence or two."""
         return "".join(f"{path} is damaged: {reason}. " for path, reason in self.damaged.items())
 
-    def open_store(self, files: Files, directory: str, config: LogConfig, now_ms: int) -> QuorumStore:
+    @property
+    def is_installing(self) -> bool:
+        """A crash came while this snapshot, which the leader gave us, took the place of the log."""
+        return self.files.installing is not None and self.files.installing == self.snapshot_id
+
+    def open_store(
+        self, files: Files, directory: str, config: LogConfig, now_ms: int, has_peers: bool = False
+    ) -> QuorumStore:
         """Open the log, which must be whole from here on."""
+        if self.is_installing:
+            _remove_log(files, self.files.directory)
         try:
-            store = QuorumStore.open(files, directory, config, now_ms, self.end_offset)
+            store = QuorumStore.open(files, directory, config, now_ms, self.end_offset, has_peers)
         except DamagedData as error:
             raise DamagedData(f"{self.complaint}{error}") from error
+        if self.is_installing:
+            self.files.installed()
         self._check_end(store.log)
         return store
 
@@ -120,7 +131,18 @@ def find_base(files: Files, directory: str, cluster_id: str) -> Base:
     return base
 
 
+def _remove_log(files: Files, directory: str) -> None:
+    """All of it: what is not in the snapshot is with the leader. The recovery point first, as for a cut."""
+    names = sorted(entry.name for entry in files.list(directory))
+    for name in sorted(names, key=lambda name: name != RECOVERY_POINTS):
+        if is_log_file(name) or name in (RECOVERY_POINTS, LEADER_EPOCHS):
+            files.remove(f"{directory}/{name}")
+    files.sync_directory(directory)
+
+
 def _check_log_reaches(files: Files, directory: str, base: Base) -> None:
+    if base.is_installing:
+        return
     names = [entry.name for entry in files.list(directory)] if files.exists(directory) else []
     first = min((offset_of(name) for name in names if name.endswith(LOG_SUFFIX)), default=None)
     if first is not None and first <= base.end_offset:
@@ -150,34 +172,50 @@ def unknown_record(path: str, error: ProtocolError) -> DamagedData:
 # The log
 
 
-class Loaded(NamedTuple):
-    image: MetadataImage
-    in_transaction: bool  # the log ends in the middle of one, whose records are not in the image
+class CommittedReader:
+    """Folds what is committed into images, from where the last one ended."""
 
+    def __init__(self, store: QuorumStore) -> None:
+        self._store = store
+        self._transactions = _TransactionReader()
 
-def load_log(store: QuorumStore, image: MetadataImage, epoch: int, timestamp_ms: int) -> Loaded:
-    """The image with all that the log says after it. Its last record was written at this time, in this epoch."""
-    reader, log = _TransactionReader(), store.log
-    try:
-        items = _read_records(store, image.offset + 1)
-        records = [record for item in items for record in reader.read(item)]
-        image, _ = apply_records(image, records, log.end_offset - 1, epoch, timestamp_ms)
-    except ProtocolError as error:
-        raise unknown_record(log.directory, error) from error
-    except MetadataCorrupt as error:
-        raise DamagedData(
-            f"The records of {log.directory} contradict each other: {error}. {ADVICE.format(directory=log.directory)}"
-        ) from error
-    return Loaded(image, reader.is_open)
+    @property
+    def in_transaction(self) -> bool:
+        """The last record that was read lies within one, whose records are not in the image."""
+        return self._transactions.is_open
 
+    def start_over(self) -> None:
+        """What is read next follows on a snapshot, which is never taken within a transaction."""
+        self._transactions = _TransactionReader()
 
-def _read_records(store: QuorumStore, start_offset: int) -> Iterator[MetadataRecord]:
-    for header, batch in store.read_from(start_offset):
-        if not header.is_control:
-            for record in decode_batch(batch, header):
-                assert record.value is not None, "a metadata record has a value"
-                if record.offset >= start_offset:
-                    yield decode_record(record.value)
+    def read(self, image: MetadataImage, end_offset: int) -> MetadataDelta:
+        """From an image to that of all below this offset, and what that changed."""
+        directory = self._store.log.directory
+        builder = ImageBuilder(image)
+        epoch, timestamp_ms = image.epoch, image.timestamp_ms
+        try:
+            for header, batch in self._store.read_from(image.offset + 1):
+                if header.base_offset >= end_offset:
+                    break
+                epoch, timestamp_ms = header.leader_epoch, header.max_timestamp
+                if not header.is_control:
+                    self._replay(builder, header, batch, image.offset + 1)
+        except ProtocolError as error:
+            raise unknown_record(directory, error) from error
+        except MetadataCorrupt as error:
+            raise DamagedData(
+                f"The records of {directory} contradict each other: {error}. {ADVICE.format(directory=directory)}"
+            ) from error
+        return builder.finish(end_offset - 1, epoch, timestamp_ms)[1]
+
+    def _replay(
+        self, builder: ImageBuilder, header: BatchHeader, batch: memoryview, start_offset: int
+    ) -> None:
+        for record in decode_batch(batch, header):
+            assert record.value is not None, "a metadata record has a value"
+            if record.offset >= start_offset:
+                for item in self._transactions.read(decode_record(record.value)):
+                    builder.replay(item)
 
 
 class _TransactionReader:

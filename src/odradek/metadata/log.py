@@ -1,38 +1,67 @@
 """The metadata log: where the controller's decisions become records, and committed records an image.
 
 The quorum (`raft/`) orders the records: its driver writes them and says what is committed. This module turns metadata
-records into bytes and back, and folds what is committed into the image.
+records into bytes and back, and folds what is committed into the image. Every node has one: a voter, or an observer that
+only follows.
 
-There are two images. `newest` holds everything appended: the next decision must build on it, or two requests
-in flight could both create one topic. `image` holds what is committed, which is all that may be shown or
-answered. Between them lies one sync. If that sync fails, nobody knows what a restart would find: the node
+There are two images. `image` holds what is committed, which is all that may be shown or answered. `newest` holds
+everything appended: the next decision must build on it, or two requests in flight could both create one topic. They
+differ only on the active controller, the leader of the quorum that has applied all that was written before its epoch.
+Between them lie its sync and a majority of the voters. A leader that is deposed forgets `newest`: whether what it had
+appended is committed after all, the log will tell. If a sync fails, nobody knows what a restart would find: the node
 must stop.
 
-A start reads the newest snapshot and the log from its end on (`loading.py`). When snapshots are written, and how much
-of the log is kept below them, is decided in `snapshotting.py`.
+A start reads the newest snapshot, and of the log what is known to be committed (`loading.py`). The only voter knows that
+of all of it; others hear of it from their leader. A replica that has fallen behind the start of the leader's log is
+given a snapshot (`snapshot_exchange.py`). When snapshots are written, and how much of the log is kept below them, is
+decided in `snapshotting.py`.
 """
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from odradek.metadata.delta import MetadataDelta, apply_records
-from odradek.metadata.loading import Base, find_base, load_log
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.delta import MetadataDelta, apply_records, difference
+from odradek.metadata.loading import Base, CommittedReader, find_base
 from odradek.metadata.properties import MetaProperties
 from odradek.metadata.records import AbortTransactionRecord, MetadataRecord, encode_record
 from odradek.metadata.snapshot import ControlRecords
+from odradek.metadata.snapshot_exchange import SnapshotExchange
 from odradek.raft.control import encode_control
 from odradek.raft.core import Raft
 from odradek.raft.driver import Driver
 from odradek.raft.messages import Message, OffsetAndEpoch
+from odradek.raft.outgoing import Settings
+from odradek.raft.ready import Unreachable
+from odradek.raft.reconfiguration import VoterChange
+from odradek.raft.roles import Leader
 from odradek.raft.store import QuorumStore
-from odradek.raft.voters import KRaftVersion, ReplicaKey, VoterSet
+from odradek.raft.voters import Endpoint, KRaftVersion, ReplicaKey, VoterNode, VoterSet
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket
 from odradek.storage.log.retention import delete_old_segments
+
+
+def _no_peers(message: Message) -> None:
+    raise AssertionError(f"an only voter has nobody to talk to: {message}")
+
+
+class Membership(NamedTuple):
+    """This node's place in the quorum."""
+
+    is_alone: bool = True  # a log that names no voters is that of a cluster of this node alone
+    endpoints: tuple[Endpoint, ...] = ()  # of its own controller listeners
+    bootstrap: tuple[int, ...] = ()  # servers to ask for the leader, as ids below -1
+    settings: Settings = Settings()
+    kraft_version: int = 0  # what a leader upgrades the log to
+    send: Callable[[Message], None] = _no_peers
+
+
+ALONE = Membership()
 
 
 class _Pending(NamedTuple):
@@ -43,35 +72,68 @@ class _Pending(NamedTuple):
 
 
 class MetadataLog:
-    def __init__(self, quorum: Driver, store: QuorumStore, base: Base, now_ms: int) -> None:
+    def __init__(
+        self, quorum: Driver, store: QuorumStore, base: Base, exchange: SnapshotExchange, now_ms: int
+    ) -> None:
         """Use `open`."""
-        self._now_ms = now_ms  # when anything was last appended: syncs have no time of their own
+        self._now_ms = now_ms  # when anything last happened: syncs have no time of their own
         self._quorum = quorum
         self._store = store
+        self._exchange = exchange
         self._pending: deque[_Pending] = deque()
+        self._reader = CommittedReader(store)
+        self._active_epoch = -1  # in which this node became the active controller
         self.snapshots = base.files
         self.image = self.newest = base.snapshot.image
 
     @classmethod
     def open(
-        cls, files: Files, directory: str, properties: MetaProperties, log_config: LogConfig, now_ms: int
+        cls,
+        files: Files,
+        directory: str,
+        properties: MetaProperties,
+        log_config: LogConfig,
+        now_ms: int,
+        membership: Membership = ALONE,
     ) -> "MetadataLog":
-        """Open or create the log in a data directory, lead its quorum, and read it into the image."""
+        """Open or create the log in a data directory, and read into the image what is known to be committed. The only
+        voter leads at once, and all of its log is."""
         base = find_base(files, directory, properties.cluster_id)
-        store = base.open_store(files, directory, log_config, now_ms)
+        store = base.open_store(files, directory, log_config, now_ms, has_peers=not membership.is_alone)
         node = ReplicaKey(properties.node_id, properties.directory_id)
+        static_voters = VoterSet([VoterNode(node, membership.endpoints)] if membership.is_alone else [])
+        exchange = SnapshotExchange(base.files, store, properties.cluster_id)
         raft = Raft(
             node,
             properties.cluster_id,
-            store.view(VoterSet.of(node), base.snapshot_id, base.quorum_changes),
+            store.view(static_voters, base.snapshot_id, base.quorum_changes),
             store.load_election(),
             rng=random.Random(node.directory_id.int),  # so that no two replicas draw the same timeouts
             now_ms=now_ms,
+            settings=membership.settings,
+            kraft_version=membership.kraft_version,
+            bootstrap=membership.bootstrap,
         )
-        metadata_log = cls(Driver(raft, store, _no_peers), store, base, now_ms)
-        metadata_log._load(now_ms)
+        metadata_log = cls(Driver(raft, store, membership.send, exchange), store, base, exchange, now_ms)
+        if raft.is_only_voter:
+            metadata_log._lead_alone(now_ms)
         base.set_damaged_aside()
         return metadata_log
+
+    def _lead_alone(self, now_ms: int) -> None:
+        """Everything that is in the log is committed with the record that opens this epoch."""
+        self._quorum.tick(now_ms)
+        self._quorum.sync(now_ms)
+        self.publish()
+        if self.newest is not self.image:
+            self.settle()
+
+    # What the quorum is
+
+    @property
+    def raft(self) -> Raft:
+        """To be looked at; what happens to it goes through this log."""
+        return self._quorum.raft
 
     @property
     def epoch(self) -> int:
@@ -80,6 +142,15 @@ class MetadataLog:
     @property
     def leader_id(self) -> int | None:
         return self._quorum.raft.leader_id
+
+    @property
+    def is_only_voter(self) -> bool:
+        return self._quorum.raft.is_only_voter
+
+    @property
+    def is_active(self) -> bool:
+        """This node is the controller: it leads, and has applied all that was written before its epoch."""
+        return self._quorum.raft.is_leader and self._active_epoch == self.epoch
 
     @property
     def high_watermark(self) -> int:
@@ -95,8 +166,35 @@ class MetadataLog:
     def directory(self) -> str:
         return self._store.directory
 
+    # What happens. After any of these, `publish` tells what is committed by it.
+
+    def tick(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._quorum.tick(now_ms)
+
+    def step(self, message: Message, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._quorum.step(message, now_ms)
+
+    def unreachable(self, node_id: int, correlation_id: int, now_ms: int) -> None:
+        """A request to this node got no response, and will get none."""
+        self._now_ms = now_ms
+        self._quorum.report(Unreachable(node_id, correlation_id), now_ms)
+
+    def change_voters(self, change: VoterChange, now_ms: int) -> int:
+        """Append the voters after this change; the offset of that record."""
+        self._now_ms = now_ms
+        return self._quorum.propose_voters(change, now_ms)
+
+    def resign(self, now_ms: int) -> None:
+        """Hand over, if this node leads, and never again stand for election."""
+        self._now_ms = now_ms
+        self._quorum.stop(now_ms)
+
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
-        """Write these together, and apply them to `newest`; the last one's offset. Committed by a later sync."""
+        """Write these together, and apply them to `newest`; the last one's offset."""
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         last_offset = self.end_offset + len(records) - 1
         newest, delta = apply_records(self.newest, records, last_offset, self.epoch, now_ms)
         self._now_ms = now_ms
@@ -106,29 +204,72 @@ class MetadataLog:
         self._pending.append(_Pending(last_offset, delta))
         return last_offset
 
+    # Syncing
+
+    @property
+    def wants_sync(self) -> bool:
+        return self._quorum.wants_sync
+
     def begin_sync(self) -> SyncTicket | None:
         """What must be synced, perhaps by a thread, before anything more is committed."""
         return self._quorum.begin_sync()
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> list[MetadataDelta]:
-        """What is committed by it: each append's delta, in their order, with `image` at the last."""
+        """What is committed by it."""
         self._quorum.complete_sync(ticket, error, self._now_ms)
-        return self._publish()
+        return self.publish()
 
     def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
-        """Append and sync here and now. If that raises, `newest` tells whether the records are appended."""
+        """Append and sync here and now, which is enough for the only voter. If that raises, `newest` tells whether the
+        records are appended."""
         with self._store.held_open():
             self.append(records, now_ms)
             return self.settle()
 
     def settle(self) -> list[MetadataDelta]:
-        """Sync what is appended, and commit it."""
+        """Sync what is appended here and now."""
         self._quorum.sync(self._now_ms)
-        return self._publish()
+        return self.publish()
 
     def checkpoint(self) -> None:
         """Write down how far the log is synced, if that changed."""
         self._store.checkpoint()
+
+    # What is committed
+
+    def publish(self) -> list[MetadataDelta]:
+        """Bring `image` to what is committed: what that changed, in order. A new leader becomes the active controller
+        once the record that opens its epoch is in."""
+        committed = []
+        installed = self._exchange.take_installed()
+        if installed is not None:
+            self._reader.start_over()
+            committed.append(difference(self.image, installed))
+            self.image = installed
+        if not self.is_active:
+            self._pending.clear()
+        while self._pending and self._pending[0].last_offset < self.high_watermark:
+            delta = self._pending.popleft().delta
+            self.image = delta.after
+            committed.append(delta)
+        if self.image.offset + 1 < self.high_watermark:
+            read = self._reader.read(self.image, self.high_watermark)
+            self.image = read.after
+            committed.append(read)
+        if not self._pending:
+            self.newest = self.image
+        self._maybe_become_active()
+        return committed
+
+    def _maybe_become_active(self) -> None:
+        role = self._quorum.raft.role
+        if not isinstance(role, Leader) or self._active_epoch == role.epoch:
+            return
+        if self.image.offset >= role.epoch_start_offset:
+            self._active_epoch = role.epoch
+            self.newest = self.image
+            if self._reader.in_transaction:
+                self.append([AbortTransactionRecord("its writer is gone")], self._now_ms)
 
     # Below a snapshot
 
@@ -173,7 +314,7 @@ class MetadataLog:
         return (encode_control(KRaftVersion(level)), encode_control(voters)) if level else ()
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment, so that all before it can be deleted as a whole. What is in the log is synced."""
+        """Begin a new segment, so that all before it can be deleted as a whole. What is in the log is synced by it."""
         self._store.log.roll(now_ms)
 
     def snapshot_added(self, now_ms: int) -> None:
@@ -194,24 +335,3 @@ class MetadataLog:
 
     def close(self) -> None:
         self._store.close()
-
-    def _publish(self) -> list[MetadataDelta]:
-        committed = []
-        while self._pending and self._pending[0].last_offset < self.high_watermark:
-            delta = self._pending.popleft().delta
-            self.image = delta.after
-            committed.append(delta)
-        return committed
-
-    def _load(self, now_ms: int) -> None:
-        """Everything that is in the log is committed with the record that opens this epoch."""
-        self._quorum.tick(now_ms)
-        self._quorum.sync(now_ms)
-        self.image, in_transaction = load_log(self._store, self.image, self.epoch, now_ms)
-        self.newest = self.image
-        if in_transaction:
-            self.commit([AbortTransactionRecord("its writer is gone")], now_ms)
-
-
-def _no_peers(message: Message) -> None:
-    raise AssertionError(f"an only voter has nobody to talk to: {message}")

@@ -1,6 +1,8 @@
 """The snapshots in the directory of the metadata log, by their names.
 
 `.checkpoint.part`      being written, or left by a crash: removed when the directory is opened.
+`.checkpoint.fetched`   the same, of one that comes from the leader.
+`.checkpoint.installing` complete and synced, and about to take the place of the whole log: that is done again at a start.
 `.checkpoint`           complete: synced before it got this name.
 `.checkpoint.deleted`   an older one that is not needed any more: removed a while later.
 `.checkpoint.damaged`   was found damaged at a start that could do without it: kept for its operator.
@@ -17,6 +19,8 @@ from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import File, Files
 
 PART_SUFFIX = SUFFIX + ".part"
+FETCHED_SUFFIX = SUFFIX + ".fetched"
+INSTALLING_SUFFIX = SUFFIX + ".installing"
 DELETED_SUFFIX = SUFFIX + ".deleted"
 DAMAGED_ENDING = ".damaged"
 
@@ -31,11 +35,14 @@ class SnapshotFiles:
         self._sizes: dict[SnapshotId, int] = {}
         self._timestamps: dict[SnapshotId, int] = {}
         self.unnamed: list[str] = []
+        self.installing: SnapshotId | None = None  # see `installed`
         for entry in files.list(directory) if files.exists(directory) else ():
-            if entry.name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
+            if entry.name.endswith((PART_SUFFIX, FETCHED_SUFFIX, DELETED_SUFFIX)):
                 files.remove(f"{directory}/{entry.name}")
-            elif entry.name.endswith(SUFFIX):
-                snapshot_id = parse_name(entry.name)
+            elif entry.name.endswith((SUFFIX, INSTALLING_SUFFIX)):
+                snapshot_id = parse_name(entry.name.removesuffix(INSTALLING_SUFFIX.removeprefix(SUFFIX)))
+                if entry.name.endswith(INSTALLING_SUFFIX):
+                    self.installing = snapshot_id
                 if snapshot_id is None:
                     self.unnamed.append(f"{directory}/{entry.name}")
                 else:
@@ -52,10 +59,24 @@ class SnapshotFiles:
         return sum(self._sizes.values())
 
     def path(self, snapshot_id: SnapshotId) -> str:
-        return f"{self.directory}/{snapshot_id.file_name}"
+        ending = INSTALLING_SUFFIX if snapshot_id == self.installing else SUFFIX
+        return self._path(snapshot_id, ending)
+
+    def _path(self, snapshot_id: SnapshotId, ending: str) -> str:
+        return f"{self.directory}/{snapshot_id.file_name.removesuffix(SUFFIX)}{ending}"
 
     def read(self, snapshot_id: SnapshotId, cluster_id: str) -> Snapshot:
         return read_snapshot(self._files.read(self.path(snapshot_id)), snapshot_id, cluster_id)
+
+    def size_of(self, snapshot_id: SnapshotId) -> int:
+        return self._sizes[snapshot_id]
+
+    def read_part(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes:
+        file = self._files.file(self.path(snapshot_id))
+        try:
+            return bytes(file.read_at(position, min(max_bytes, self._sizes[snapshot_id] - position)))
+        finally:
+            file.close()
 
     def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
         """When the last record that is in it was written."""
@@ -89,7 +110,7 @@ class SnapshotFiles:
         self._files.rename(self._part_path(snapshot_id), self.path(snapshot_id))
 
     def _part_path(self, snapshot_id: SnapshotId) -> str:
-        return self.path(snapshot_id).removesuffix(SUFFIX) + PART_SUFFIX
+        return self._path(snapshot_id, PART_SUFFIX)
 
     def names(self) -> File:
         """What must be synced before a new name counts."""
@@ -101,12 +122,34 @@ class SnapshotFiles:
         self._timestamps[snapshot_id] = image.timestamp_ms
         self.ids = sorted(self._sizes)
 
+    # Fetching: `fetched`, write, sync, `begin_install`, empty the log, `installed`.
+
+    def fetched(self, snapshot_id: SnapshotId) -> File:
+        return self._files.create(self._path(snapshot_id, FETCHED_SUFFIX))
+
+    def begin_install(self, snapshot_id: SnapshotId, size: int) -> None:
+        """It is fetched and synced. From here on it counts, and the log does not."""
+        self._files.rename(
+            self._path(snapshot_id, FETCHED_SUFFIX), self._path(snapshot_id, INSTALLING_SUFFIX)
+        )
+        self._files.sync_directory(self.directory)
+        self.installing = snapshot_id
+        self._sizes[snapshot_id] = size
+        self.ids = sorted(self._sizes)
+
+    def installed(self) -> None:
+        """The log begins where it ends, on disk."""
+        assert self.installing is not None
+        snapshot_id, self.installing = self.installing, None
+        self._files.rename(self._path(snapshot_id, INSTALLING_SUFFIX), self.path(snapshot_id))
+        self._files.sync_directory(self.directory)
+
     # Removing
 
     def retire_before(self, snapshot_id: SnapshotId, deletions: Deletions, due_ms: int) -> None:
         """Rename the older ones now, and remove them later."""
         for old in [old for old in self.ids if old < snapshot_id]:
-            path = self.path(old).removesuffix(SUFFIX) + DELETED_SUFFIX
+            path = self._path(old, DELETED_SUFFIX)
             with suppress(FileNotFoundError):  # somebody removed it
                 self._files.rename(self.path(old), path)
             self._forget(old)

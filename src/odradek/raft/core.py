@@ -54,6 +54,7 @@ from odradek.raft.ready import (
     SnapshotPart,
     SnapshotWritten,
     Synced,
+    Unreachable,
 )
 from odradek.raft.reconfiguration import VoterChange, change_voters
 from odradek.raft.roles import (
@@ -113,6 +114,8 @@ class Raft(Leadership):
             self._handle_snapshot_written(event)
         elif isinstance(event, SnapshotInstalled):
             self._handle_snapshot_installed(event)
+        elif isinstance(event, Unreachable):
+            self._handle_unreachable(event)
         else:
             self._handle_append_failed()
         return self._ready()
@@ -152,7 +155,7 @@ class Raft(Leadership):
         role = self.role
         if isinstance(role, Leader):
             self._handle_time_as_leader(role)
-        elif self._is_only_voter and not self._is_stopping:
+        elif self.is_only_voter and not self._is_stopping:
             self._become_prospective()
         elif self._now_ms >= role.deadline_ms:
             self._handle_deadline(role)
@@ -191,7 +194,7 @@ class Raft(Leadership):
             yield from (fetch.deadline_ms for fetch in role.parked)
             if self._is_removed:
                 yield self._now_ms
-            if not self._is_only_voter:
+            if not self.is_only_voter:
                 yield self._quorum_deadline_ms(role)
         elif not self._is_stopping and (self.is_voter or isinstance(role, Resigned)):
             yield role.deadline_ms
@@ -406,6 +409,11 @@ class Raft(Leadership):
             response = self._handle_fetch_snapshot(request)
         if response is not None:
             self._respond(message.sender, message.correlation_id, response)
+
+    def _handle_unreachable(self, event: Unreachable) -> None:
+        """As if its time were up: whoever is asked one after the other, the next one is asked at once."""
+        if self._outgoing.requests.complete(event.node_id, event.correlation_id):
+            self._outgoing.requests.back_off(event.node_id, self._now_ms)
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""

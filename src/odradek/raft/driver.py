@@ -40,6 +40,7 @@ from odradek.raft.ready import (
     SnapshotPart,
     SnapshotWritten,
     Synced,
+    Unreachable,
 )
 from odradek.raft.reconfiguration import VoterChange
 from odradek.raft.voters import VoterHistory
@@ -112,6 +113,9 @@ class Driver:
             self.failed = True
             raise
         self._perform(ready, now_ms)
+
+    def report(self, event: Unreachable, now_ms: int) -> None:
+        self._perform(self.raft.step(event, now_ms), now_ms)
 
     def propose(self, records: Sequence[bytes], now_ms: int) -> int:
         """Append these as one batch; the offset of the last. Committed once the high watermark is above it."""

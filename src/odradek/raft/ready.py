@@ -87,7 +87,23 @@ class LogStartMoved(NamedTuple):
     snapshot_id: OffsetAndEpoch
 
 
-Event = Appended | SnapshotWritten | SnapshotInstalled | AppendFailed | Synced | LogStartMoved | Message
+class Unreachable(NamedTuple):
+    """An event: a request to this node got no response, and will get none."""
+
+    node_id: int
+    correlation_id: int
+
+
+Event = (
+    Appended
+    | SnapshotWritten
+    | SnapshotInstalled
+    | AppendFailed
+    | Synced
+    | LogStartMoved
+    | Unreachable
+    | Message
+)
 
 
 class QuorumBroken(Exception):

@@ -98,7 +98,7 @@ class Replica:
         return self.voters.includes(self.node)
 
     @property
-    def _is_only_voter(self) -> bool:
+    def is_only_voter(self) -> bool:
         return self.is_voter and len(self.voters) == 1
 
     def _election_deadline_ms(self) -> int:

@@ -1,10 +1,11 @@
 """The quorum's data on disk: the log `__cluster_metadata-0`, and the file quorum-state beside it.
 
 This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
-every start, and only what a crash can leave is repaired: a torn last batch, which nobody was told of, because every
-append is synced before it is answered and before the next one is written. Any other damage stops the start. The
-recovery point, in a checkpoint file beside the log, tells a torn batch from a synced one that was damaged later. It is
-written by `checkpoint`, every few seconds and at a clean stop: it may lag, but it never leads.
+every start, and only what a crash can leave is repaired: what was written after the last sync, which nobody was told
+of. The only voter syncs every append before it writes the next, so that is one torn batch at the end; a replica that has
+peers may have written several. Any other damage stops the start. The recovery point, in a checkpoint file beside the
+log, tells a torn batch from a synced one that was damaged later. It is written by `checkpoint`, every few seconds and at
+a clean stop: it may lag, but it never leads.
 """
 
 import random
@@ -32,13 +33,14 @@ from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
 from odradek.storage.disk.deletions import Deletions
-from odradek.storage.disk.files import Files
+from odradek.storage.disk.files import DirectoryEntry, Files
 from odradek.storage.disk.sync import SyncTicket
 from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log, open_log
 from odradek.storage.log.reading import read_batches
 from odradek.storage.log.recovery import Opening
+from odradek.storage.segments.segment import LOG_SUFFIX
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 READ_BYTES = 4 << 20
@@ -60,12 +62,27 @@ class QuorumStore:
 
     @classmethod
     def open(
-        cls, files: Files, directory: str, config: LogConfig, now_ms: int, needed_from: int = 0
+        cls,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        now_ms: int,
+        needed_from: int = 0,
+        has_peers: bool = False,
     ) -> "QuorumStore":
-        """Open or create the log in a data directory. What is below `needed_from` is in a snapshot."""
+        """Open or create the log in a data directory. What is below `needed_from` is in a snapshot; a log without any
+        segment begins there."""
         path = f"{directory}/{METADATA_PARTITION}"
         recovery_point = read_offsets(files, f"{path}/{RECOVERY_POINTS}").get(METADATA_PARTITION, 0)
-        opening = Opening(clean=False, recovery_point=recovery_point, strict=True, needed_from=needed_from)
+        is_empty = not any(entry.name.endswith(LOG_SUFFIX) for entry in _entries(files, path))
+        opening = Opening(
+            clean=False,
+            recovery_point=recovery_point,
+            log_start_offset=needed_from if is_empty else 0,
+            strict=True,
+            needed_from=needed_from,
+            many_unsynced=has_peers,
+        )
         deletions = Deletions()
         log = _open_or_create(files, directory, config, opening, now_ms, deletions)
         return cls(files, log, recovery_point, deletions)
@@ -166,6 +183,12 @@ class QuorumStore:
     def read_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         return chain.from_iterable(read_batches(self.log, READ_BYTES, offset))
 
+    def start_at(self, offset: int) -> None:
+        """Drop the whole log, which goes on here. The recovery point goes back first, as for a cut."""
+        if self._recovery_point:
+            self._write_recovery_point(0)
+        self.log.truncate_fully_and_start_at(offset)
+
     def begin_sync(self) -> SyncTicket | None:
         return self.log.begin_sync()
 
@@ -194,6 +217,10 @@ class QuorumStore:
             self.log.sync()
             self.checkpoint()
         self.log.close()
+
+
+def _entries(files: Files, directory: str) -> list[DirectoryEntry]:
+    return list(files.list(directory)) if files.exists(directory) else []
 
 
 def _open_or_create(

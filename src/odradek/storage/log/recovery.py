@@ -57,7 +57,9 @@ class Opening(NamedTuple):
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
     cut off is a torn last batch beyond the recovery point, with no intact batch after it. Anything else
     raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
-    that end before `needed_from`: what they hold is in a snapshot as well.
+    that end before `needed_from`: what they hold is in a snapshot as well. Where several batches may have been written
+    after the last sync (`many_unsynced`), any of them may be torn, and what follows it beyond the recovery point is cut
+    off with it.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
@@ -65,6 +67,7 @@ class Opening(NamedTuple):
     log_start_offset: int = 0
     strict: bool = False
     needed_from: int = 0
+    many_unsynced: bool = False
 
 
 class Recovery:
@@ -259,11 +262,10 @@ class Recovery:
             lost if records else "it is",
         )
 
-    @staticmethod
-    def _check_torn_tail(segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
-        """A crash tears the batch that was being written, and nothing before it."""
+    def _check_torn_tail(self, segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
+        """A crash tears what was written after the last sync, and nothing before it."""
         intact = scan.find_intact(segment.size)
-        if may_be_torn and intact is None:
+        if may_be_torn and (intact is None or self.opening.many_unsynced):
             return
         what = f"{segment.log.path} is damaged at byte {segment.size}"
         if intact == segment.size:
