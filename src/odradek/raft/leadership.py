@@ -91,7 +91,7 @@ class Leadership(Replica):
         if error is not NONE:
             return self._voted(error)
         self._learn(request.epoch, NO_NODE)
-        if not request.voter.names(self.node):
+        if not self._is_meant_by(request.voter):
             return self._voted(ErrorCode.INVALID_VOTER_KEY)
         is_up_to_date = self.log.is_up_to_date(request.last_epoch, request.end_offset)
         is_granted = self.role.grants(request.candidate, request.is_pre_vote, is_up_to_date)
@@ -119,7 +119,7 @@ class Leadership(Replica):
                 self._become_follower(request.epoch, request.leader_id)  # it was not lost
             if self.role.leader_id != request.leader_id:
                 error = ErrorCode.INVALID_REQUEST  # another one leads this epoch
-            elif not request.voter.names(self.node):
+            elif not self._is_meant_by(request.voter):
                 error = ErrorCode.INVALID_VOTER_KEY
         return BeginQuorumEpochResponse(error, self.role.leader_id, self.epoch)
 

@@ -16,6 +16,7 @@ from odradek.errors import ErrorCode
 from odradek.raft.voters import ReplicaKey
 
 NONE = ErrorCode.NONE
+NOT_SAID = ""  # as the cluster id of a request: it is for any cluster
 
 
 class OffsetAndEpoch(NamedTuple):

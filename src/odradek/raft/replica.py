@@ -10,7 +10,7 @@ from random import Random
 from odradek.errors import ErrorCode
 from odradek.raft.election import NO_NODE, ElectionState
 from odradek.raft.log_view import LogView
-from odradek.raft.messages import NONE, FetchResponse, Message, Response
+from odradek.raft.messages import NONE, NOT_SAID, FetchResponse, Message, Response
 from odradek.raft.outgoing import Outgoing, Settings
 from odradek.raft.ready import Append, AppendFetched, Ready, SnapshotPart
 from odradek.raft.roles import Follower, Leader, Resigned, Role, Unattached, check_move, election_of
@@ -175,11 +175,15 @@ class Replica:
     # Requests and responses
 
     def _check_request(self, cluster_id: str, epoch: int, sender: int) -> ErrorCode:
-        if cluster_id != self._cluster_id:
+        if cluster_id not in (NOT_SAID, self._cluster_id):
             return ErrorCode.INCONSISTENT_CLUSTER_ID
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return NONE if sender >= 0 else ErrorCode.INVALID_REQUEST
+
+    def _is_meant_by(self, voter: ReplicaKey) -> bool:
+        """Whether a request to this voter is for this replica; old versions of the RPCs do not say whom they ask."""
+        return voter.node_id == NO_NODE or voter.names(self.node)
 
     def _respond(self, receiver: int, correlation_id: int, response: Response) -> None:
         self._work.messages.append(Message(self.node.node_id, receiver, correlation_id, response))
