@@ -1,0 +1,75 @@
+"""One connection to another node, for one purpose, which is made again when it is lost.
+
+Whoever asks gets the response, or an OSError within the time given: the peer cannot be reached, the connection was lost,
+or no response came. After a failure the next attempt waits a little, and a little longer each time, so that a node that
+is down costs nothing; the first that succeeds ends that. A connection on which a response is overdue is closed, because
+nobody knows what became of it.
+
+Requests are bounded by `MAX_UNDER_WAY`: a peer that does not answer must not fill our memory.
+"""
+
+import asyncio
+
+from odradek.host.interface import Host
+from odradek.net.channel import Channel, ChannelClosed
+from odradek.net.network import Network
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 0.5
+MAX_UNDER_WAY = 200
+
+Address = tuple[str, int]
+
+
+class Link:
+    def __init__(self, host: Host, network: Network) -> None:
+        self._host = host
+        self._network = network
+        self._address: Address | None = None
+        self._channel: Channel | None = None
+        self._connecting = asyncio.Lock()
+        self._pause_seconds = 0.0  # before the next attempt to connect
+        self._under_way = 0
+        self._is_closed = False
+
+    async def ask(self, address: Address, frame: bytes | bytearray, timeout_seconds: float) -> memoryview:
+        """Send a frame to the node at this address; the frame of its response. Raises OSError."""
+        if self._under_way >= MAX_UNDER_WAY:
+            raise ChannelClosed(f"too many requests wait for {address[0]}:{address[1]}")
+        self._under_way += 1
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                channel = await self._connected(address, timeout_seconds)
+                try:
+                    return await channel.send(frame)
+                except asyncio.CancelledError:  # its time is up, or we are closed
+                    channel.close("no response in time")
+                    raise
+        finally:
+            self._under_way -= 1
+
+    async def _connected(self, address: Address, timeout_seconds: float) -> Channel:
+        async with self._connecting:
+            channel = self._channel
+            if channel is not None and channel.is_open and self._address == address:
+                return channel
+            if channel is not None:
+                channel.close("the peer is elsewhere now")
+            if self._address != address:
+                self._pause_seconds = 0.0
+            self._address, self._channel = address, None
+            if self._pause_seconds:
+                await asyncio.sleep(self._pause_seconds)
+            self._pause_seconds = min(
+                max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS
+            )
+            if self._is_closed:
+                raise ChannelClosed("this node stops")
+            self._channel = channel = await self._network.connect(*address, timeout_seconds)
+            self._pause_seconds = 0.0
+            return channel
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._channel is not None:
+            self._channel.close()

@@ -1,0 +1,502 @@
+"""This node's replica of the metadata quorum, alive: timers, syncs, and messages to and from the others.
+
+The core decides and its driver writes (`raft/`), `metadata.log` makes images of what is committed. Here is what they have
+no hands for: a timer for the core's next deadline, a thread for syncs, links to the other nodes, and requests of theirs
+that wait for the core's response. After whatever happens, `_settle` looks at what came of it: what is committed is told
+first, then those who wait for it are answered.
+
+The only voter has nobody to wait for, so it syncs in place: its changes are committed when they are written.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
+from odradek.host.interface import Host, Timer
+from odradek.host.log_lines import counted
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.log import Membership, MetadataLog
+from odradek.metadata.properties import MetaProperties
+from odradek.net.link import Link
+from odradek.net.network import Network
+from odradek.raft import rpc
+from odradek.raft.messages import REQUESTS, Message
+from odradek.raft.messages import Request as Body
+from odradek.raft.outgoing import Settings
+from odradek.raft.ready import QuorumBroken
+from odradek.raft.reconfiguration import UpdateVoter, VoterChange
+from odradek.raft.roles import Follower, Leader, Progress
+from odradek.raft.rpc import NodeAddress
+from odradek.raft.view import QuorumView, ReplicaView
+from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
+from odradek.requests.naming import api_name
+from odradek.requests.request import Request
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.sync import SyncTicket, sync_tickets
+from odradek.wire.codec import read_message
+from odradek.wire.frame import encode_request, read_response_header
+
+log = logging.getLogger(__name__)
+
+FIRST_BOOTSTRAP_ID = -2  # servers that have not said yet who they are go by ids below -1
+HAND_OVER_SECONDS = 1.0  # how long a leader that stops waits for the others to hear of it
+RETRY_SECONDS = 0.2  # after a sync could not begin
+
+KRAFT_VERSION = 1
+
+
+class QuorumConfig(NamedTuple):
+    """What the configuration says of the quorum, and of this node's place in it."""
+
+    is_alone: bool
+    endpoints: tuple[Endpoint, ...]
+    bootstrap: tuple[NodeAddress, ...]
+    settings: Settings
+
+
+class _Waiter(NamedTuple):
+    offset: int
+    epoch: int
+    done: asyncio.Future[None]
+
+
+class Quorum:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        properties: MetaProperties,
+        log_config: LogConfig,
+        config: QuorumConfig,
+        host: Host,
+        network: Network,
+        on_committed: Callable[[Sequence[MetadataDelta]], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`on_committed` is told of every change of the image after the one that is loaded here; `on_failure` of the
+        reason why the node must stop."""
+        self._host = host
+        self._network = network
+        self._files = files
+        self._node = ReplicaKey(properties.node_id, properties.directory_id)
+        self._cluster_id = properties.cluster_id
+        self._settings = config.settings
+        self._endpoints = config.endpoints
+        self._bootstrap = dict(enumerate_down(config.bootstrap))
+        self._addresses: dict[int, NodeAddress] = {}  # as others told them
+        self._links: dict[int, Link] = {}
+        self._waiting: dict[int, Request] = {}  # requests of others that the core has not answered, by our number
+        self._last_number = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._is_syncing = False
+        self._is_settling = False
+        self._is_stopped = False
+        self._waiters: deque[_Waiter] = deque()
+        self._changed = asyncio.Event()  # the role, the leader or the image
+        self._told_role: tuple[str, int, int | None] | None = None
+        self._on_committed = on_committed
+        self._on_failure = on_failure
+        self.log = MetadataLog.open(
+            files,
+            directory,
+            properties,
+            log_config,
+            host.steady_ms(),
+            Membership(
+                is_alone=config.is_alone,
+                endpoints=config.endpoints,
+                bootstrap=tuple(self._bootstrap),
+                settings=config.settings,
+                kraft_version=KRAFT_VERSION,
+                send=self._send,
+            ),
+        )
+
+    # What it is
+
+    @property
+    def epoch(self) -> int:
+        return self.log.epoch
+
+    @property
+    def is_active(self) -> bool:
+        """This node is the controller."""
+        return self.log.is_active and not self._is_stopped
+
+    @property
+    def is_only_voter(self) -> bool:
+        return self.log.is_only_voter
+
+    @property
+    def leader(self) -> tuple[int, NodeAddress | None] | None:
+        """Who leads, and where it is, if that is known."""
+        leader_id = self.log.leader_id
+        return None if leader_id is None else (leader_id, self._address_of(leader_id))
+
+    @property
+    def is_caught_up(self) -> bool:
+        """All that is committed is in the image, as of a moment ago. A leader knows that only of its own epoch's
+        records, so one of them must be in."""
+        raft, image = self.log.raft, self.log.image
+        if raft.is_leader:
+            return self.log.is_active
+        role = raft.role
+        return (
+            isinstance(role, Follower)
+            and image.epoch == role.epoch
+            and image.offset + 1 >= role.leader_high_watermark
+        )
+
+    def describe(self) -> QuorumView:
+        raft = self.log.raft
+        role = raft.role
+        if not isinstance(role, Leader):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
+        observers = [key for key in role.progress if not raft.voters.includes(key)]
+        return QuorumView(
+            leader_id=role.leader_id,
+            epoch=role.epoch,
+            high_watermark=self.log.high_watermark,
+            voters=tuple(self._view_of(key, role) for key in raft.voters.keys),
+            observers=tuple(self._view_of(key, role) for key in sorted(observers)),
+            nodes=tuple(raft.voters),
+        )
+
+    def _view_of(self, key: ReplicaKey, role: Leader) -> ReplicaView:
+        now_ms = self._host.now_ms()
+        if key.names(self._node):
+            return ReplicaView(key, self.log.end_offset, now_ms, now_ms)
+        progress: Progress = role.progress_of(key)
+        passed_ms = now_ms - self._host.steady_ms()  # times of the core are those of the steady clock
+        fetched, caught_up = progress.fetched_ms, progress.caught_up_ms
+        return ReplicaView(
+            key,
+            progress.end_offset,
+            -1 if fetched is None else fetched + passed_ms,
+            -1 if caught_up is None else caught_up + passed_ms,
+        )
+
+    # Life
+
+    def start(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """The others can reach this node here from now on; it takes part."""
+        self._endpoints = endpoints
+        with self._happening():
+            self.log.tick(self._host.steady_ms())
+
+    async def caught_up(self) -> None:
+        """Wait until the image holds all that is committed."""
+        while not self.is_caught_up:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Wait for the next change of the leader, of this node's role, or of the image."""
+        await self._changed.wait()
+
+    async def stop(self) -> None:
+        """Hand over, if this node leads others."""
+        if not self.is_only_voter and not self.log.failed:
+            with self._happening():
+                self.log.resign(self._host.steady_ms())
+            deadline = self._host.monotonic() + HAND_OVER_SECONDS
+            while not self.log.raft.may_stop and self._host.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node stops."))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in self._links.values():
+            link.close()
+
+    # Decisions
+
+    def appended(self) -> None:
+        """Something was appended to the log, which the others and the disk have to hear of."""
+        with self._happening():
+            pass
+
+    async def committed(self, offset: int, epoch: int) -> None:
+        """Wait until what was appended here in this epoch is committed and applied. Raises NOT_CONTROLLER if that
+        cannot be known any more, because this node has lost its lead."""
+        if self.log.image.offset >= offset:
+            return
+        if not self.log.raft.is_leader or self.epoch != epoch or self._is_stopped:
+            raise _lost_lead()
+        waiter = _Waiter(offset, epoch, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        await waiter.done
+
+    async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
+        with self._happening():
+            offset, epoch = self.log.change_voters(change, self._host.steady_ms()), self.epoch
+        try:
+            async with asyncio.timeout(max(timeout_ms, 1) / 1000):
+                await self.committed(offset, epoch)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "The change of the voters is written, but not committed yet."
+            ) from None
+
+    # Messages
+
+    def handle(self, request: Request, body: Body) -> None:
+        """A request of another replica. The response is sent when the core gives it: a fetch may be parked."""
+        self._last_number += 1
+        number = self._last_number
+        self._waiting[number] = request
+        request.on_abandoned = lambda: self._waiting.pop(number, None)
+        sender = _sender_of(body)
+        with self._happening():
+            self.log.step(Message(sender, self._node.node_id, number, body), self._host.steady_ms())
+
+    def learn_address(self, node_id: int, address: NodeAddress) -> None:
+        self._addresses[node_id] = address
+
+    def _address_of(self, node_id: int) -> NodeAddress | None:
+        if node_id <= FIRST_BOOTSTRAP_ID:
+            return self._bootstrap.get(node_id)
+        voter = self.log.raft.voters.get(node_id)
+        if voter is not None and voter.endpoints and voter.endpoints[0].port:
+            return NodeAddress(voter.endpoints[0].host, voter.endpoints[0].port)
+        return self._addresses.get(node_id)
+
+    def _send(self, message: Message) -> None:
+        """The driver's way out. Nothing is sent in the middle of what happens here: a task does it."""
+        body = message.body
+        if isinstance(body, REQUESTS):
+            self._begin(self._ask(message.receiver, message.correlation_id, body))
+            return
+        request = self._waiting.pop(message.correlation_id, None)
+        if request is not None:
+            leader, known = self.leader, None
+            if leader is not None and leader[1] is not None and leader[0] == body.leader_id:
+                known = leader[0], leader[1]
+            request.answer(rpc.to_response(request.api_key, request.version, body, known))
+
+    def _begin(self, work: "asyncio.Future[None] | object") -> None:
+        task = self._host.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
+        try:
+            response, addresses = await self._call(peer, body)
+        except (OSError, ProtocolError) as error:
+            level = logging.DEBUG if isinstance(error, TimeoutError) else logging.INFO
+            counted(log, level, str(peer), str(error), "the quorum cannot reach %s: %s", self._name_of(peer), error)
+            with self._happening():
+                self.log.unreachable(peer, correlation_id, self._host.steady_ms())
+            return
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            counted(
+                log,
+                logging.ERROR,
+                str(peer),
+                "cluster",
+                "%s belongs to another cluster than this node, which is of cluster %s: check "
+                "controller.quorum.bootstrap.servers, and meta.properties in the data directories of both",
+                self._name_of(peer),
+                self._cluster_id,
+            )
+        self._addresses.update(addresses)
+        with self._happening():
+            self.log.step(
+                Message(peer, self._node.node_id, correlation_id, response), self._host.steady_ms()
+            )
+
+    async def _call(self, peer: int, body: Body) -> tuple[rpc.Response, rpc.Addresses]:
+        address = self._address_of(peer)
+        if address is None:
+            raise OSError("its address is not known")
+        call = rpc.to_request(body, self._endpoints)
+        frame = encode_request(call.message, call.api_key, call.version, 0, f"node-{self._node.node_id}")
+        link = self._links.get(peer)
+        if link is None:
+            link = self._links[peer] = Link(self._host, self._network)
+        timeout_ms = self._settings.request_timeout_ms
+        answer = await link.ask(address, frame, timeout_ms / 1000)
+        start = read_response_header(answer, call.api_key, call.version)
+        message, _ = read_message(rpc.response_type(call.api_key), call.version, answer, start)
+        return rpc.from_response(call.api_key, call.version, message)
+
+    def _name_of(self, peer: int) -> str:
+        address = self._address_of(peer)
+        where = f" at {address.host}:{address.port}" if address is not None else ""
+        return f"node {peer}{where}" if peer >= 0 else f"the bootstrap server{where}"
+
+    # What comes of it
+
+    @contextmanager
+    def _happening(self) -> Iterator[None]:
+        """Around everything that happens to the log."""
+        try:
+            yield
+        except (QuorumBroken, DamagedData) as error:
+            self._fail(str(error))
+            return
+        except (KafkaError, OSError) as error:
+            if self.log.failed:
+                self._fail(str(error))
+                return
+            if isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            counted(log, logging.ERROR, "", str(error), "cannot write to the metadata log, trying again: %s", error)
+        self._settle()
+
+    def _fail(self, reason: str) -> None:
+        log.critical("this node cannot take part in the metadata quorum any more, and stops: %s", reason)
+        self._fail_waiters(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+        self._on_failure(reason)
+
+    def _settle(self) -> None:
+        if self._is_stopped or self._is_settling:
+            return
+        self._is_settling = True
+        try:
+            committed = self.log.publish()
+            if committed:
+                self._on_committed(committed)
+            self._answer_waiters()
+            self._maybe_sync()
+            self._maybe_update_endpoints()
+        except (DamagedData, QuorumBroken) as error:
+            self._fail(str(error))
+            return
+        finally:
+            self._is_settling = False
+        self._tell_role(bool(committed))
+        self._arm()
+
+    def _answer_waiters(self) -> None:
+        while self._waiters and self.log.image.offset >= self._waiters[0].offset:
+            _set(self._waiters.popleft().done)
+        if self._waiters and (not self.log.raft.is_leader or self._waiters[0].epoch != self.epoch):
+            self._fail_waiters(_lost_lead())
+
+    def _fail_waiters(self, error: KafkaError) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.done.done():
+                waiter.done.set_exception(error)
+
+    def _tell_role(self, has_news: bool) -> None:
+        raft = self.log.raft
+        role = (type(raft.role).__name__, raft.epoch, raft.leader_id)
+        if role != self._told_role:
+            self._told_role = role
+            has_news = True
+            if raft.is_leader:
+                log.info("this node leads the metadata quorum in epoch %d", raft.epoch)
+            elif raft.leader_id is not None:
+                log.info("node %d leads the metadata quorum in epoch %d", raft.leader_id, raft.epoch)
+            else:
+                log.debug("the metadata quorum has no leader that is known here, in epoch %d", raft.epoch)
+        if has_news:
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+
+    def _arm(self) -> None:
+        """Set the timer for the core's next deadline, unless one is set for a time before it."""
+        due_ms = self.log.raft.next_tick_ms
+        if due_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_ms = max(due_ms - self._host.steady_ms(), 1)
+        self._timer = self._host.call_later(delay_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        with self._happening():
+            self.log.tick(self._host.steady_ms())
+
+    # Syncing
+
+    def _maybe_sync(self) -> None:
+        if not self.log.wants_sync or self._is_syncing:
+            return
+        if self.is_only_voter:
+            committed = self.log.settle()
+            if committed:
+                self._on_committed(committed)
+            self._answer_waiters()
+            return
+        try:
+            ticket = self.log.begin_sync()
+        except KafkaError as error:  # no descriptor is left
+            counted(log, logging.ERROR, "", "sync", "cannot sync the metadata log, trying again: %s", error)
+            self._host.call_later(RETRY_SECONDS, self.appended)
+            return
+        if ticket is None:
+            self.log.settle()  # whatever rolled the log has synced it: the core only has to be told
+            self._host.call_soon(self.appended)
+            return
+        self._is_syncing = True
+        self._begin(self._sync(ticket))
+
+    async def _sync(self, ticket: SyncTicket) -> None:
+        try:
+            (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
+        except asyncio.CancelledError:
+            return  # the node stops, and its log is synced when it is closed
+        self._is_syncing = False
+        if error is not None:
+            self.log.sync_failed(ticket, error)
+            self._fail(str(error))
+            return
+        with self._happening():
+            committed = self.log.complete_sync(ticket, None)
+            if committed:
+                self._on_committed(committed)
+
+    # Endpoints
+
+    def _maybe_update_endpoints(self) -> None:
+        """A voter that is elsewhere than the voter set says lets the others know (UpdateRaftVoter)."""
+        raft = self.log.raft
+        voter = raft.voters.get(self._node.node_id)
+        if voter is None or not raft.is_voter or voter.endpoints == self._endpoints or not self._endpoints:
+            return
+        if not self.log.is_active or raft.log.voters.kraft_version < KRAFT_VERSION:
+            return
+        if raft.log.voters.last_offset >= self.log.high_watermark:
+            return  # another change is under way
+        self.log.change_voters(
+            UpdateVoter(VoterNode(self._node, self._endpoints)), self._host.steady_ms()
+        )
+
+
+def enumerate_down(addresses: Sequence[NodeAddress]) -> Iterator[tuple[int, NodeAddress]]:
+    return ((FIRST_BOOTSTRAP_ID - slot, address) for slot, address in enumerate(addresses))
+
+
+def _sender_of(body: Body) -> int:
+    for name in ("candidate", "replica"):
+        key = getattr(body, name, None)
+        if key is not None:
+            node_id: int = key.node_id
+            return node_id
+    leader_id: int = body.leader_id  # type: ignore[union-attr]
+    return leader_id
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _lost_lead() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum any more.")
