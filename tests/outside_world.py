@@ -54,6 +54,7 @@ PURE = {
         "functools",
         "hashlib",
         "heapq",
+        "ipaddress",
         "itertools",
         "json",
     ),

@@ -12,7 +12,7 @@ the others have it at the top only. DescribeLogDirs has no place for the code be
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from odradek.errors import KafkaError
+from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import FOREVER, M, Message, Steps, field_of
 
 NO_OFFSET = -1
@@ -152,6 +152,26 @@ def _refuse_items(
         refused.append(item)
         yield
     return refused
+
+
+def carries(response: Any, code: ErrorCode) -> Steps[bool]:
+    """Whether a response has this code, at its top or for one of its items."""
+    if getattr(response, "error_code", ErrorCode.NONE) == code:
+        return True
+    for items in ITEMS.get(response.API_KEY, ()):
+        if (yield from _item_carries(items, response, code)):
+            return True
+    return False
+
+
+def _item_carries(items: Items, parent: Any, code: ErrorCode) -> Steps[bool]:
+    for item in getattr(parent, items.response) or ():
+        if getattr(item, "error_code", ErrorCode.NONE) == code:
+            return True
+        if items.inner is not None and (yield from _item_carries(items.inner, item, code)):
+            return True
+        yield
+    return False
 
 
 def refuse_undone(response: M, error: KafkaError) -> M:

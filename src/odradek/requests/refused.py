@@ -181,7 +181,7 @@ def log_refusal(request: "Request", subject: str, code: int, reason: str | None)
     counted(
         log,
         level,
-        request.client_address.rpartition(":")[0],
+        request.client_address.rpartition(":")[0] or request.client_address,  # forwarded ones have no port
         f"{api_name(request.api_key)}{of} refused with {error.name}",
         "refused %s%s from %s: %s",
         name_of(request.api_key, request.version),

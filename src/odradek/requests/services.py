@@ -9,10 +9,14 @@ from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
-from odradek.errors import KafkaError
+from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host, Timer
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
+from odradek.raft.messages import Request as QuorumRequest
+from odradek.raft.reconfiguration import VoterChange
+from odradek.raft.rpc import NodeAddress
+from odradek.raft.view import QuorumView
 from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.request import Request
@@ -41,6 +45,64 @@ class Metadata(Protocol):
     async def decide(self, request: Message, context: RequestContext) -> Any:
         """Have the controller decide on its newest image. The response, once what it wrote is committed and applied;
         where the request is refused, or cannot be written, with an error code for each of its items."""
+
+    async def decide_here(self, request: Message, context: RequestContext) -> Any:
+        """The same, where only the active controller may decide: NOT_CONTROLLER if that is another node."""
+
+    async def forward(self, request: Message, context: RequestContext) -> Any:
+        """The response of the active controller, on another node, to a request that goes there in an Envelope; one
+        that refuses it where that node cannot be reached."""
+
+
+class Quorum(Protocol):
+    """The replica of the metadata quorum that this node runs."""
+
+    @property
+    def leader(self) -> tuple[int, NodeAddress | None] | None:
+        """Who leads, and where it is, as far as this node knows."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def handle(self, request: Request, body: QuorumRequest) -> None:
+        """Give a request of another replica to the core. It is answered when the core gives the response: a fetch may
+        be parked."""
+
+    async def change_voters(
+        self, change: VoterChange, timeout_ms: int, ack_when_committed: bool = True
+    ) -> None:
+        """Until the change is committed, or else appended. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
+        REQUEST_TIMED_OUT, and why a change is not possible (DUPLICATE_VOTER, VOTER_NOT_FOUND, …)."""
+
+    def describe(self) -> QuorumView:
+        """KafkaError NOT_LEADER_OR_FOLLOWER if another node leads."""
+
+    def learn_address(self, node_id: int, address: NodeAddress) -> None:
+        """Where a node says that its controller listener is."""
+
+
+class NoQuorum:
+    """Stands in where a node runs no replica yet."""
+
+    leader: tuple[int, NodeAddress | None] | None = None
+    epoch = -1
+
+    def handle(self, request: Request, body: QuorumRequest) -> None:
+        raise self._refusal()
+
+    async def change_voters(
+        self, change: VoterChange, timeout_ms: int, ack_when_committed: bool = True
+    ) -> None:
+        raise self._refusal()
+
+    def describe(self) -> QuorumView:
+        raise self._refusal()
+
+    def learn_address(self, node_id: int, address: NodeAddress) -> None:
+        """Nobody asks for it."""
+
+    def _refusal(self) -> KafkaError:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node has no part in the quorum.")
 
 
 class Groups(Protocol):
@@ -82,6 +144,7 @@ class Services:
     turns: Turns  # for requests that take long
     get_groups: Callable[[], Groups]  # made when they are first needed
     host: Host
+    quorum: Quorum = field(default_factory=NoQuorum)
     now_ms: Callable[[], int] = field(init=False)  # the host's
 
     def __post_init__(self) -> None:
@@ -104,9 +167,16 @@ class Services:
         topic = self.metadata.image.topics_by_id.get(topic_id)
         return topic.name if topic else None
 
+    def is_for_controller(self, request: Request) -> bool:
+        """Whether it came by a listener of the controller: then it is answered here, and not forwarded."""
+        return request.listener in self.config.controller_listener_names
+
     async def decide(self, request: Request, message: Message) -> Any:
         """Send a client's request to the controller."""
-        return await self.metadata.decide(message, context_of(request, request.version))
+        context = context_of(request, request.version)
+        if self.is_for_controller(request):
+            return await self.metadata.decide_here(message, context)
+        return await self.metadata.decide(message, context)
 
 
 def context_of(request: Request, version: int) -> RequestContext:

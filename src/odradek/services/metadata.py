@@ -93,6 +93,12 @@ class BrokerMetadata:
             responses.append(self._decide(part, context))
         return self._controller.join(request, responses)
 
+    async def decide_here(self, request: Message, context: RequestContext) -> Any:
+        return await self.decide(request, context)
+
+    async def forward(self, request: Message, context: RequestContext) -> Any:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no other controller.")
+
     def _decide(self, part: Part, context: RequestContext) -> Any:
         response: Any = None
         try:
