@@ -1,28 +1,28 @@
-"""This broker's copy of the cluster's metadata, and its way to change it.
+"""This node's copy of the cluster's metadata, and its way to change it.
 
-One node is controller and broker in one: a request is decided on the newest image, its records are appended to the
-metadata log and synced, the next image is published, and everybody who listens acts on the difference. Then the
-response is given. Requests are messages (see `controller.controller`): with several nodes, `decide` will forward to the
-controller what arrives elsewhere.
+The quorum (`services.quorum`) orders the changes and tells what is committed: the next image is published, and everybody
+who listens acts on the difference. On the active controller a request is decided on the newest image, its records are
+appended to the metadata log, and the response is given once they are committed and applied here. Any other node forwards
+the request to it (`services.forwarding`). Requests are messages (see `controller.controller`), so where one is decided
+makes no difference.
 
-A request is always answered by a response, with error codes where it is refused. Three things can keep a decision from
+A request is always answered by a response, with error codes where it is refused. Four things can keep a decision from
 being written, and none leaves the log and the image in doubt:
 
 - The records cannot be appended, as on a full disk. Nothing has changed; the request is refused, the next one may work.
 - They are appended, and the sync cannot begin, for want of a descriptor. It is tried again before anything else is
   decided, and every few seconds (`settle`).
-- The sync fails, or half an append cannot be undone. Nobody knows what a restart would find: the broker must stop.
+- The node loses its lead before they are committed. Nobody knows yet what becomes of them: NOT_CONTROLLER.
+- The sync fails, or half an append cannot be undone. Nobody knows what a restart would find: the node must stop.
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.listeners import Listener
-from odradek.controller.brokers import BOOTSTRAP_FEATURES, bootstrap_records
+from odradek.controller.brokers import bootstrap_records
 from odradek.controller.changes import changes
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
@@ -32,23 +32,37 @@ from odradek.host.interface import Host
 from odradek.host.log_lines import fields
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
+from odradek.net.network import Network
+from odradek.raft.outgoing import Settings
 from odradek.requests.naming import sender
 from odradek.requests.refusal import refuse, refuse_undone
 from odradek.requests.registry import response_type
 from odradek.requests.turns import Turns
+from odradek.services.forwarding import Forwarder
+from odradek.services.quorum import Quorum, QuorumConfig
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.wire.codec import Message, drain
-from odradek.wire.messages import broker_registration
 
 log = logging.getLogger(__name__)
 
 MAX_CHANGES_LOGGED = 20  # of a part of a request, which has up to 50 topics
-NO_EPOCH = -1  # the broker was killed, or never ran
+
+Written = TypeVar("Written")
+
+
+class _Decided(NamedTuple):
+    """A part of a request: its response, and what it waits for."""
+
+    part: Part
+    response: Any
+    records: Sequence[MetadataRecord] = ()
+    before: MetadataImage | None = None
+    offset: int = -1  # of the last record; the response is given once that is committed
+    epoch: int = -1
 
 
 class BrokerMetadata:
@@ -58,81 +72,128 @@ class BrokerMetadata:
         config: BrokerConfig,
         rng: Random,
         host: Host,
+        network: Network,
         turns: Turns,
         listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
     ) -> None:
         """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
-        reason why the broker must stop."""
+        reason why the node must stop."""
         self.turns = turns  # for large requests
         self._controller = Controller(config.node_id, config, rng)
         self._on_failure = on_failure
         self._node_id = config.node_id
-        self._rng = rng
-        self._now_ms = host.now_ms
+        self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
-        self._properties = load_or_create(files, directory, config.node_id, rng)
-        self._log = MetadataLog.open(files, directory, self._properties, _log_config(config), host.now_ms())
+        self.properties = load_or_create(files, directory, config.node_id, rng)
+        self.quorum = Quorum(
+            files,
+            directory,
+            self.properties,
+            _log_config(config),
+            quorum_config(config),
+            host,
+            network,
+            self._publish,
+            self._maybe_write_first_records,
+            self._has_failed,
+        )
+        self._log = self.quorum.log
+        self._forwarder = Forwarder(
+            self._node_id, self.quorum, host, network, turns, config["controller.socket.timeout.ms"]
+        )
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
-        if not self.image.features:
-            self._append(bootstrap_records())
+        self._maybe_write_first_records()
 
     @property
     def image(self) -> MetadataImage:
+        """All that is committed."""
         return self._log.image
 
+    # Decisions
+
     async def decide(self, request: Message, context: RequestContext) -> Any:
-        """Have the controller decide. The response, once what it wrote is committed and applied."""
+        """Have the controller decide, here or elsewhere. The response, once what it wrote is committed; if it was
+        decided here, it is applied here, too."""
+        if self.quorum.is_active:
+            return await self.decide_here(request, context)
+        try:
+            return await self.forward(request, context)
+        except KafkaError as error:
+            return self._refused(request, context, error)
+
+    async def forward(self, request: Message, context: RequestContext) -> Any:
+        """The response of the active controller elsewhere. Raises KafkaError if there is none in time."""
+        return await self._forwarder.forward(request, context, self.decide_here)
+
+    async def decide_here(self, request: Message, context: RequestContext) -> Any:
+        """What this node decides as the active controller; refused with NOT_CONTROLLER if it is not."""
+        if not self.quorum.is_active:
+            error = KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+            return self._refused(request, context, error)
         parts = await self.turns.complete(self._controller.cut(self._log.newest, request))
-        responses = []
+        decided = []
         pace = self.turns.pace()
         for part in parts:
             await pace.step()
-            responses.append(self._decide(part, context))
-        return self._controller.join(request, responses)
+            decided.append(self._decide(part, context))
+        return self._controller.join(request, [await self._respond(item, context) for item in decided])
 
-    async def decide_here(self, request: Message, context: RequestContext) -> Any:
-        return await self.decide(request, context)
-
-    async def forward(self, request: Message, context: RequestContext) -> Any:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no other controller.")
-
-    def _decide(self, part: Part, context: RequestContext) -> Any:
+    def _decide(self, part: Part, context: RequestContext) -> _Decided:
         response: Any = None
         try:
             before = self._log.newest
             records, response = self._controller.decide(before, part, context)
-            if records:
-                self.settle()
-                self._commit(records)
-                _log_changes(before, records, context)
+            if not records:
+                return _Decided(part, response)
+            self.settle()
+            offset = self._append(records)
+            return _Decided(part, response, records, before, offset, self._log.epoch)
         except KafkaError as error:
             if response is not None:
-                return refuse_undone(response, error)
-            level = (
-                logging.DEBUG if context.client_host else logging.WARNING
-            )  # a client's refusal is logged by its API
-            log.log(level, "the controller refused a %s: %s", type(part.request).__name__, error)
-            refused = response_type(part.request.API_KEY)  # type: ignore[attr-defined]
-            return drain(refuse(refused, part.request, context.api_version, error))
-        return response
+                return _Decided(part, refuse_undone(response, error))
+            return _Decided(part, self._refused(part.request, context, error))
+
+    async def _respond(self, decided: _Decided, context: RequestContext) -> Any:
+        if decided.before is None:
+            return decided.response
+        try:
+            await self.quorum.committed(decided.offset, decided.epoch)
+        except KafkaError as error:
+            return self._refused(decided.part.request, context, error)
+        _log_changes(decided.before, decided.records, context)
+        return decided.response
+
+    def _refused(self, request: Message, context: RequestContext, error: KafkaError) -> Any:
+        # A client's refusal is logged by its API.
+        level = logging.DEBUG if context.client_host else logging.WARNING
+        log.log(level, "the controller refused a %s: %s", type(request).__name__, error)
+        refused = response_type(request.API_KEY)  # type: ignore[attr-defined]
+        return drain(refuse(refused, request, context.api_version, error))
 
     def settle(self) -> None:
         """Commit what is appended and could not be synced then."""
         if self._log.failed:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
-        if self._log.newest is not self._log.image:
+        if self.quorum.is_only_voter and self._log.newest is not self._log.image:
             self._publish(self._write(self._log.settle))
 
-    def _commit(self, records: list[MetadataRecord]) -> None:
-        self._publish(self._append(records))
+    def _commit(self, records: Sequence[MetadataRecord]) -> None:
+        self._append(records)
 
-    def _append(self, records: list[MetadataRecord]) -> list[MetadataDelta]:
-        return self._write(lambda: self._log.commit(records, self._now_ms()))
+    def _append(self, records: Sequence[MetadataRecord]) -> int:
+        """The offset of the last record. The only voter has committed and applied it."""
+        if not self.quorum.is_only_voter:
+            offset = self._write(lambda: self._log.append(records, self._now_ms()))
+            self.quorum.appended()
+            return offset
+        self._publish(self._write(lambda: self._log.commit(records, self._now_ms())))
+        self.quorum.appended()
+        return self._log.image.offset
 
-    def _write(self, work: Callable[[], list[MetadataDelta]]) -> list[MetadataDelta]:
+    def _write(self, work: Callable[[], Written]) -> Written:
         try:
             return work()
         except (KafkaError, OSError) as error:
@@ -140,6 +201,8 @@ class BrokerMetadata:
             reason = str(error)
             if self._log.failed:
                 self._has_failed(reason)
+            elif code is ErrorCode.NOT_CONTROLLER:
+                pass
             elif self._log.newest is not self._log.image:
                 log.error("a metadata change is written but not synced yet, trying again: %s", reason)
             else:
@@ -149,11 +212,16 @@ class BrokerMetadata:
                 )
             raise KafkaError(code, reason) from error
 
+    def _maybe_write_first_records(self) -> None:
+        """What a new cluster begins with."""
+        if self.quorum.is_active and not self._log.newest.features:
+            self._append(bootstrap_records())
+
     def _has_failed(self, reason: str) -> None:
         log.critical("the metadata log failed, so this broker stops: %s", reason)
         self._on_failure(reason)
 
-    def _publish(self, committed: list[MetadataDelta]) -> None:
+    def _publish(self, committed: Sequence[MetadataDelta]) -> None:
         """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
         for delta in committed:
             for listener in self._listeners:
@@ -164,31 +232,6 @@ class BrokerMetadata:
                         "a listener failed at metadata offset %d: this is a bug",
                         delta.after.offset,
                     )
-
-    async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
-        """Say where this broker can be reached, and whether its logs are what they were when it last stopped."""
-        registered = self.image.brokers.get(self._node_id)
-        request = broker_registration.BrokerRegistrationRequest(
-            broker_id=self._node_id,
-            cluster_id=self._properties.cluster_id,
-            incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
-            listeners=[
-                broker_registration.Listener(item.name, item.host, item.port, item.protocol)
-                for item in listeners
-            ],
-            features=[
-                broker_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
-            ],
-            rack=None,
-            log_dirs=[self._properties.directory_id],
-            previous_broker_epoch=registered.epoch if registered is not None and was_clean else NO_EPOCH,
-        )
-        response = await self.decide(request, RequestContext(request.MAX_VERSION))
-        if response.error_code:
-            code = ErrorCode(response.error_code)
-            raise KafkaError(
-                code, f"broker {self._node_id} cannot be registered, the log says why: {code.name}"
-            )
 
     def effective_config(self, config: BrokerConfig) -> BrokerConfig:
         """The configuration with what is set dynamically; the same object where that has not changed."""
@@ -214,6 +257,11 @@ class BrokerMetadata:
         except (KafkaError, OSError) as error:
             self._has_failed(str(error))
 
+    async def stop(self) -> None:
+        """Hand the lead to another node, and talk to nobody any more."""
+        self._forwarder.close()
+        await self.quorum.stop()
+
     def close(self) -> None:
         try:
             self._log.close()
@@ -221,7 +269,7 @@ class BrokerMetadata:
             log.error("cannot close the metadata log: the next start recovers it: %s", error)
 
 
-def _log_changes(before: MetadataImage, records: list[MetadataRecord], context: RequestContext) -> None:
+def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], context: RequestContext) -> None:
     """Who changed what. Of a large request only the first few are written, and all of them at debug level."""
     who = (
         sender(context.client_host, context.client_id, context.principal)
@@ -240,6 +288,10 @@ def _log_changes(before: MetadataImage, records: list[MetadataRecord], context: 
             text,
             extra=fields(client=context.client_id, address=context.client_host, **named),
         )
+
+
+def quorum_config(config: BrokerConfig) -> QuorumConfig:
+    return QuorumConfig(is_alone=True, endpoints=(), bootstrap=(), settings=Settings())
 
 
 def _log_config(config: BrokerConfig) -> LogConfig:

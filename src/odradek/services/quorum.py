@@ -11,9 +11,9 @@ The only voter has nobody to wait for, so it syncs in place: its changes are com
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host, Timer
@@ -26,6 +26,7 @@ from odradek.net.network import Network
 from odradek.raft import rpc
 from odradek.raft.messages import REQUESTS, Message
 from odradek.raft.messages import Request as Body
+from odradek.raft.messages import Response as Answer
 from odradek.raft.outgoing import Settings
 from odradek.raft.ready import QuorumBroken
 from odradek.raft.reconfiguration import UpdateVoter, VoterChange
@@ -33,13 +34,11 @@ from odradek.raft.roles import Follower, Leader, Progress
 from odradek.raft.rpc import NodeAddress
 from odradek.raft.view import QuorumView, ReplicaView
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests.naming import api_name
 from odradek.requests.request import Request
+from odradek.services.calls import call
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket, sync_tickets
-from odradek.wire.codec import read_message
-from odradek.wire.frame import encode_request, read_response_header
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +75,11 @@ class Quorum:
         host: Host,
         network: Network,
         on_committed: Callable[[Sequence[MetadataDelta]], None],
+        on_active: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        """`on_committed` is told of every change of the image after the one that is loaded here; `on_failure` of the
-        reason why the node must stop."""
+        """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
+        node has become the controller, `on_failure` of the reason why the node must stop."""
         self._host = host
         self._network = network
         self._files = files
@@ -102,6 +102,8 @@ class Quorum:
         self._changed = asyncio.Event()  # the role, the leader or the image
         self._told_role: tuple[str, int, int | None] | None = None
         self._on_committed = on_committed
+        self._on_active = on_active
+        self._told_active = -1  # the last epoch in which it was
         self._on_failure = on_failure
         self.log = MetadataLog.open(
             files,
@@ -236,9 +238,13 @@ class Quorum:
         self._waiters.append(waiter)
         await waiter.done
 
-    async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
-        with self._happening():
+    async def change_voters(
+        self, change: VoterChange, timeout_ms: int, ack_when_committed: bool = True
+    ) -> None:
+        with self._happening(may_refuse=True):
             offset, epoch = self.log.change_voters(change, self._host.steady_ms()), self.epoch
+        if not ack_when_committed:
+            return
         try:
             async with asyncio.timeout(max(timeout_ms, 1) / 1000):
                 await self.committed(offset, epoch)
@@ -283,8 +289,8 @@ class Quorum:
                 known = leader[0], leader[1]
             request.answer(rpc.to_response(request.api_key, request.version, body, known))
 
-    def _begin(self, work: "asyncio.Future[None] | object") -> None:
-        task = self._host.create_task(work)  # type: ignore[arg-type]
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._host.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -314,20 +320,17 @@ class Quorum:
                 Message(peer, self._node.node_id, correlation_id, response), self._host.steady_ms()
             )
 
-    async def _call(self, peer: int, body: Body) -> tuple[rpc.Response, rpc.Addresses]:
+    async def _call(self, peer: int, body: Body) -> tuple[Answer, rpc.Addresses]:
         address = self._address_of(peer)
         if address is None:
             raise OSError("its address is not known")
-        call = rpc.to_request(body, self._endpoints)
-        frame = encode_request(call.message, call.api_key, call.version, 0, f"node-{self._node.node_id}")
+        request = rpc.to_request(body, self._endpoints)
         link = self._links.get(peer)
         if link is None:
             link = self._links[peer] = Link(self._host, self._network)
-        timeout_ms = self._settings.request_timeout_ms
-        answer = await link.ask(address, frame, timeout_ms / 1000)
-        start = read_response_header(answer, call.api_key, call.version)
-        message, _ = read_message(rpc.response_type(call.api_key), call.version, answer, start)
-        return rpc.from_response(call.api_key, call.version, message)
+        client_id, seconds = f"node-{self._node.node_id}", self._settings.request_timeout_ms / 1000
+        response = await call(link, address, request.message, request.version, client_id, seconds)
+        return rpc.from_response(request.api_key, request.version, response)
 
     def _name_of(self, peer: int) -> str:
         address = self._address_of(peer)
@@ -337,8 +340,8 @@ class Quorum:
     # What comes of it
 
     @contextmanager
-    def _happening(self) -> Iterator[None]:
-        """Around everything that happens to the log."""
+    def _happening(self, may_refuse: bool = False) -> Iterator[None]:
+        """Around everything that happens to the log. With `may_refuse` the caller hears of what was not possible."""
         try:
             yield
         except (QuorumBroken, DamagedData) as error:
@@ -347,10 +350,12 @@ class Quorum:
         except (KafkaError, OSError) as error:
             if self.log.failed:
                 self._fail(str(error))
-                return
-            if isinstance(error, KafkaError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            elif not may_refuse:
+                counted(
+                    log, logging.ERROR, "", str(error), "the metadata log cannot go on, trying again: %s", error
+                )
+            if may_refuse:
                 raise
-            counted(log, logging.ERROR, "", str(error), "cannot write to the metadata log, trying again: %s", error)
         self._settle()
 
     def _fail(self, reason: str) -> None:
@@ -369,6 +374,9 @@ class Quorum:
             self._answer_waiters()
             self._maybe_sync()
             self._maybe_update_endpoints()
+            if self.log.is_active and self._told_active != self.epoch:
+                self._told_active = self.epoch
+                self._on_active()
         except (DamagedData, QuorumBroken) as error:
             self._fail(str(error))
             return
@@ -453,14 +461,12 @@ class Quorum:
         except asyncio.CancelledError:
             return  # the node stops, and its log is synced when it is closed
         self._is_syncing = False
-        if error is not None:
-            self.log.sync_failed(ticket, error)
-            self._fail(str(error))
-            return
         with self._happening():
-            committed = self.log.complete_sync(ticket, None)
+            committed = self.log.complete_sync(ticket, error)
             if committed:
                 self._on_committed(committed)
+        if error is not None:
+            self._fail(f"the metadata log could not be synced: {error}")
 
     # Endpoints
 

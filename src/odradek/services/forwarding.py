@@ -1,0 +1,101 @@
+"""The way to the active controller from a node that is not: a request goes there, and its response comes back.
+
+What a client asked travels in an Envelope, with who asked; what a broker says for itself goes as it is. While there is no
+controller, or it cannot be reached, or it says that it is none any more, the next one is looked for until the time is up.
+So a request may be carried out twice, as with Kafka: its client sees TOPIC_ALREADY_EXISTS for a topic that it created.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from odradek.controller.context import RequestContext
+from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.host.interface import Host
+from odradek.host.log_lines import counted
+from odradek.net.link import Link
+from odradek.net.network import Network
+from odradek.raft.rpc import NodeAddress
+from odradek.requests.envelope import FORWARDABLE, unwrap_response_in_steps, wrap
+from odradek.requests.naming import api_name
+from odradek.requests.refusal import carries
+from odradek.requests.turns import Turns
+from odradek.services.calls import call
+from odradek.services.quorum import Quorum
+from odradek.wire.codec import Message, drain
+from odradek.wire.messages.envelope import EnvelopeRequest
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.05
+
+DecideHere = Callable[[Message, RequestContext], Awaitable[Any]]
+
+
+class Forwarder:
+    def __init__(
+        self, node_id: int, quorum: Quorum, host: Host, network: Network, turns: Turns, timeout_ms: int
+    ) -> None:
+        self._client_id = f"node-{node_id}"
+        self._quorum = quorum
+        self._host = host
+        self._turns = turns
+        self._timeout_seconds = timeout_ms / 1000
+        self._link = Link(host, network)
+        self._last_id = 0
+
+    async def forward(self, request: Message, context: RequestContext, decide_here: DecideHere) -> Any:
+        """The controller's response. Raises KafkaError if there was no controller in time. If this node becomes the
+        controller meanwhile, it decides."""
+        deadline = self._host.monotonic() + self._timeout_seconds
+        reason = "there is no controller"
+        while (left := deadline - self._host.monotonic()) > 0:
+            if self._quorum.is_active:
+                return await decide_here(request, context)
+            leader = self._quorum.leader
+            if leader is None or leader[1] is None:
+                reason = "no controller is known"
+            else:
+                try:
+                    return await self._ask(leader[1], request, context, left)
+                except (OSError, ProtocolError) as error:
+                    reason = str(error) or "it does not answer"
+                    counted(log, logging.INFO, "", reason, "cannot reach the controller, trying again: %s", reason)
+                except KafkaError as error:
+                    if error.code is not ErrorCode.NOT_CONTROLLER:
+                        raise
+                    reason = f"node {leader[0]} is not the controller"
+            await self._pause(min(RETRY_SECONDS, left))
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"The controller did not answer within {self._timeout_seconds:g} s: {reason}.",
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        """Until something has changed about the quorum, but no longer than this."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._quorum.changed()
+        except TimeoutError:
+            pass
+
+    async def _ask(self, address: NodeAddress, request: Message, context: RequestContext, seconds: float) -> Any:
+        api_key: int = request.API_KEY  # type: ignore[attr-defined]
+        if api_key not in FORWARDABLE:
+            response = await call(self._link, address, request, context.api_version, self._client_id, seconds)
+            if drain(carries(response, ErrorCode.NOT_CONTROLLER)):
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, f"{api_name(api_key)} was refused.")
+            return response
+        self._last_id += 1
+        correlation_id = self._last_id & 0x7FFFFFFF
+        envelope = wrap(request, context, correlation_id)
+        wrapped: Any = await call(
+            self._link, address, envelope, EnvelopeRequest.MAX_VERSION, self._client_id, seconds
+        )
+        return await self._turns.complete(
+            unwrap_response_in_steps(wrapped, api_key, context.api_version, correlation_id)
+        )
+
+    def close(self) -> None:
+        self._link.close()

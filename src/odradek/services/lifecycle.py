@@ -1,0 +1,122 @@
+"""A broker's standing with the controller: it registers when it starts, and says now and then that it lives.
+
+A broker that registers is fenced at first: registered, but nothing is expected of it. Its heartbeats say how far it has
+read the metadata. Once it has read its own registration the controller lifts the fence, and the broker has started. The
+controller's own broker has read everything, so it is registered without a fence.
+
+Where the only voter is the only one to tell, nothing is sent: it knows.
+"""
+
+import asyncio
+import logging
+import uuid
+from random import Random
+from typing import Any
+
+from odradek.config.listeners import Listener
+from odradek.controller.brokers import BOOTSTRAP_FEATURES
+from odradek.controller.context import RequestContext
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
+from odradek.host.log_lines import counted
+from odradek.services.metadata import BrokerMetadata
+from odradek.wire.messages import broker_registration
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+log = logging.getLogger(__name__)
+
+NO_EPOCH = -1  # the broker was killed, or never ran
+RETRY_SECONDS = 0.1
+# While the fence is up, heartbeats follow each other quickly: somebody waits for the broker to start.
+FENCED_HEARTBEAT_SECONDS = 0.02
+TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        node_id: int,
+        metadata: BrokerMetadata,
+        host: Host,
+        rng: Random,
+        rack: str | None,
+        heartbeat_ms: int,
+        registration_timeout_ms: int,
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._host = host
+        self._rng = rng
+        self._rack = rack
+        self._heartbeat_seconds = heartbeat_ms / 1000
+        self._timeout_seconds = registration_timeout_ms / 1000
+        self._epoch = NO_EPOCH
+
+    async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
+        """Say where this broker can be reached, and whether its logs are what they were when it last stopped. Returns
+        once the cluster counts on it."""
+        request = self._registration(listeners, was_clean)
+        deadline = self._host.monotonic() + self._timeout_seconds
+        while True:
+            response = await self._ask(request)
+            if not response.error_code:
+                break
+            code = ErrorCode(response.error_code)
+            if code not in TRANSIENT or self._host.monotonic() > deadline:
+                raise KafkaError(
+                    code, f"broker {self._node_id} cannot be registered, the log says why: {code.name}"
+                )
+            await asyncio.sleep(RETRY_SECONDS)
+        self._epoch = response.broker_epoch
+        while self._is_fenced:
+            await self._heartbeat()
+            if self._is_fenced:
+                await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+
+    def _registration(
+        self, listeners: tuple[Listener, ...], was_clean: bool
+    ) -> broker_registration.BrokerRegistrationRequest:
+        registered = self._metadata.image.brokers.get(self._node_id)
+        return broker_registration.BrokerRegistrationRequest(
+            broker_id=self._node_id,
+            cluster_id=self._metadata.properties.cluster_id,
+            incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
+            listeners=[
+                broker_registration.Listener(item.name, item.host, item.port, item.protocol)
+                for item in listeners
+            ],
+            features=[
+                broker_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+            ],
+            rack=self._rack,
+            log_dirs=[self._metadata.properties.directory_id],
+            previous_broker_epoch=registered.epoch if registered is not None and was_clean else NO_EPOCH,
+        )
+
+    @property
+    def _is_fenced(self) -> bool:
+        broker = self._metadata.image.brokers.get(self._node_id)
+        return broker is None or broker.epoch != self._epoch or broker.is_fenced
+
+    async def run(self) -> None:
+        """Send heartbeats until cancelled."""
+        while True:
+            await asyncio.sleep(self._heartbeat_seconds)
+            if not self._metadata.quorum.is_only_voter or not self._metadata.quorum.is_active:
+                await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
+        request = BrokerHeartbeatRequest(
+            broker_id=self._node_id,
+            broker_epoch=self._epoch,
+            current_metadata_offset=self._metadata.image.offset,
+            want_fence=False,
+            want_shut_down=False,
+        )
+        response = await self._ask(request)
+        if response.error_code:
+            code = ErrorCode(response.error_code)
+            counted(log, logging.WARNING, "", code.name, "the controller refused a heartbeat: %s", code.name)
+
+    async def _ask(self, request: Any) -> Any:
+        return await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
