@@ -225,7 +225,12 @@ def test_help_is_there(command: str) -> None:
 
 
 def test_a_service_runs_from_kafkas_own_file(tmp_path: Path) -> None:
-    with started("--config", str(KAFKAS_FILE), "--data-dir", str(tmp_path), command="broker") as process:
+    """As it is, but for the port of the controller: the system chooses it, so that tests can run side by side."""
+    file = tmp_path / "server.properties"
+    text = KAFKAS_FILE.read_text().replace("bootstrap.servers=localhost:9093", "bootstrap.servers=")
+    file.write_text(text.replace(":9093", ":0"))
+    arguments = ("--config", str(file), "--data-dir", str(tmp_path / "data"))
+    with started(*arguments, command="broker") as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"listening on (localhost:\d+), data in ", line)
@@ -235,7 +240,7 @@ def test_a_service_runs_from_kafkas_own_file(tmp_path: Path) -> None:
         rest, errors = process.communicate()
     assert (process.returncode, rest) == (0, "")
     (warning,) = [line for line in errors.splitlines() if "WARNING" in line]
-    assert f"({KAFKAS_FILE})" in warning
+    assert f"({file})" in warning
 
 
 def test_a_service_needs_a_file() -> None:
@@ -260,6 +265,19 @@ def settings_of(*arguments: str, **environ: str) -> tuple[str, str]:
     config = load_config(parse_arguments(arguments), environ)
     assert config.warnings == []
     return config.static["listeners"], config.static.get("log.dirs") or config.static["log.dir"]
+
+
+def test_a_port_replaces_the_listeners_of_clients_alone() -> None:
+    config = load_config(parse_arguments(("--config", str(KAFKAS_FILE), "--port", "7")), {})
+    assert [(item.host, item.port) for item in config.broker_listeners] == [("localhost", 7)]
+    assert [(item.host, item.port) for item in config.controller_listeners] == [("", 9093)]
+    assert config.static["advertised.listeners"] == "CONTROLLER://localhost:9093"
+    assert not config.names_a_quorum("elsewhere")
+
+
+def test_a_node_that_is_only_a_controller_gets_no_listener_for_clients(tmp_path: Path) -> None:
+    settings = ("--set", "process.roles=controller", "--data-dir", str(tmp_path))
+    assert load_config(parse_arguments(settings), {}).broker_listeners == ()
 
 
 def test_where_defaults_come_from(tmp_path: Path) -> None:

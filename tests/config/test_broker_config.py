@@ -146,8 +146,10 @@ def test_kafkas_own_file_is_taken_as_it_is():
     [told] = config.advertised_listeners(config.broker_listeners, "elsewhere")
     assert (told.host, told.port) == ("localhost", 9092)
     assert config["group.initial.rebalance.delay.ms"] == 3000
+    assert config.controller_listeners == (Listener("CONTROLLER", "", 9093, PLAINTEXT),)
+    assert not config.names_a_quorum("elsewhere"), "it is its own bootstrap server"
     [warning] = config.warnings
-    assert warning.startswith("accepted, but without effect here: controller.quorum.bootstrap.servers, ")
+    assert warning.startswith("accepted, but without effect here: num.io.threads, ")
 
 
 def test_listeners():

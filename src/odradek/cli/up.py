@@ -218,21 +218,32 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
     from odradek.config.broker import load_broker_config
 
     overrides = dict(options.set)
-    if options.port is not None:
-        overrides["listeners"] = f"PLAINTEXT://{HOST}:{options.port}"
-        overrides.setdefault("advertised.listeners", "")  # the file's would name another port
     if options.data_dir is not None:
         overrides["log.dirs"] = str(options.data_dir.absolute())
     settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
     config = load_broker_config(options.config, overrides, settings)
+    if options.port is not None:
+        listeners = [f"PLAINTEXT://{HOST}:{options.port}", *controller_listeners(config, "listeners")]
+        overrides["listeners"] = ",".join(listeners)
+        told = controller_listeners(
+            config, "advertised.listeners"
+        )  # the file's others would name another port
+        overrides["advertised.listeners"] = dict(options.set).get("advertised.listeners", ",".join(told))
+        config = load_broker_config(options.config, overrides, settings)
     defaults = {}
-    if "listeners" not in config.static:
+    if config.is_broker and "listeners" not in config.static:
         defaults["listeners"] = f"PLAINTEXT://{HOST}:{DEFAULT_PORT}"
     if not {"log.dirs", "log.dir"} & config.static.keys():
         defaults["log.dirs"] = str(default_data_dir(environ).absolute())
     if options.command == "up" and REBALANCE_DELAY not in config.static:
         defaults[REBALANCE_DELAY] = "0"
     return load_broker_config(options.config, overrides | defaults, settings) if defaults else config
+
+
+def controller_listeners(config: "BrokerConfig", key: str) -> list[str]:
+    """What a setting says of the controllers' listeners."""
+    items = (item.strip() for item in config.static.get(key, "").split(","))
+    return [item for item in items if item.partition("://")[0].upper() in config.controller_listener_names]
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
@@ -265,12 +276,20 @@ def announce(broker: "Broker", command: str, as_json: bool) -> None:
 
 def reason_of(error: OSError, config: "BrokerConfig") -> str:
     if error.errno == errno.EADDRINUSE:
-        port = config.broker_listeners[0].port
-        return f"port {port} is in use: stop what listens there, or choose another with --port (0: any)"
+        return port_in_use(error, config)
     if error.errno == errno.ENOSPC:
         return f"no space is left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
+
+
+def port_in_use(error: OSError, config: "BrokerConfig") -> str:
+    """Of which listener the error tells in its text."""
+    ports = [listener.port for listener in config.listeners]
+    port = next((port for port in ports if f":{port}:" in str(error)), ports[0])
+    is_controllers = port in [listener.port for listener in config.controller_listeners]
+    choice = "another in listeners" if is_controllers else "another with --port (0: any)"
+    return f"port {port} is in use: stop what listens there, or choose {choice}"
 
 
 def fail(message: str, status: int) -> int:

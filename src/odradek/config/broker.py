@@ -16,9 +16,20 @@ from odradek.config.definition import ConfigError, ConfigSource, Definition
 from odradek.config.listeners import (
     Listener,
     SecurityProtocol,
+    Server,
     advertise,
     parse_listeners,
     parse_protocol_map,
+    serves,
+)
+from odradek.config.roles import (
+    BOOTSTRAP_SERVERS,
+    BROKER,
+    CONTROLLER,
+    DEFAULT_NAME,
+    check_roles,
+    default_controller_listener,
+    parse_bootstrap_servers,
 )
 from odradek.config.sources import read_environment, read_file, variable_of
 from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS, contradiction
@@ -129,13 +140,32 @@ class BrokerConfig:
         name = self._values["metadata.log.dir"]
         return Path(name) if name else self.log_dirs[0]
 
+    @property
+    def is_broker(self) -> bool:
+        return BROKER in self._values["process.roles"]
+
+    @property
+    def is_controller(self) -> bool:
+        return CONTROLLER in self._values["process.roles"]
+
     @cached_property
     def listeners(self) -> tuple[Listener, ...]:
         """All listeners, the controller's among them."""
-        return parse_listeners("listeners", self._values["listeners"], self._protocols)
+        found: tuple[Listener, ...] = ()
+        if self.is_broker or "listeners" in self.static:
+            found = parse_listeners("listeners", self._values["listeners"], self._protocols)
+        has_one = any(item.name in self.controller_listener_names for item in found)
+        if self.is_controller and not has_one and not self._named_controller_listeners:
+            return (*found, default_controller_listener())
+        return found
 
     @cached_property
     def controller_listener_names(self) -> tuple[str, ...]:
+        """The first one is how this node reaches the controllers."""
+        return self._named_controller_listeners or (DEFAULT_NAME,)
+
+    @cached_property
+    def _named_controller_listeners(self) -> tuple[str, ...]:
         names = self._values["controller.listener.names"] or ""
         return tuple(name.strip().upper() for name in names.split(",") if name.strip())
 
@@ -143,6 +173,34 @@ class BrokerConfig:
     def broker_listeners(self) -> tuple[Listener, ...]:
         """The listeners that serve clients."""
         return tuple(item for item in self.listeners if item.name not in self.controller_listener_names)
+
+    @cached_property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        """The listeners that serve brokers and the other controllers; none on a node that is no controller."""
+        if not self.is_controller:
+            return ()
+        return tuple(item for item in self.listeners if item.name in self.controller_listener_names)
+
+    @property
+    def controller_protocol(self) -> SecurityProtocol:
+        """How this node speaks to the controllers."""
+        return self._protocols.get(self.controller_listener_names[0], SecurityProtocol.PLAINTEXT)
+
+    @cached_property
+    def quorum_bootstrap_servers(self) -> tuple[Server, ...]:
+        """Where to ask for the leader of the quorum."""
+        return parse_bootstrap_servers(self._values[BOOTSTRAP_SERVERS])
+
+    def names_a_quorum(self, hostname: str) -> bool:
+        """Whether other nodes belong to the quorum: unless there is no bootstrap server but this node itself."""
+        if not self.is_controller:
+            return True
+        advertised = self.advertised_listeners(self.controller_listeners, hostname)
+        own = list(zip(self.controller_listeners, advertised, strict=True))
+        return not all(
+            any(serves(listener, told, server, hostname) for listener, told in own)
+            for server in self.quorum_bootstrap_servers
+        )
 
     @cached_property
     def inter_broker_listener_name(self) -> str:
@@ -155,7 +213,7 @@ class BrokerConfig:
 
     def advertised_listeners(self, bound: Iterable[Listener], default_host: str) -> tuple[Listener, ...]:
         """What clients are told, once `bound` holds the ports that were really bound."""
-        return advertise(bound, self._advertised, default_host)
+        return advertise(bound, self.advertised_by_name, default_host)
 
     @cached_property
     def topic_defaults(self) -> dict[str, Any]:
@@ -181,7 +239,8 @@ class BrokerConfig:
         return protocols
 
     @cached_property
-    def _advertised(self) -> dict[str, Listener]:
+    def advertised_by_name(self) -> dict[str, Listener]:
+        """As `advertised.listeners` says it."""
         text = self._values["advertised.listeners"]
         if not text:
             return {}
@@ -231,20 +290,10 @@ class BrokerConfig:
 
     def _check_together(self) -> None:
         """What one key alone cannot show to be wrong."""
-        for item in self._advertised.values():
+        check_roles(self)
+        for item in self.advertised_by_name.values():
             if item.host in ("0.0.0.0", "::"):
                 raise ConfigError("advertised.listeners", item.host, "clients cannot connect to this address")
-            if (
-                item.name in self.controller_listener_names
-                and "controller" not in self._values["process.roles"]
-            ):
-                raise ConfigError(
-                    "advertised.listeners", item.name, "only a controller advertises a controller's listener"
-                )
-        if "broker" in self._values["process.roles"] and not self.broker_listeners:
-            raise ConfigError("listeners", self._values["listeners"], "a broker needs a listener for clients")
-        if not self._values["process.roles"]:
-            raise ConfigError("process.roles", "", "must be broker, controller or both")
         self._check_topic_defaults()
 
     def _check_topic_defaults(self) -> None:

@@ -41,7 +41,6 @@ FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 PROTOCOL_MAP_DEFAULT = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 NO_EFFECT = "Accepted and without effect: a broker is one event loop."
 REPLICATION_LATER = "Used once there is more than one broker."
-QUORUM_LATER = "Used once the quorum has more than one voter."
 
 
 def per_address(value: str) -> str | None:
@@ -73,7 +72,7 @@ _NODE: tuple[Row, ...] = (
     ("broker.heartbeat.interval.ms", INT, 2000, at_least(1), MEDIUM, FIXED,
      "How often a broker tells the controller that it lives."),
     ("broker.session.timeout.ms", INT, 9000, at_least(1), MEDIUM, FIXED,
-     "Silence after which the controller fences a broker."),
+     "Silence after which the controller fences a broker. Accepted and without effect: brokers are not fenced yet."),
     ("initial.broker.registration.timeout.ms", INT, 60000, at_least(1), MEDIUM, FIXED,
      "How long a starting broker tries to register before it gives up."),
     ("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, FIXED,
@@ -222,17 +221,27 @@ _REPLICATION: tuple[Row, ...] = (
 
 _QUORUM: tuple[Row, ...] = (
     ("controller.quorum.voters", LIST, (), None, HIGH, FIXED,
-     "The voters of the metadata quorum, as id@host:port; none means this node alone."),
+     "Refused: the voters are in the metadata log. controller.quorum.bootstrap.servers says where to find them, and "
+     "'odradek format --initial-controllers' who the first ones are."),
     ("controller.quorum.bootstrap.servers", LIST, (), None, HIGH, FIXED,
-     "Where to ask for the quorum's leader, as host:port."),
+     "Where to ask for the quorum's leader, as host:port: some or all controllers. None, or this node alone: a new "
+     "cluster of one controller."),
     ("controller.listener.names", STRING, None, None, HIGH, FIXED,
-     "The listeners, by name, that belong to the controller and are not shown to clients."),
-    ("controller.quorum.election.timeout.ms", INT, 1000, at_least(1), HIGH, FIXED, QUORUM_LATER),
-    ("controller.quorum.election.backoff.max.ms", INT, 1000, at_least(0), HIGH, FIXED, QUORUM_LATER),
-    ("controller.quorum.fetch.timeout.ms", INT, 2000, at_least(1), HIGH, FIXED, QUORUM_LATER),
-    ("controller.quorum.append.linger.ms", INT, 25, at_least(0), MEDIUM, FIXED, QUORUM_LATER),
-    ("controller.quorum.request.timeout.ms", INT, 2000, at_least(1), MEDIUM, FIXED, QUORUM_LATER),
-    ("controller.quorum.retry.backoff.ms", INT, 20, at_least(0), LOW, FIXED, QUORUM_LATER),
+     "The listeners, by name, that belong to the controller and are not shown to clients; CONTROLLER if not set. "
+     "Brokers reach the controllers by the security protocol of the first."),
+    ("controller.quorum.election.timeout.ms", INT, 1000, at_least(1), HIGH, FIXED,
+     "How long a voter that knows no leader waits before it stands for election; up to twice as long, by chance."),
+    ("controller.quorum.election.backoff.max.ms", INT, 1000, at_least(0), HIGH, FIXED,
+     "How long, at most, a voter that lost an election waits before it stands for the next one."),
+    ("controller.quorum.fetch.timeout.ms", INT, 2000, at_least(1), HIGH, FIXED,
+     "How long a voter goes without a fetch that succeeds before it stands for election. A leader from which no "
+     "majority has fetched for one and a half times as long resigns."),
+    ("controller.quorum.append.linger.ms", INT, 25, at_least(0), MEDIUM, FIXED,
+     "How long the leader collects records before it writes them. Accepted and without effect: it writes at once."),
+    ("controller.quorum.request.timeout.ms", INT, 2000, at_least(1), MEDIUM, FIXED,
+     "How long a node waits for the response of another one of the quorum before it asks again."),
+    ("controller.quorum.retry.backoff.ms", INT, 20, at_least(0), LOW, FIXED,
+     "How long a node waits before it repeats a request of the quorum that failed."),
     ("controller.socket.timeout.ms", INT, 30000, None, MEDIUM, FIXED,
      "How long a broker waits for the controller's answer."),
     ("metadata.log.dir", STRING, None, None, HIGH, FIXED,

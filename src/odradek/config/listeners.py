@@ -12,9 +12,11 @@ from typing import NamedTuple
 from odradek.config.definition import ConfigError
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[^\]]*\]|[^:]*):(?P<port>[0-9]+)")
+_SERVER = re.compile(r"(?P<host>\[[^\]]+\]|[^:\s]+):(?P<port>[0-9]+)")
 
 # Addresses that mean "all of them": fine to bind to, useless to connect to.
 UNSPECIFIED_HOSTS = frozenset({"", "0.0.0.0", "::"})
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class SecurityProtocol(IntEnum):
@@ -37,6 +39,16 @@ class Listener(NamedTuple):
     host: str  # empty: all addresses
     port: int  # 0: the system chooses
     protocol: SecurityProtocol
+
+
+class Server(NamedTuple):
+    """Where a node is asked."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
@@ -76,6 +88,26 @@ def _parse_listener(key: str, item: str, protocols: Mapping[str, SecurityProtoco
     if name not in protocols:
         raise ConfigError(key, item, f"no security protocol is defined for listener {name}")
     return Listener(name, match["host"].strip("[]"), int(match["port"]), protocols[name])
+
+
+def parse_server(text: str) -> Server:
+    """host:port, where an IPv6 address stands in brackets; ValueError says what is wrong."""
+    match = _SERVER.fullmatch(text)
+    if not match or not 1 <= int(match["port"]) <= 65535:
+        raise ValueError(f"{text!r} is not host:port with a port from 1 to 65535")
+    return Server(match["host"].strip("[]"), int(match["port"]))
+
+
+def serves(listener: Listener, advertised: Listener, server: Server, hostname: str) -> bool:
+    """Whether a server is this listener of this machine: by what it binds to, or by what it tells others."""
+    host, bound, told = server.host.lower(), listener.host.lower(), advertised.host.lower()
+    if (host, server.port) == (told, advertised.port):
+        return True
+    if not listener.port or server.port != listener.port:
+        return False
+    if bound in UNSPECIFIED_HOSTS:
+        return host in LOOPBACK_HOSTS or host in (hostname.lower(), told)
+    return host == bound or {host, bound} <= LOOPBACK_HOSTS
 
 
 def advertise(

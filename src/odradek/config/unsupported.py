@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.config.definition import ConfigError
+from odradek.config.listeners import Listener, SecurityProtocol
 
 _LISTENER_PREFIX = re.compile(
     r"listener\.name\.[^.]+\.(?:[^.]+\.(?=sasl\.))?"
@@ -39,8 +40,7 @@ def _named(prefix: str, *names: str) -> list[str]:
 _BOUNDS = ("{}", "min.{}", "max.{}")
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     [
-        *("broker.rack", "broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
-        *("initial.broker.registration.timeout.ms", "controlled.shutdown.enable", "request.timeout.ms"),
+        *("broker.rack", "broker.session.timeout.ms", "controlled.shutdown.enable", "request.timeout.ms"),
         *("num.network.threads", "num.io.threads", "background.threads", "queued.max.requests"),
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
@@ -60,10 +60,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *("unclean.leader.election.interval.ms",),
         *(f"{kind}.purgatory.purge.interval.requests" for kind in ("fetch", "producer", "delete.records")),
         *("share.fetch.purgatory.purge.interval.requests",),
-        *_named("controller.quorum", "voters", "bootstrap.servers", "request.timeout.ms", "retry.backoff.ms"),
-        *_named("controller.quorum", "election.timeout.ms", "election.backoff.max.ms", "fetch.timeout.ms"),
-        *("controller.quorum.append.linger.ms", "controller.socket.timeout.ms"),
-        "metadata.max.idle.interval.ms",
+        *("controller.quorum.append.linger.ms", "metadata.max.idle.interval.ms"),
         *_named("group.coordinator", "rebalance.protocols", "threads", "append.linger.ms"),
         *("group.consumer.assignment.interval.ms", "group.share.assignors", "group.share.max.size"),
         *("group.share.max.share.sessions",),
@@ -119,6 +116,16 @@ def refuse_protection(settings: Mapping[str, Setting]) -> None:
             f"{_listed(wanted)} would be ignored, and everybody let in: this broker has no TLS, SASL, access "
             "control or policies yet. Remove the setting to start without them.",
         )
+
+
+def refuse_protected_listeners(listeners: Iterable[Listener], to_controllers: SecurityProtocol) -> None:
+    """Raise for a listener, or a way to the controllers, that should be safe: it must not be open instead."""
+    reason = "TLS and SASL are not there yet, only PLAINTEXT is"
+    for listener in listeners:
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            raise ConfigError("listeners", listener.name, reason)
+    if to_controllers is not SecurityProtocol.PLAINTEXT:
+        raise ConfigError("controller.listener.names", to_controllers.name, reason)
 
 
 def refuse_unknown(key: str, source: str, names: Iterable[str]) -> None:
