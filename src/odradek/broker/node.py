@@ -1,4 +1,4 @@
-"""A node: its parts, built in order, and taken down in the reverse.
+"""A node: its parts, built in order, and taken down in the reverse. A node is a broker, a controller, or both.
 
 All that it reaches of the world outside is handed to it: a host (clocks, timers, threads, processes), a network, a
 file system, a source of chance. `broker.main` hands it this machine, simulations hand it another.
@@ -6,14 +6,16 @@ file system, a source of chance. `broker.main` hands it this machine, simulation
 Everything is built in the constructor. Parts that have news for one another tell the node, which passes it on: so none
 needs one that is built after it.
 
-Start: hold the data directory, replay the metadata log, open the logs it names, bind, register, accept. Stop: accept
-nothing more, answer everybody who waits, bring everything to disk, let go of the directory.
+Start: hold the data directory, take part in the metadata quorum until all that is committed is known here, open the
+logs that it names, bind, register, accept. A controller that is no broker has no logs, and serves nobody but other
+nodes; it is a node with nothing of its own to do. Stop: accept nothing more, answer everybody who waits, hand the
+lead of the quorum to another node, bring everything to disk, let go of the directory.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
 from typing import Protocol
@@ -31,6 +33,7 @@ from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
 from odradek.net.transport import Converse
+from odradek.raft.voters import Endpoint
 from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher
@@ -40,6 +43,7 @@ from odradek.requests.turns import Turns
 from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
 from odradek.services.flusher import Flusher
+from odradek.services.lifecycle import Lifecycle
 from odradek.services.local_partitions import LocalPartitions
 from odradek.services.maintenance import Maintenance
 from odradek.services.metadata import BrokerMetadata
@@ -116,23 +120,24 @@ class Node:
         config, host = self.config, self._host
         self._groups: GroupsOfNode | None = None
         turns = Turns(host.monotonic, on_long_work)
+        self._is_loaded = False  # the logs are open
         self.metadata = BrokerMetadata(
-            self._files, config, self._rng, host, turns, self._listeners(), self._failed
+            self._files, config, self._rng, host, self._network, turns, self._listeners(), self._failed
         )
         config = self.config = self.metadata.effective_config(config)
-        self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._partitions = LocalPartitions(
             self.node_id, host, self._store, config, self._appended, self._new_role, self._removed
         )
         self.replicas = self._partitions.replicas
-        began = host.monotonic()
-        self._store.load(
-            host.now_ms(),
-            self._partitions.log_config_for(self.metadata.image),
-            self._partitions.expected_in(self.metadata.image),
+        self._lifecycle = Lifecycle(
+            self.node_id,
+            self.metadata,
+            host,
+            self._rng,
+            config["broker.rack"],
+            config["broker.heartbeat.interval.ms"],
+            config["initial.broker.registration.timeout.ms"],
         )
-        log.info("%s, in %s (%s)", self._store.report, duration(host.monotonic() - began), self.data_dir)
-        self._partitions.open_all(self.metadata.image)
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
@@ -153,12 +158,29 @@ class Node:
             turns=turns,
             get_groups=self._get_groups,
             host=host,
+            quorum=self.metadata.quorum,
         )
-        if OFFSETS_TOPIC in self.metadata.image.topics:
-            self._get_groups()
+        if self.metadata.quorum.is_caught_up:
+            self._load()
         self._server = self._network.serve(self._new_converse(self.services), _bounds(config))
         self._tasks: list[asyncio.Task[None]] = []
-        self.listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()  # that serve clients
+        self.controller_listeners: tuple[Listener, ...] = ()
+
+    def _load(self) -> None:
+        """Open the logs that the metadata names. It must be all that is committed: a log that it does not name is taken
+        for that of a deleted topic."""
+        image, config, began = self.metadata.image, self.config, self._host.monotonic()
+        self._store.expire_producers_after(config["producer.id.expiration.ms"])
+        self._store.load(
+            self._host.now_ms(), self._partitions.log_config_for(image), self._partitions.expected_in(image)
+        )
+        took = duration(self._host.monotonic() - began)
+        log.info("%s, in %s (%s)", self._store.report, took, self.data_dir)
+        self._is_loaded = True
+        self._partitions.open_all(image)
+        if OFFSETS_TOPIC in image.topics:
+            self._get_groups()
 
     def _get_groups(self) -> GroupsOfNode:
         if self._groups is None:
@@ -169,12 +191,15 @@ class Node:
 
     def _listeners(self) -> tuple[Callable[[MetadataDelta], None], ...]:
         """Who follows the metadata, in this order: logs come first, then those who work on them."""
-        return (
-            lambda delta: self._partitions.apply(delta),
-            self._tell_groups,
-            self._maybe_reconfigure,
-            lambda delta: self._compactor.configured(delta),
-        )
+        return (self._apply, self._tell_groups, self._maybe_reconfigure, self._tell_compactor)
+
+    def _apply(self, delta: MetadataDelta) -> None:
+        if self._is_loaded:
+            self._partitions.apply(delta)
+
+    def _tell_compactor(self, delta: MetadataDelta) -> None:
+        if self._is_loaded:
+            self._compactor.configured(delta)
 
     def _appended(self, replica: Replica) -> None:
         self._flusher.appended(replica)
@@ -223,30 +248,56 @@ class Node:
     # --- life ---
 
     async def start(self) -> None:
-        """Bind, register, and accept: when this returns, clients are served."""
+        """Take part in the quorum; then, as a broker, bind, register, and accept: when this returns, clients are
+        served."""
+        controllers = self._bind(self.config.controller_listeners)
+        self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
+        self.metadata.quorum.start(
+            tuple(Endpoint(item.name, item.host, item.port) for item in self.controller_listeners)
+        )
+        if not self.metadata.quorum.is_caught_up:
+            log.info("waiting for the metadata quorum")
+            await self.metadata.quorum.caught_up()
+        if not self._is_loaded:
+            self._load()
+        if self.config.is_broker:
+            bound = self._bind(self.config.broker_listeners)
+            self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
+            await self._lifecycle.register(self.listeners, self._store.was_clean)
+            self._tasks.append(self._host.create_task(self._lifecycle.run()))
+        self._tasks.append(self._host.create_task(self._maintenance.run()))
+        if self.config["log.cleaner.enable"] and self.config.is_broker:
+            self._tasks.append(self._host.create_task(self._compactor.run()))
+        log.info(
+            "%s %d of cluster %s started: %s",
+            " and ".join(self.config["process.roles"]),
+            self.node_id,
+            self.metadata.image.cluster_id,
+            ", ".join(
+                f"{item.name}://{item.host}:{item.port}"
+                for item in (*self.listeners, *self.controller_listeners)
+            ),
+        )
+
+    def _bind(self, listeners: Iterable[Listener]) -> list[Listener]:
         bound = []
         try:
-            for listener in self.config.broker_listeners:
+            for listener in listeners:
                 port = self._server.listen(listener.name, listener.host, listener.port)
                 bound.append(listener._replace(port=port))
         except OSError as error:
             raise OSError(
                 error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
             ) from error
-        self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
-        await self.metadata.register(self.listeners, self._store.was_clean)
-        self._tasks.append(self._host.create_task(self._maintenance.run()))
-        if self.config["log.cleaner.enable"]:
-            self._tasks.append(self._host.create_task(self._compactor.run()))
-        where = ", ".join(f"{item.name}://{item.host}:{item.port}" for item in self.listeners)
-        log.info("broker %d of cluster %s started: %s", self.node_id, self.metadata.image.cluster_id, where)
+        return bound
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
-        self._server.stop_listening()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.metadata.stop()  # while the others can still reach us
+        self._server.stop_listening()
         await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it
         if self._groups is not None:
             self._groups.close()
@@ -256,14 +307,20 @@ class Node:
         self._server.close_connections()
         self._network.close()
         self._partitions.stop_opening()
+        self._close_store()
+        self.metadata.close()
+        self._repeats.close()
+        log.info("node %d stopped", self.node_id)
+
+    def _close_store(self) -> None:
         try:
-            self._store.close(self.replicas.high_watermarks())
+            if self._is_loaded:
+                self._store.close(self.replicas.high_watermarks())
+            else:
+                self._store.release()
         except (OSError, KafkaError) as error:
             log.error("this stop is not clean, so the next start recovers the logs: %s", error)
             self._store.release()
-        self.metadata.close()
-        self._repeats.close()
-        log.info("broker %d stopped", self.node_id)
 
 
 def answer_requests(services: Services) -> Converse:

@@ -72,7 +72,7 @@ class Base(NamedTuple):
     @property
     def is_installing(self) -> bool:
         """A crash came while this snapshot, which the leader gave us, took the place of the log."""
-        return self.files.installing is not None and self.files.installing == self.snapshot_id
+        return self.files.installing is not None and self.files.installing.end_offset == self.end_offset
 
     def open_store(
         self, files: Files, directory: str, config: LogConfig, now_ms: int, has_peers: bool = False

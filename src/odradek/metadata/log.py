@@ -1,8 +1,8 @@
 """The metadata log: where the controller's decisions become records, and committed records an image.
 
 The quorum (`raft/`) orders the records: its driver writes them and says what is committed. This module turns metadata
-records into bytes and back, and folds what is committed into the image. Every node has one: a voter, or an observer that
-only follows.
+records into bytes and back, and folds what is committed into the image. Every node has one: a voter, or an observer
+that only follows.
 
 There are two images. `image` holds what is committed, which is all that may be shown or answered. `newest` holds
 everything appended: the next decision must build on it, or two requests in flight could both create one topic. They
@@ -11,10 +11,10 @@ Between them lie its sync and a majority of the voters. A leader that is deposed
 appended is committed after all, the log will tell. If a sync fails, nobody knows what a restart would find: the node
 must stop.
 
-A start reads the newest snapshot, and of the log what is known to be committed (`loading.py`). The only voter knows that
-of all of it; others hear of it from their leader. A replica that has fallen behind the start of the leader's log is
-given a snapshot (`snapshot_exchange.py`). When snapshots are written, and how much of the log is kept below them, is
-decided in `snapshotting.py`.
+A start reads the newest snapshot, and of the log what is known to be committed (`loading.py`). The only voter knows
+that of all of it; others hear of it from their leader. A replica that has fallen behind the start of the leader's log
+is given a snapshot (`snapshot_exchange.py`). When snapshots are written, and how much of the log is kept below them,
+is decided in `snapshotting.py`.
 """
 
 import random

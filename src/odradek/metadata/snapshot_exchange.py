@@ -1,9 +1,9 @@
 """Snapshots on their way between nodes: parts of ours for others, and one of the leader's for us.
 
-A replica whose log ends before the leader's begins is given a snapshot, in parts. With the last part it is read, so that
-nothing that is damaged counts, then synced, and then it takes the place of the whole log. From the moment in which the
-snapshot has its name `.installing` on disk that is done, whatever happens: a start after a crash does the rest
-(`loading.py`).
+A replica whose log ends before the leader's begins is given a snapshot, in parts. With the last part it is read, so
+that nothing that is damaged counts, then synced, and then it takes the place of the whole log. From the moment in
+which the snapshot has its name `.installing` on disk that is done, whatever happens: a start after a crash does the
+rest (`loading.py`).
 """
 
 from odradek.errors import ErrorCode, KafkaError, ProtocolError

@@ -2,7 +2,7 @@
 
 `.checkpoint.part`      being written, or left by a crash: removed when the directory is opened.
 `.checkpoint.fetched`   the same, of one that comes from the leader.
-`.checkpoint.installing` complete and synced, and about to take the place of the whole log: that is done again at a start.
+`.checkpoint.installing`  complete and synced, about to take the place of the whole log, which a start goes on with.
 `.checkpoint`           complete: synced before it got this name.
 `.checkpoint.deleted`   an older one that is not needed any more: removed a while later.
 `.checkpoint.damaged`   was found damaged at a start that could do without it: kept for its operator.

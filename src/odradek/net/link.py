@@ -1,9 +1,9 @@
 """One connection to another node, for one purpose, which is made again when it is lost.
 
-Whoever asks gets the response, or an OSError within the time given: the peer cannot be reached, the connection was lost,
-or no response came. After a failure the next attempt waits a little, and a little longer each time, so that a node that
-is down costs nothing; the first that succeeds ends that. A connection on which a response is overdue is closed, because
-nobody knows what became of it.
+Whoever asks gets the response, or an OSError within the time given: the peer cannot be reached, the connection was
+lost, or no response came. After a failure the next attempt waits a little, and a little longer each time, so that a
+node that is down costs nothing; the first that succeeds ends that. A connection on which a response is overdue is
+closed, because nobody knows what became of it.
 
 Requests are bounded by `MAX_UNDER_WAY`: a peer that does not answer must not fill our memory.
 """

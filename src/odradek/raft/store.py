@@ -2,10 +2,10 @@
 
 This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
 every start, and only what a crash can leave is repaired: what was written after the last sync, which nobody was told
-of. The only voter syncs every append before it writes the next, so that is one torn batch at the end; a replica that has
-peers may have written several. Any other damage stops the start. The recovery point, in a checkpoint file beside the
-log, tells a torn batch from a synced one that was damaged later. It is written by `checkpoint`, every few seconds and at
-a clean stop: it may lag, but it never leads.
+of. The only voter syncs every append before it writes the next, so that is one torn batch at the end; a replica that
+has peers may have written several. Any other damage stops the start. The recovery point, in a checkpoint file beside
+the log, tells a torn batch from a synced one that was damaged later. It is written by `checkpoint`, every few seconds
+and at a clean stop: it may lag, but it never leads.
 """
 
 import random

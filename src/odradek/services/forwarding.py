@@ -1,8 +1,9 @@
 """The way to the active controller from a node that is not: a request goes there, and its response comes back.
 
-What a client asked travels in an Envelope, with who asked; what a broker says for itself goes as it is. While there is no
-controller, or it cannot be reached, or it says that it is none any more, the next one is looked for until the time is up.
-So a request may be carried out twice, as with Kafka: its client sees TOPIC_ALREADY_EXISTS for a topic that it created.
+What a client asked travels in an Envelope, with who asked; what a broker says for itself goes as it is. While there
+is no controller, or it cannot be reached, or it says that it is none any more, the next one is looked for until the
+time is up. So a request may be carried out twice, as with Kafka: its client sees TOPIC_ALREADY_EXISTS for a topic
+that it created.
 """
 
 import asyncio
@@ -61,7 +62,9 @@ class Forwarder:
                     return await self._ask(leader[1], request, context, left)
                 except (OSError, ProtocolError) as error:
                     reason = str(error) or "it does not answer"
-                    counted(log, logging.INFO, "", reason, "cannot reach the controller, trying again: %s", reason)
+                    counted(
+                        log, logging.INFO, "", reason, "cannot reach the controller, trying again: %s", reason
+                    )
                 except KafkaError as error:
                     if error.code is not ErrorCode.NOT_CONTROLLER:
                         raise
@@ -80,7 +83,9 @@ class Forwarder:
         except TimeoutError:
             pass
 
-    async def _ask(self, address: NodeAddress, request: Message, context: RequestContext, seconds: float) -> Any:
+    async def _ask(
+        self, address: NodeAddress, request: Message, context: RequestContext, seconds: float
+    ) -> Any:
         api_key: int = request.API_KEY  # type: ignore[attr-defined]
         if api_key not in FORWARDABLE:
             response = await call(self._link, address, request, context.api_version, self._client_id, seconds)

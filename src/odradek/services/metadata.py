@@ -1,10 +1,10 @@
 """This node's copy of the cluster's metadata, and its way to change it.
 
-The quorum (`services.quorum`) orders the changes and tells what is committed: the next image is published, and everybody
-who listens acts on the difference. On the active controller a request is decided on the newest image, its records are
-appended to the metadata log, and the response is given once they are committed and applied here. Any other node forwards
-the request to it (`services.forwarding`). Requests are messages (see `controller.controller`), so where one is decided
-makes no difference.
+The quorum (`services.quorum`) orders the changes and tells what is committed: the next image is published, and
+everybody who listens acts on the difference. On the active controller a request is decided on the newest image, its
+records are appended to the metadata log, and the response is given once they are committed and applied here. Any
+other node forwards the request to it (`services.forwarding`). Requests are messages (see `controller.controller`), so
+where one is decided makes no difference.
 
 A request is always answered by a response, with error codes where it is refused. Four things can keep a decision from
 being written, and none leaves the log and the image in doubt:
@@ -18,6 +18,7 @@ being written, and none leaves the log and the image in doubt:
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,10 +34,12 @@ from odradek.host.log_lines import fields
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.properties import load_or_create
+from odradek.metadata.quorum_settings import quorum_settings
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.net.network import Network
-from odradek.raft.outgoing import Settings
+from odradek.raft.rpc import NodeAddress
+from odradek.raft.voters import Endpoint
 from odradek.requests.naming import sender
 from odradek.requests.refusal import refuse, refuse_undone
 from odradek.requests.registry import response_type
@@ -93,7 +96,7 @@ class BrokerMetadata:
             directory,
             self.properties,
             _log_config(config),
-            quorum_config(config),
+            quorum_config(config, host.hostname()),
             host,
             network,
             self._publish,
@@ -105,7 +108,8 @@ class BrokerMetadata:
             self._node_id, self.quorum, host, network, turns, config["controller.socket.timeout.ms"]
         )
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
-        self._maybe_write_first_records()
+        if self._is_new_cluster:  # nobody listens yet: this is what they begin with
+            self._write(lambda: self._log.commit(bootstrap_records(), self._now_ms()))
 
     @property
     def image(self) -> MetadataImage:
@@ -212,10 +216,15 @@ class BrokerMetadata:
                 )
             raise KafkaError(code, reason) from error
 
+    @property
+    def _is_new_cluster(self) -> bool:
+        return self.quorum.is_active and not self._log.newest.features
+
     def _maybe_write_first_records(self) -> None:
-        """What a new cluster begins with."""
-        if self.quorum.is_active and not self._log.newest.features:
-            self._append(bootstrap_records())
+        """What a new cluster begins with, if this node is its first controller."""
+        if self._is_new_cluster:
+            with suppress(KafkaError):  # which is logged; the next controller tries again
+                self._append(bootstrap_records())
 
     def _has_failed(self, reason: str) -> None:
         log.critical("the metadata log failed, so this broker stops: %s", reason)
@@ -290,8 +299,14 @@ def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], conte
         )
 
 
-def quorum_config(config: BrokerConfig) -> QuorumConfig:
-    return QuorumConfig(is_alone=True, endpoints=(), bootstrap=(), settings=Settings())
+def quorum_config(config: BrokerConfig, hostname: str) -> QuorumConfig:
+    advertised = config.advertised_listeners(config.controller_listeners, hostname)
+    return QuorumConfig(
+        is_alone=not config.names_a_quorum(hostname),
+        endpoints=tuple(Endpoint(item.name, item.host, item.port) for item in advertised),
+        bootstrap=tuple(NodeAddress(*server) for server in config.quorum_bootstrap_servers),
+        settings=quorum_settings(config),
+    )
 
 
 def _log_config(config: BrokerConfig) -> LogConfig:

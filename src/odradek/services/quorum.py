@@ -1,9 +1,9 @@
 """This node's replica of the metadata quorum, alive: timers, syncs, and messages to and from the others.
 
-The core decides and its driver writes (`raft/`), `metadata.log` makes images of what is committed. Here is what they have
-no hands for: a timer for the core's next deadline, a thread for syncs, links to the other nodes, and requests of theirs
-that wait for the core's response. After whatever happens, `_settle` looks at what came of it: what is committed is told
-first, then those who wait for it are answered.
+The core decides and its driver writes (`raft/`), `metadata.log` makes images of what is committed. Here is what they
+have no hands for: a timer for the core's next deadline, a thread for syncs, links to the other nodes, and requests of
+theirs that wait for the core's response. After whatever happens, `_settle` looks at what came of it: what is
+committed is told first, then those who wait for it are answered.
 
 The only voter has nobody to wait for, so it syncs in place: its changes are committed when they are written.
 """
@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
@@ -90,7 +91,9 @@ class Quorum:
         self._bootstrap = dict(enumerate_down(config.bootstrap))
         self._addresses: dict[int, NodeAddress] = {}  # as others told them
         self._links: dict[int, Link] = {}
-        self._waiting: dict[int, Request] = {}  # requests of others that the core has not answered, by our number
+        self._waiting: dict[
+            int, Request
+        ] = {}  # requests of others that the core has not answered, by our number
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
@@ -260,10 +263,13 @@ class Quorum:
         self._last_number += 1
         number = self._last_number
         self._waiting[number] = request
-        request.on_abandoned = lambda: self._waiting.pop(number, None)
+        request.on_abandoned = partial(self._abandon, number)
         sender = _sender_of(body)
         with self._happening():
             self.log.step(Message(sender, self._node.node_id, number, body), self._host.steady_ms())
+
+    def _abandon(self, number: int) -> None:
+        self._waiting.pop(number, None)
 
     def learn_address(self, node_id: int, address: NodeAddress) -> None:
         self._addresses[node_id] = address
@@ -299,7 +305,15 @@ class Quorum:
             response, addresses = await self._call(peer, body)
         except (OSError, ProtocolError) as error:
             level = logging.DEBUG if isinstance(error, TimeoutError) else logging.INFO
-            counted(log, level, str(peer), str(error), "the quorum cannot reach %s: %s", self._name_of(peer), error)
+            counted(
+                log,
+                level,
+                str(peer),
+                str(error),
+                "the quorum cannot reach %s: %s",
+                self._name_of(peer),
+                error,
+            )
             with self._happening():
                 self.log.unreachable(peer, correlation_id, self._host.steady_ms())
             return
@@ -316,9 +330,7 @@ class Quorum:
             )
         self._addresses.update(addresses)
         with self._happening():
-            self.log.step(
-                Message(peer, self._node.node_id, correlation_id, response), self._host.steady_ms()
-            )
+            self.log.step(Message(peer, self._node.node_id, correlation_id, response), self._host.steady_ms())
 
     async def _call(self, peer: int, body: Body) -> tuple[Answer, rpc.Addresses]:
         address = self._address_of(peer)
@@ -352,7 +364,12 @@ class Quorum:
                 self._fail(str(error))
             elif not may_refuse:
                 counted(
-                    log, logging.ERROR, "", str(error), "the metadata log cannot go on, trying again: %s", error
+                    log,
+                    logging.ERROR,
+                    "",
+                    str(error),
+                    "the metadata log cannot go on, trying again: %s",
+                    error,
                 )
             if may_refuse:
                 raise
@@ -480,9 +497,7 @@ class Quorum:
             return
         if raft.log.voters.last_offset >= self.log.high_watermark:
             return  # another change is under way
-        self.log.change_voters(
-            UpdateVoter(VoterNode(self._node, self._endpoints)), self._host.steady_ms()
-        )
+        self.log.change_voters(UpdateVoter(VoterNode(self._node, self._endpoints)), self._host.steady_ms())
 
 
 def enumerate_down(addresses: Sequence[NodeAddress]) -> Iterator[tuple[int, NodeAddress]]:
