@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.requests.registry import APIS
+from odradek.requests.registry import SERVED
 from tests.outside_world import (
     ALLOWED,
     PACKAGES_OF_A_NODE,
@@ -100,7 +100,7 @@ def test_imports_point_downward_within_storage() -> None:
 
 def test_api_holds_one_module_for_each_api_and_nothing_else() -> None:
     found = {path.stem for path in (ROOT / "api").glob("*.py")} - {"__init__"}
-    assert found == {api.module for api in APIS.values()}
+    assert found == {api.module for apis in SERVED.values() for api in apis.values()}
 
 
 def test_client_side_knows_no_broker() -> None:

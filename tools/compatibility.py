@@ -10,10 +10,11 @@ stands in its module, after "Left out:", where whoever changes it sees it.
 import argparse
 import ast
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from odradek.requests.registry import APIS, Api
+from odradek.requests.registry import APIS, CONTROLLER_APIS, Api
 from odradek.wire.messages.index import SCHEMAS
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "COMPATIBILITY.md"
@@ -55,16 +56,20 @@ def versions(api: Api) -> str:
     return text
 
 
-def served() -> list[str]:
+def served(apis: Mapping[int, Api]) -> list[str]:
     rows = [
         f"| {key} | {SCHEMAS[key].name} | {versions(api)} | {summary(api.module)} | {left_out(api.module)} |"
-        for key, api in sorted(APIS.items())
+        for key, api in sorted(apis.items())
     ]
     return ["| key | API | versions | what it does | left out |", "|---|---|---|---|---|", *rows]
 
 
 def not_served() -> str:
-    names = [f"{schema.name} ({key})" for key, schema in sorted(SCHEMAS.items()) if key not in APIS]
+    names = [
+        f"{schema.name} ({key})"
+        for key, schema in sorted(SCHEMAS.items())
+        if key not in {*APIS, *CONTROLLER_APIS}
+    ]
     return ", ".join(names) + "."
 
 
@@ -72,11 +77,18 @@ def generated() -> str:
     lines = [
         BEGIN,
         "",
-        f"## The {len(APIS)} APIs that are served",
+        f"## The {len(APIS)} APIs that are served to clients",
         "",
         "Versions are all those that Kafka 4 serves of an API.",
         "",
-        *served(),
+        *served(APIS),
+        "",
+        f"## The {len(CONTROLLER_APIS)} APIs on the controller's listener",
+        "",
+        "`controller.listener.names` says which listeners are the controller's. The replicas of the metadata quorum",
+        "speak to each other there, and brokers to the active controller.",
+        "",
+        *served(CONTROLLER_APIS),
         "",
         "## APIs of Kafka that are not served",
         "",

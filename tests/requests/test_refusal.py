@@ -21,6 +21,7 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.schema import fields_of
 from tests.broker.in_process import InProcess
@@ -33,13 +34,19 @@ VERSIONS = [
     for api_key, api in registry.APIS.items()
     for version in range(api.min_version, api.max_version + 1)
 ]
+CONTROLLER_VERSIONS = [
+    (api_key, version)
+    for api_key, api in registry.CONTROLLER_APIS.items()
+    if api_key not in registry.APIS
+    for version in range(api.min_version, api.max_version + 1)
+]
 PRODUCE, DESCRIBE_LOG_DIRS = 0, 35
 # Kafka has no place for an error of the whole request there, and answers with an empty response.
 WITHOUT_A_PLACE = {(DESCRIBE_LOG_DIRS, 1), (DESCRIBE_LOG_DIRS, 2)}
 
 
 def name_of(version: tuple[int, int]) -> str:
-    return f"{registry.APIS[version[0]].module}-v{version[1]}"
+    return f"{SCHEMAS[version[0]].module}-v{version[1]}"
 
 
 def refused(api_key: int, version: int) -> tuple[Any, Any]:
@@ -61,7 +68,7 @@ def error_codes(struct: Any, version: int) -> Iterator[int]:
                 yield from error_codes(item, version)
 
 
-@pytest.mark.parametrize("api", VERSIONS, ids=name_of)
+@pytest.mark.parametrize("api", [*VERSIONS, *CONTROLLER_VERSIONS], ids=name_of)
 def test_every_code_of_the_response_says_why(api: tuple[int, int]) -> None:
     codes = list(error_codes(refused(*api)[1], api[1]))
     assert set(codes) == (set() if api in WITHOUT_A_PLACE else {ErrorCode.NOT_CONTROLLER})
@@ -285,7 +292,7 @@ def test_a_handler_that_raises_is_a_response(
 
     async def scenario() -> None:
         async with InProcess(str(tmp_path)) as broker:
-            monkeypatch.setattr(registry, "handler", lambda _: failing(error, asynchronously))
+            monkeypatch.setattr(registry, "handler", lambda *_: failing(error, asynchronously))
             for api_key, version in VERSIONS:
                 if api_key != PRODUCE and (api_key, version) not in WITHOUT_A_PLACE:
                     response = await broker.ask(sample(registry.request_type(api_key), version), version)
@@ -297,7 +304,7 @@ def test_a_handler_that_raises_is_a_response(
 def test_a_large_request_is_refused_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with InProcess(str(tmp_path)) as broker:
-            monkeypatch.setattr(registry, "handler", lambda _: failing(NOT_CONTROLLER, False))
+            monkeypatch.setattr(registry, "handler", lambda *_: failing(NOT_CONTROLLER, False))
             counted = CountedBroker(broker, Work())
             topics = [DeleteRecordsTopic("t", [DeleteRecordsPartition(index, 0) for index in range(20_000)])]
             frame = bytes(encode_request(DeleteRecordsRequest(topics, 5000), 21, 2, 1, "test"))

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what this broker speaks, derived from the registry.
+"""ApiVersions (18): what is served on the listener that is asked, derived from the registry.
 
 - The client's name and version are checked from version 3 on, as Kafka checks them (INVALID_REQUEST).
 - A version that we do not know is answered in version 0 (see `dispatch`).
@@ -22,17 +22,18 @@ def handle(services: Services, request: Request, message: ApiVersionsRequest) ->
         and LEGAL_SOFTWARE_NAME.fullmatch(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_served())
+    kind = registry.CONTROLLER if services.is_for_controller(request) else registry.BROKER
+    return ApiVersionsResponse(api_keys=_served(kind))
 
 
 def unsupported_version() -> ApiVersionsResponse:
     """Names this API alone: it is what the client has to get right first."""
-    own = [version for version in _served() if version.api_key == ApiVersionsRequest.API_KEY]
+    own = [version for version in _served(registry.BROKER) if version.api_key == ApiVersionsRequest.API_KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
-def _served() -> list[ApiVersion]:
+def _served(kind: registry.ListenerKind) -> list[ApiVersion]:
     return [
         ApiVersion(key, api.advertised_min_version, api.max_version)
-        for key, api in sorted(registry.APIS.items())
+        for key, api in sorted(registry.SERVED[kind].items())
     ]

@@ -1,6 +1,6 @@
-"""DescribeCluster (60): the brokers and the controller.
+"""DescribeCluster (60): the brokers, or on a controller's listener the controllers, and which of them to ask.
 
-Left out: endpoints of controllers (endpoint type 2, UNSUPPORTED_ENDPOINT_TYPE).
+Whoever asks for the others is told so (MISMATCHED_ENDPOINT_TYPE): this listener does not know where they are reached.
 """
 
 from odradek.errors import ErrorCode
@@ -13,27 +13,56 @@ from odradek.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
+KINDS = {BROKERS: "brokers", CONTROLLERS: "controllers"}
+NO_NODE = -1
 NOT_ASKED = -(2**31)
 
 
 def handle(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
-    if request.version >= 1 and message.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="This is a broker; its endpoint type is 1",
-            endpoint_type=message.endpoint_type,
-        )
-    image = services.image
+    served = CONTROLLERS if services.is_for_controller(request) else BROKERS
+    if message.endpoint_type != served:
+        return _refuse(message.endpoint_type, served)
     wants_operations = message.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
-        cluster_id=image.cluster_id,
-        controller_id=services.controller_id,
-        brokers=[
-            DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
-            for broker in image.brokers.values()
-            if (endpoint := broker.endpoint(request.listener))
-            and (message.include_fenced_brokers or not broker.is_fenced)
-        ],
+        cluster_id=services.image.cluster_id,
+        endpoint_type=served,
+        controller_id=services.controller_id if served == BROKERS else _leader(services),
+        brokers=_brokers(services, request, message)
+        if served == BROKERS
+        else _controllers(services, request),
     )
+
+
+def _refuse(asked: int, served: int) -> DescribeClusterResponse:
+    code, reason = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"There is no endpoint type {asked}."
+    if asked in KINDS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        reason = f"This listener describes {KINDS[served]}, the request is for {KINDS[asked]}."
+    return DescribeClusterResponse(error_code=code, error_message=reason, endpoint_type=asked)
+
+
+def _brokers(
+    services: Services, request: Request, message: DescribeClusterRequest
+) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
+        for broker in services.image.brokers.values()
+        if (endpoint := broker.endpoint(request.listener))
+        and (message.include_fenced_brokers or not broker.is_fenced)
+    ]
+
+
+def _controllers(services: Services, request: Request) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(controller.id, endpoint.host, endpoint.port)
+        for controller in services.image.controllers.values()
+        for endpoint in controller.endpoints
+        if endpoint.name == request.listener
+    ]
+
+
+def _leader(services: Services) -> int:
+    leader = services.quorum.leader
+    return NO_NODE if leader is None else leader[0]

@@ -36,7 +36,7 @@ from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher
+from odradek.requests.dispatch import Dispatcher, controller_handlers
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.services import Groups, Services
 from odradek.requests.turns import Turns
@@ -326,7 +326,8 @@ class Node:
 def answer_requests(services: Services) -> Converse:
     host, config = services.host, services.config
     watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
-    return Conversations(Dispatcher(services), host.create_task, watch=watch).begin
+    handlers = controller_handlers(services)
+    return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin
 
 
 def make_data_directory(files: Files, path: str) -> None:

@@ -14,7 +14,7 @@ from odradek.faults.plan import Plan
 from odradek.faults.requests import FaultyRequests
 from odradek.net.transport import Converse
 from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher
+from odradek.requests.dispatch import Dispatcher, controller_handlers
 from odradek.requests.services import Services
 from odradek.storage.disk.lossy import LossyFiles
 
@@ -49,4 +49,6 @@ class FaultyBroker(Broker):
 def answer_with_faults(services: Services, plan: Plan) -> Converse:
     connections = Connections()
     handler = FaultyRequests(Dispatcher(services), services, plan, connections)
-    return connections.watching(Conversations(handler, services.host.create_task).begin)
+    others = controller_handlers(services)  # faults are for clients: the quorum is left alone
+    conversations = Conversations(handler, services.host.create_task, handlers=others)
+    return connections.watching(conversations.begin)

@@ -129,15 +129,19 @@ class Conversations:
         create_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         new_session: NewSession = open_session,
         watch: Watch | None = None,
+        handlers: Mapping[str, RequestHandler] | None = None,
     ) -> None:
+        """`handlers` has those of listeners, by name, that do not have the same handler as all others."""
         self.handler = handler
+        self._handlers = handlers or {}
         self.watch = watch or Watch.off()
         self.create_task = create_task
         self.waiting_in_all = 0  # requests that are not answered yet
         self._new_session = new_session
 
     def begin(self, transport: Transport) -> "Conversation":
-        conversation = Conversation(self, transport, self._new_session(transport.listener))
+        handler = self._handlers.get(transport.listener, self.handler)
+        conversation = Conversation(self, handler, transport, self._new_session(transport.listener))
         self.watch.conversations[conversation] = None
         return conversation
 
@@ -145,10 +149,12 @@ class Conversations:
 class Conversation:
     """Receives the frames of one transport."""
 
-    def __init__(self, all_of_them: Conversations, transport: Transport, session: Session) -> None:
+    def __init__(
+        self, all_of_them: Conversations, handler: RequestHandler, transport: Transport, session: Session
+    ) -> None:
         self._all = all_of_them
-        self._handler = all_of_them.handler
-        self._turns = all_of_them.handler.turns
+        self._handler = handler
+        self._turns = handler.turns
         self._watch = all_of_them.watch
         self._transport = transport
         self._output = transport.output

@@ -33,7 +33,6 @@ from odradek.wire.produce import ProduceReader, ProduceRequest
 log = logging.getLogger(__name__)
 
 PRODUCE = 0
-PRODUCE_VERSIONS = range(registry.APIS[PRODUCE].min_version, registry.APIS[PRODUCE].max_version + 1)
 MAX_ELEMENTS = 200_000  # of all arrays of one request together
 LARGE_FRAME = 16 * 1024  # is read in steps
 LARGE_PRODUCE_FRAME = 4 << 20  # is appended in several turns
@@ -51,19 +50,25 @@ class Route(NamedTuple):
 
 
 class Dispatcher:
-    def __init__(self, services: Services) -> None:
+    """Of all conversations that come by listeners of one kind: what is served depends on that."""
+
+    def __init__(
+        self, services: Services, kind: registry.ListenerKind = registry.ListenerKind.BROKER
+    ) -> None:
         self._services = services
+        self._kind = kind
         self.turns: Turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
         self._produce_reader = ProduceReader()
         self._productions: list[tuple[Request, ProduceRequest]] = []
+        self._produce_versions = _versions_of(PRODUCE, kind)
         produce = registry.module_of(PRODUCE)
         self._produce_all: HandleRun = produce.handle_all
         self._produce_in_turns: HandleRun = produce.handle_in_turns
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
         """Handle the request; an effect is what is left to be done before the next one may be handled."""
-        if request.api_key == PRODUCE and request.version in PRODUCE_VERSIONS:
+        if request.api_key == PRODUCE and request.version in self._produce_versions:
             self._productions.append((request, self._produce_reader.read(frame, body, request.version)))
             if len(frame) > LARGE_PRODUCE_FRAME:
                 run, self._productions = self._productions, []
@@ -74,7 +79,7 @@ class Dispatcher:
             return self._dispatch_after(rest, request, memoryview(bytes(frame)), body)
         route = self._routes.get((request.api_key, request.version))
         if route is None:
-            if not registry.is_served(request.api_key, request.version):
+            if not registry.is_served(request.api_key, request.version, self._kind):
                 self._refuse(request)
                 return None
             route = self._add_route(request.api_key, request.version)
@@ -106,7 +111,7 @@ class Dispatcher:
     def _add_route(self, api_key: int, version: int) -> Route:
         """Imports what serves the API, the first time it is asked for."""
         try:
-            route = Route(registry.request_type(api_key), registry.handler(api_key))
+            route = Route(registry.request_type(api_key), registry.handler(api_key, self._kind))
         except OSError as error:  # out of descriptors: the next request tries again
             raise ProtocolError(
                 f"the code that serves {name_of(api_key, version)} cannot be read: {error}"
@@ -158,10 +163,21 @@ class Dispatcher:
 
     def _refuse(self, request: Request) -> None:
         if request.api_key != API_VERSIONS:
-            raise ProtocolError(registry.why_not_served(request.api_key, request.version))
+            raise ProtocolError(registry.why_not_served(request.api_key, request.version, self._kind))
         log.debug("%s: %s", sender_of(request), registry.why_not_served(request.api_key, request.version))
         request.version = 0
         request.answer(registry.module_of(API_VERSIONS).unsupported_version())
+
+
+def controller_handlers(services: Services) -> dict[str, Dispatcher]:
+    """Of the listeners that serve a controller's APIs, by name: for `Conversations`."""
+    dispatcher = Dispatcher(services, registry.ListenerKind.CONTROLLER)
+    return dict.fromkeys(services.config.controller_listener_names, dispatcher)
+
+
+def _versions_of(api_key: int, kind: registry.ListenerKind) -> range:
+    api = registry.SERVED[kind].get(api_key)
+    return range(0) if api is None else range(api.min_version, api.max_version + 1)
 
 
 def answer_error(request: Request, message: Message, error: Exception) -> None:

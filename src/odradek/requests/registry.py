@@ -1,4 +1,7 @@
-"""Every API that is served, and in which versions. ApiVersions is derived from this table, so it cannot lie.
+"""Every API that is served, and in which versions. ApiVersions is derived from these tables, so it cannot lie.
+
+There are two of them. Clients, and brokers among each other, come by the listeners of a broker; the replicas of the
+quorum, and brokers that have something for the active controller, by those of a controller. The split is Kafka's own.
 
 Each API lives in the module of its name: `handle(services, request, message)` does the work and either
 - answers the message to send,
@@ -11,7 +14,8 @@ A module, and the messages of its API, are imported when a client first asks for
 should not pay for what nobody uses.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -25,6 +29,11 @@ from odradek.wire.messages.index import SCHEMAS
 
 HandlerResult = Message | Coroutine[Any, Any, Message | None] | None
 Handler = Callable[[Services, Request, Any], HandlerResult | Steps[HandlerResult]]
+
+
+class ListenerKind(StrEnum):
+    BROKER = "broker"
+    CONTROLLER = "controller"
 
 
 class Api(NamedTuple):
@@ -51,6 +60,7 @@ APIS = _serve(
     *(22, 23, 61),  # InitProducerId, OffsetForLeaderEpoch, DescribeProducers
     *(32, 33, 44, 74),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
     *(35, 60, 75),  # DescribeLogDirs, DescribeCluster, DescribeTopicPartitions
+    *(55, 80, 81),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter
 )
 # KAFKA-18659: with a higher minimum, older librdkafka stops compressing without a word.
 APIS[0] = APIS[0]._replace(advertised_min_version=0)
@@ -58,28 +68,52 @@ APIS[0] = APIS[0]._replace(advertised_min_version=0)
 APIS[22] = APIS[22]._replace(max_version=5)
 
 
-def is_served(api_key: int, version: int) -> bool:
-    api = APIS.get(api_key)
+CONTROLLER_APIS = _serve(
+    *(1, 59),  # Fetch, FetchSnapshot
+    *(52, 53, 54),  # Vote, BeginQuorumEpoch, EndQuorumEpoch
+    *(55, 80, 81, 82),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter
+    *(18, 60),  # ApiVersions, DescribeCluster
+    58,  # Envelope
+    *(19, 20, 37),  # CreateTopics, DeleteTopics, CreatePartitions
+    *(32, 33, 44),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+    *(62, 63, 67, 70),  # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration
+)
+# A controller is asked for the metadata log, and for no other.
+CONTROLLER_APIS[1] = CONTROLLER_APIS[1]._replace(module="fetch_metadata")
+
+SERVED: Mapping[ListenerKind, Mapping[int, Api]] = {
+    ListenerKind.BROKER: APIS,
+    ListenerKind.CONTROLLER: CONTROLLER_APIS,
+}
+BROKER, CONTROLLER = ListenerKind.BROKER, ListenerKind.CONTROLLER
+
+
+def is_served(api_key: int, version: int, kind: ListenerKind = BROKER) -> bool:
+    api = SERVED[kind].get(api_key)
     return api is not None and api.min_version <= version <= api.max_version
 
 
-def why_not_served(api_key: int, version: int) -> str:
-    name, api = name_of(api_key, version), APIS.get(api_key)
+def why_not_served(api_key: int, version: int, kind: ListenerKind = BROKER) -> str:
+    name, api = name_of(api_key, version), SERVED[kind].get(api_key)
     if api is not None:
         served = f"v{api.min_version} to v{api.max_version}"
         return f"{name} is not served, only {served}: its client is too old or too new"
+    if kind is BROKER and api_key in CONTROLLER_APIS:
+        return f"{name} is served on the controller's listener only, and this is a broker's"
+    if kind is CONTROLLER and api_key in APIS:
+        return f"{name} is served on the broker's listeners only, and this is the controller's"
     if api_key in AUTHENTICATION_APIS:
         return f"{name} is not served: nobody logs in at this listener, set security.protocol=PLAINTEXT"
     return f"{name} is not served"
 
 
 @cache
-def module_of(api_key: int) -> Any:
-    return import_module(f"odradek.api.{APIS[api_key].module}")
+def module_of(api_key: int, kind: ListenerKind = BROKER) -> Any:
+    return import_module(f"odradek.api.{SERVED[kind][api_key].module}")
 
 
-def handler(api_key: int) -> Handler:
-    handle: Handler = module_of(api_key).handle
+def handler(api_key: int, kind: ListenerKind = BROKER) -> Handler:
+    handle: Handler = module_of(api_key, kind).handle
     return handle
 
 

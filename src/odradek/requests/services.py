@@ -68,10 +68,8 @@ class Quorum(Protocol):
         """Give a request of another replica to the core. It is answered when the core gives the response: a fetch may
         be parked."""
 
-    async def change_voters(
-        self, change: VoterChange, timeout_ms: int, ack_when_committed: bool = True
-    ) -> None:
-        """Until the change is committed, or else appended. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
+    async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
+        """Until the change is committed. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
         REQUEST_TIMED_OUT, and why a change is not possible (DUPLICATE_VOTER, VOTER_NOT_FOUND, …)."""
 
     def describe(self) -> QuorumView:
@@ -90,9 +88,7 @@ class NoQuorum:
     def handle(self, request: Request, body: QuorumRequest) -> None:
         raise self._refusal()
 
-    async def change_voters(
-        self, change: VoterChange, timeout_ms: int, ack_when_committed: bool = True
-    ) -> None:
+    async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
         raise self._refusal()
 
     def describe(self) -> QuorumView:
@@ -167,6 +163,12 @@ class Services:
         topic = self.metadata.image.topics_by_id.get(topic_id)
         return topic.name if topic else None
 
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads the quorum, as far as it knows."""
+        leader = self.quorum.leader
+        return leader is not None and leader[0] == self.node_id
+
     def is_for_controller(self, request: Request) -> bool:
         """Whether it came by a listener of the controller: then it is answered here, and not forwarded."""
         return request.listener in self.config.controller_listener_names
@@ -177,6 +179,15 @@ class Services:
         if self.is_for_controller(request):
             return await self.metadata.decide_here(message, context)
         return await self.metadata.decide(message, context)
+
+    async def at_leader(
+        self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """What only the leader of the quorum can answer: here if that is us, else there. A request that came by the
+        controller's listener is answered here in any case: its sender looks for the leader itself."""
+        if self.is_for_controller(request) or self.leads:
+            return await answer()
+        return await self.metadata.forward(message, context_of(request, request.version))
 
 
 def context_of(request: Request, version: int) -> RequestContext:

@@ -1,0 +1,16 @@
+"""BrokerRegistration (62): a broker that starts says where it can be reached, and gets a broker epoch.
+
+It is fenced until its heartbeats say that it has caught up with the metadata log (see
+`controller.requests.broker_registration`).
+"""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+
+async def handle(
+    services: Services, request: Request, message: BrokerRegistrationRequest
+) -> BrokerRegistrationResponse:
+    response: BrokerRegistrationResponse = await services.decide(request, message)
+    return response

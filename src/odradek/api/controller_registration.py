@@ -1,0 +1,15 @@
+"""ControllerRegistration (70): a controller that starts says where it can be reached."""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+
+
+async def handle(
+    services: Services, request: Request, message: ControllerRegistrationRequest
+) -> ControllerRegistrationResponse:
+    response: ControllerRegistrationResponse = await services.decide(request, message)
+    return response

@@ -1,0 +1,17 @@
+"""Fetch (1): the metadata log, for the other replicas of the quorum: voters and brokers.
+
+- A fetch says how far the replica has the log on disk. The leader learns from it what is committed.
+- With nothing to send it is parked until there is, or until the high watermark moves.
+- A replica whose log is another one is told where to cut it; one that is too far behind, which snapshot to fetch.
+
+Left out: fetch sessions (there is one partition), and any partition but the metadata's (INVALID_REQUEST).
+"""
+
+from odradek.raft.rpc import from_request
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.fetch import FetchRequest
+
+
+def handle(services: Services, request: Request, message: FetchRequest) -> None:
+    services.quorum.handle(request, from_request(request.api_key, request.version, message))

@@ -1,0 +1,27 @@
+"""RemoveRaftVoter (81): a voter leaves the quorum, and only follows the metadata log from then on.
+
+One voter at a time, never the last one. A leader that is removed resigns once that is committed. A broker forwards the
+request to the leader of the quorum.
+"""
+
+from odradek.raft.reconfiguration import RemoveVoter
+from odradek.raft.voters import ReplicaKey
+from odradek.requests.quorum import check_cluster, check_key
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+async def handle(
+    services: Services, request: Request, message: RemoveRaftVoterRequest
+) -> RemoveRaftVoterResponse:
+    async def answer() -> RemoveRaftVoterResponse:
+        check_cluster(services, message.cluster_id)
+        key = ReplicaKey(message.voter_id, message.voter_directory_id)
+        check_key(key)
+        timeout_ms = services.config["controller.quorum.request.timeout.ms"]
+        await services.quorum.change_voters(RemoveVoter(key), timeout_ms)
+        return RemoveRaftVoterResponse(error_message=None)
+
+    response: RemoveRaftVoterResponse = await services.at_leader(request, message, answer)
+    return response

@@ -1,0 +1,13 @@
+"""Vote (52): a voter that stands for election asks this replica for its vote, or whether it would get it (pre-vote).
+
+The vote is on disk before the response leaves (`raft.core`).
+"""
+
+from odradek.raft.rpc import from_request
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.vote import VoteRequest
+
+
+def handle(services: Services, request: Request, message: VoteRequest) -> None:
+    services.quorum.handle(request, from_request(request.api_key, request.version, message))

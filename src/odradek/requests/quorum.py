@@ -1,0 +1,43 @@
+"""What the handlers of the quorum's requests have in common: what they check, and what they learn."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.raft.rpc import endpoints_in_request
+from odradek.raft.voters import NO_DIRECTORY_ID, Endpoint, ReplicaKey
+from odradek.requests.services import Services
+
+
+def check_cluster(services: Services, cluster_id: str | None) -> None:
+    """A request that names no cluster is for any."""
+    own = services.image.cluster_id
+    if cluster_id is not None and cluster_id != own:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID, f"This is cluster {own}, the request is for {cluster_id}."
+        )
+
+
+def learn_leader(services: Services, api_key: int, message: Any) -> None:
+    """Where the leader is that sends this; a stranger's word is not taken for it."""
+    leader = endpoints_in_request(api_key, message)
+    if leader is not None and message.cluster_id in (None, services.image.cluster_id):
+        services.quorum.learn_address(*leader)
+
+
+def check_key(key: ReplicaKey) -> None:
+    """A voter is named by its node id and its directory id."""
+    if key.node_id < 0 or key.directory_id == NO_DIRECTORY_ID:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "A voter needs a node id that is not negative, and a directory id."
+        )
+
+
+def check_voter(services: Services, key: ReplicaKey, endpoints: Sequence[Endpoint]) -> None:
+    """The others must be able to reach it at the listener that they speak to each other by."""
+    check_key(key)
+    listener = services.config.controller_listener_names[0]
+    if listener not in [endpoint.listener for endpoint in endpoints]:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"The voter has no endpoint for the controllers' listener {listener}."
+        )
