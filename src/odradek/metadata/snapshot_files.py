@@ -4,6 +4,9 @@
 `.checkpoint`           complete: synced before it got this name.
 `.checkpoint.deleted`   an older one that is not needed any more: removed a while later.
 `.checkpoint.damaged`   was found damaged at a start that could do without it: kept for its operator.
+
+The one at offset 0 is no snapshot of the log: the directory was formatted with it, and it says who the first voters
+are.
 """
 
 from collections.abc import Iterable
@@ -19,10 +22,12 @@ from odradek.storage.disk.files import File, Files
 PART_SUFFIX = SUFFIX + ".part"
 DELETED_SUFFIX = SUFFIX + ".deleted"
 DAMAGED_ENDING = ".damaged"
+FORMATTED = SnapshotId(0, 0)
 
 
 class SnapshotFiles:
-    """`ids`: the complete ones, oldest first. `unnamed`: files whose names say that they are snapshots, not which."""
+    """`ids`: the complete ones, oldest first. `unnamed`: files whose names say that they are snapshots, not which.
+    `is_formatted`: the directory has the one that it was formatted with, which is not among `ids`."""
 
     def __init__(self, files: Files, directory: str) -> None:
         """What a crash has left half done is removed."""
@@ -31,12 +36,15 @@ class SnapshotFiles:
         self._sizes: dict[SnapshotId, int] = {}
         self._timestamps: dict[SnapshotId, int] = {}
         self.unnamed: list[str] = []
+        self.is_formatted = False
         for entry in files.list(directory) if files.exists(directory) else ():
             if entry.name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
                 files.remove(f"{directory}/{entry.name}")
             elif entry.name.endswith(SUFFIX):
                 snapshot_id = parse_name(entry.name)
-                if snapshot_id is None:
+                if snapshot_id == FORMATTED:
+                    self.is_formatted = True
+                elif snapshot_id is None:
                     self.unnamed.append(f"{directory}/{entry.name}")
                 else:
                     self._sizes[snapshot_id] = entry.size
