@@ -31,9 +31,9 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import fields
 from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.formatting import load_or_format
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
-from odradek.metadata.properties import load_or_create
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.requests.naming import sender
@@ -73,7 +73,7 @@ class BrokerMetadata:
         self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
-        self._properties = load_or_create(files, directory, config.node_id, rng)
+        self._properties = load_or_format(files, directory, config, host.hostname(), rng)
         self._log = MetadataLog.open(files, directory, self._properties, _log_config(config), host.now_ms())
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
         if not self.image.features:
