@@ -67,6 +67,10 @@ def check_cluster(directory: str, properties: MetaProperties, cluster_id: str) -
     _compare(directory, "cluster.id", properties.cluster_id, cluster_id)
 
 
+def check_directory(directory: str, properties: MetaProperties, directory_id: UUID) -> None:
+    _compare(directory, "directory.id", id_to_text(properties.directory_id), id_to_text(directory_id))
+
+
 def _compare(directory: str, key: str, found: str, expected: str) -> None:
     if found != expected:
         path = os.path.join(directory, FILE_NAME)
