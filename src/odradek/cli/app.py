@@ -26,12 +26,14 @@ COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 ROOT_OPTIONS_WITH_VALUE = ("-b", "--bootstrap-server", "--command-config", "--profile")
 HELP = "A Kafka-compatible event-streaming platform that installs with pip."
 EPILOG = (
-    "Every command but 'up' and 'broker' works against any Kafka cluster: name it with -b, before or after the "
-    "command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile."
+    "Every command but 'up', 'broker', 'format' and 'random-uuid' works against any Kafka cluster: name it with -b, "
+    "before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile."
 )
 BROKER_COMMANDS = {
     "up": "Run a broker on this machine, until Ctrl-C.",
     "broker": "Run a broker as a service, from a settings file.",
+    "format": "Make the data directory of a node of a cluster, before its first start.",
+    "random-uuid": "Print a new id, for a cluster or a directory.",
 }
 # Command and module; a module has an `app` with commands in it, or one function named as the command.
 MODULES = {
@@ -61,7 +63,7 @@ def build_app(commands: Sequence[str]) -> click.Group:
     app.options(options)
     app.click_group.params.append(_version_option())
     for name, text in BROKER_COMMANDS.items():
-        app.add(_broker_command(name, text), name)
+        app.add(_BrokerCommand(name, help=text, params=_options_of(name), add_help_option=False), name)
     for name in commands:
         module = import_module(f"odradek.cli.{MODULES[name]}")
         if hasattr(module, "app"):
@@ -87,19 +89,9 @@ def _version_option() -> click.Option:
     )
 
 
-def _broker_command(name: str, help_text: str) -> click.Command:
-    """For the list of commands, and for whoever writes options before them: `main` turns off to these earlier."""
-
-    def run() -> None:
-        from odradek.cli.up import main as run_broker
-
-        raise Exit(run_broker(click.get_current_context().args, name))
-
-    return _BrokerCommand(name, help=help_text, callback=run, params=_broker_options(), add_help_option=False)
-
-
 class _BrokerCommand(click.Command):
-    """Knows its options for the sake of completion; arguments go unread to `up`, which knows more of them."""
+    """For the list of commands, for completion, and for whoever writes options before it: `main` turns off to it
+    earlier, and again here. It reads its arguments itself."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -107,8 +99,41 @@ class _BrokerCommand(click.Command):
         ctx.args = list(args)
         return []
 
+    def invoke(self, ctx: Context) -> None:
+        from odradek.cli.main import main as turn_off
 
-def _broker_options() -> list[click.Parameter]:
+        raise Exit(turn_off([self.name or "", *ctx.args]))
+
+
+def _options_of(command: str) -> list[click.Parameter]:
+    if command == "random-uuid":
+        return []
+    if command == "format":
+        return [*_shared_options(), *_format_options()]
+    return [
+        *_shared_options(),
+        click.Option(["--port"], type=int),
+        click.Option(["--log-level"], type=click.Choice(LEVELS), multiple=True),
+        click.Option(["--log-format"], type=click.Choice(FORMATS)),
+    ]
+
+
+def _format_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--cluster-id", "-t"]),
+        click.Option(["--initial-controllers", "-I"]),
+        *(
+            click.Option([f"--{name}", f"-{letter}"], is_flag=True)
+            for name, letter in (
+                ("standalone", "s"),
+                ("no-initial-controllers", "N"),
+                ("ignore-formatted", "g"),
+            )
+        ),
+    ]
+
+
+def _shared_options() -> list[click.Parameter]:
     def complete(context: Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [
             CompletionItem(one[0], help=one[1]) if isinstance(one, tuple) else CompletionItem(one)
@@ -116,12 +141,9 @@ def _broker_options() -> list[click.Parameter]:
         ]
 
     return [
-        click.Option(["--port"], type=int),
         click.Option(["--data-dir"], type=click.Path(file_okay=False)),
         click.Option(["--config"], type=click.Path(dir_okay=False)),
         click.Option(["--set"], multiple=True, shell_complete=complete),
-        click.Option(["--log-level"], type=click.Choice(LEVELS), multiple=True),
-        click.Option(["--log-format"], type=click.Choice(FORMATS)),
         click.Option(["--json"], is_flag=True),
     ]
 

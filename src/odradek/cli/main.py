@@ -2,7 +2,7 @@
 
 A broker should start in a blink and stay small, so its process must never import the command-line
 framework or the Kafka client that the other commands are made of. `odradek up` and `odradek broker` therefore
-turn off here, before any of it is imported.
+turn off here, before any of it is imported, and so do the commands that make their directories.
 """
 
 import sys
@@ -15,6 +15,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from odradek.cli.up import main as run_broker
 
         return run_broker(arguments[1:], arguments[0])
+    if arguments[:1] in (["format"], ["random-uuid"]):
+        from odradek.cli.format import COMMANDS
+
+        return COMMANDS[arguments[0]](arguments[1:])
     from odradek.cli.app import main as run_client_command
 
     return run_client_command(arguments)

@@ -104,6 +104,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
     from odradek.errors import DamagedData, KafkaError
+    from odradek.metadata.formatting import NotFormatted
     from odradek.metadata.properties import WrongDirectory
     from odradek.storage.disk.files import DataDirectoryLocked
 
@@ -119,7 +120,14 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
         pass  # before the broker took over the signal
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
-    except (DataDirectoryLocked, DamagedData, WrongDirectory, BrokerFailed, KafkaError) as error:
+    except (
+        DataDirectoryLocked,
+        DamagedData,
+        NotFormatted,
+        WrongDirectory,
+        BrokerFailed,
+        KafkaError,
+    ) as error:
         return fail(str(error), FAILED)
     except OSError as error:
         return fail(reason_of(error, config), FAILED)

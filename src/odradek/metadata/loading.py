@@ -5,6 +5,8 @@ An older snapshot, or the whole log, takes its place if the log reaches back tha
 damaged file is kept under another name. Otherwise the broker does not start.
 
 What lies below the snapshot that is used is not read: neither is it needed, nor would damage to it matter.
+
+Before there is any snapshot of the log, the one that the directory was formatted with says who the first voters are.
 """
 
 import logging
@@ -23,11 +25,12 @@ from odradek.metadata.records import (
 )
 from odradek.metadata.snapshot import DamagedSnapshot, Snapshot
 from odradek.metadata.snapshot_exchange import quorum_changes
-from odradek.metadata.snapshot_files import SnapshotFiles
+from odradek.metadata.snapshot_files import FORMATTED, SnapshotFiles
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.store import ADVICE, METADATA_PARTITION, QuorumStore
 from odradek.raft.voters import Change
 from odradek.records.batch import BatchHeader
+from odradek.records.control import ControlType
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.checkpoints import LEADER_EPOCHS, RECOVERY_POINTS
@@ -56,7 +59,7 @@ class Base(NamedTuple):
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch | None:
-        """None: the log is read from its beginning."""
+        """None: the log is read from its beginning, though there may be quorum_changes before that."""
         image = self.snapshot.image
         return OffsetAndEpoch(self.end_offset, image.epoch) if image.offset >= 0 else None
 
@@ -127,6 +130,8 @@ def find_base(files: Files, directory: str, cluster_id: str) -> Base:
             damaged[path] = str(error)
         except ProtocolError as error:
             raise unknown_record(path, error) from error
+    if base.end_offset == 0 and snapshots.is_formatted:
+        base = base._replace(snapshot=Snapshot(image, _first_control(snapshots)))
     _check_log_reaches(files, directory, base)
     return base
 
@@ -138,6 +143,21 @@ def _remove_log(files: Files, directory: str) -> None:
         if is_log_file(name) or name in (RECOVERY_POINTS, LEADER_EPOCHS):
             files.remove(f"{directory}/{name}")
     files.sync_directory(directory)
+
+
+def _first_control(snapshots: SnapshotFiles) -> tuple[tuple[ControlType, bytes], ...]:
+    """What the directory was formatted with. Records of the image do not count: they are not in the log, and so not
+    known to the other nodes."""
+    path = snapshots.path(FORMATTED)
+    try:
+        return snapshots.read(FORMATTED, "").control
+    except DamagedSnapshot as error:
+        raise DamagedData(
+            f"{path} is damaged: {error}. It says who the first voters of the quorum are. Restore it from a backup, "
+            "or, if this node has never run, remove its data directory and format it again."
+        ) from error
+    except ProtocolError as error:
+        raise unknown_record(path, error) from error
 
 
 def _check_log_reaches(files: Files, directory: str, base: Base) -> None:

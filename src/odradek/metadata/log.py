@@ -101,7 +101,9 @@ class MetadataLog:
         base = find_base(files, directory, properties.cluster_id)
         store = base.open_store(files, directory, log_config, now_ms, has_peers=not membership.is_alone)
         node = ReplicaKey(properties.node_id, properties.directory_id)
-        static_voters = VoterSet([VoterNode(node, membership.endpoints)] if membership.is_alone else [])
+        has_history = store.log.end_offset > 0  # written by this node alone, if the log names no voters
+        is_voter = membership.is_alone or has_history
+        static_voters = VoterSet([VoterNode(node, membership.endpoints)] if is_voter else [])
         exchange = SnapshotExchange(base.files, store, properties.cluster_id)
         raft = Raft(
             node,

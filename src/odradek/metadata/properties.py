@@ -1,6 +1,6 @@
 """Who a data directory belongs to: `meta.properties`, in Kafka's version 1.
 
-Written when a node first starts on a directory, and compared at every later start: a node that runs on
+Written when a directory is formatted (`formatting.py`), and compared at every start: a node that runs on
 another's data, or in another cluster, would answer for records that it does not have.
 """
 
@@ -29,6 +29,20 @@ class MetaProperties(NamedTuple):
     directory_id: UUID
 
 
+def read_properties(files: Files, directory: str) -> MetaProperties | None:
+    """What a directory says of itself; None if it is not formatted."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        text = files.read(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    return _parse(path, text)
+
+
+def write_properties(files: Files, directory: str, properties: MetaProperties) -> None:
+    write_atomically(files, os.path.join(directory, FILE_NAME), _format(properties))
+
+
 def load_or_create(
     files: Files, directory: str, node_id: int, rng: Random, cluster_id: str | None = None
 ) -> MetaProperties:
@@ -36,21 +50,30 @@ def load_or_create(
 
     Without `cluster_id` any cluster is right, and a new directory is the start of a new one.
     """
-    path = os.path.join(directory, FILE_NAME)
-    try:
-        text = files.read(path).decode("utf-8", "replace")
-    except FileNotFoundError:
-        properties = MetaProperties(cluster_id or id_to_text(_random_id(rng)), node_id, _random_id(rng))
-        write_atomically(files, path, _format(properties))
-        return properties
-    properties = _parse(path, text)
-    _compare(path, "node.id", str(properties.node_id), str(node_id))
-    _compare(path, "cluster.id", properties.cluster_id, cluster_id or properties.cluster_id)
+    properties = read_properties(files, directory)
+    if properties is None:
+        properties = MetaProperties(cluster_id or id_to_text(random_id(rng)), node_id, random_id(rng))
+        write_properties(files, directory, properties)
+    check_node(directory, properties, node_id)
+    check_cluster(directory, properties, cluster_id or properties.cluster_id)
     return properties
 
 
-def _compare(path: str, key: str, found: str, expected: str) -> None:
+def check_node(directory: str, properties: MetaProperties, node_id: int) -> None:
+    _compare(directory, "node.id", str(properties.node_id), str(node_id))
+
+
+def check_cluster(directory: str, properties: MetaProperties, cluster_id: str) -> None:
+    _compare(directory, "cluster.id", properties.cluster_id, cluster_id)
+
+
+def check_directory(directory: str, properties: MetaProperties, directory_id: UUID) -> None:
+    _compare(directory, "directory.id", id_to_text(properties.directory_id), id_to_text(directory_id))
+
+
+def _compare(directory: str, key: str, found: str, expected: str) -> None:
     if found != expected:
+        path = os.path.join(directory, FILE_NAME)
         raise WrongDirectory(
             f"{path} says {key}={found}, but this node is configured with {key}={expected}: "
             "the data belongs to another node or cluster, or the configuration is wrong"
@@ -80,7 +103,7 @@ def _parse(path: str, text: str) -> MetaProperties:
         raise WrongDirectory(f"{path} cannot be read ({error!r}): restore it from a backup") from None
 
 
-def _random_id(rng: Random) -> UUID:
+def random_id(rng: Random) -> UUID:
     """Never one whose text begins with '-', which command lines would take for an option."""
     while True:
         value = UUID(int=rng.getrandbits(128), version=4)

@@ -6,6 +6,9 @@
 `.checkpoint`           complete: synced before it got this name.
 `.checkpoint.deleted`   an older one that is not needed any more: removed a while later.
 `.checkpoint.damaged`   was found damaged at a start that could do without it: kept for its operator.
+
+The one at offset 0 is no snapshot of the log: the directory was formatted with it, and it says who the first voters
+are.
 """
 
 from collections.abc import Iterable
@@ -23,10 +26,12 @@ FETCHED_SUFFIX = SUFFIX + ".fetched"
 INSTALLING_SUFFIX = SUFFIX + ".installing"
 DELETED_SUFFIX = SUFFIX + ".deleted"
 DAMAGED_ENDING = ".damaged"
+FORMATTED = SnapshotId(0, 0)
 
 
 class SnapshotFiles:
-    """`ids`: the complete ones, oldest first. `unnamed`: files whose names say that they are snapshots, not which."""
+    """`ids`: the complete ones, oldest first. `unnamed`: files whose names say that they are snapshots, not which.
+    `is_formatted`: the directory has the one that it was formatted with, which is not among `ids`."""
 
     def __init__(self, files: Files, directory: str) -> None:
         """What a crash has left half done is removed."""
@@ -36,6 +41,7 @@ class SnapshotFiles:
         self._timestamps: dict[SnapshotId, int] = {}
         self.unnamed: list[str] = []
         self.installing: SnapshotId | None = None  # see `installed`
+        self.is_formatted = False
         for entry in files.list(directory) if files.exists(directory) else ():
             if entry.name.endswith((PART_SUFFIX, FETCHED_SUFFIX, DELETED_SUFFIX)):
                 files.remove(f"{directory}/{entry.name}")
@@ -43,7 +49,9 @@ class SnapshotFiles:
                 snapshot_id = parse_name(entry.name.removesuffix(INSTALLING_SUFFIX.removeprefix(SUFFIX)))
                 if entry.name.endswith(INSTALLING_SUFFIX):
                     self.installing = snapshot_id
-                if snapshot_id is None:
+                if snapshot_id == FORMATTED:
+                    self.is_formatted = True
+                elif snapshot_id is None:
                     self.unnamed.append(f"{directory}/{entry.name}")
                 else:
                     self._sizes[snapshot_id] = entry.size

@@ -48,8 +48,9 @@ class Leadership(Replica):
     def _become_leader(self, granting: Iterable[ReplicaKey]) -> None:
         change = LeaderChange(self.node.node_id, self.voters.keys, tuple(sorted(granting)))
         control: tuple[ControlRecord, ...] = (change,)
-        if self.log.voters.kraft_version < self._kraft_version:
-            control = (change, KRaftVersion(self._kraft_version), self.voters)
+        level = self.log.voters.kraft_version
+        if level < self._kraft_version or (level and not self.log.voters.are_in_log):
+            control = (change, KRaftVersion(max(level, self._kraft_version)), self.voters)
         self._become(
             Leader(
                 self.epoch,

@@ -46,8 +46,9 @@ class Replica:
         kraft_version: int = 0,
         bootstrap: Sequence[int] = (),
     ) -> None:
-        """`log` and `election` are what the disk holds. A leader upgrades a log below `kraft_version`, so that the
-        voters are in it. `bootstrap` are servers to ask for the leader besides the voters, as ids below -1."""
+        """`log` and `election` are what the disk holds. A leader upgrades a log below `kraft_version`; from 1
+        on, it writes the voters into a log that does not hold them. `bootstrap` are servers to ask for the leader
+        besides the voters, as ids below -1."""
         self.node = node
         self.log = log
         self._cluster_id = cluster_id

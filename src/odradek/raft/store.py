@@ -109,7 +109,8 @@ class QuorumStore:
         snapshot_changes: Sequence[Change] = (),
     ) -> LogView:
         """The log as the core sees it, from the newest snapshot on. `static_voters` decide as long as neither
-        `snapshot_changes`, which are in the snapshot, nor the log say who does."""
+        `snapshot_changes`, which are in the snapshot, nor the log say who does. Without `snapshot_id`, the changes are
+        what the directory was formatted with, and get offsets before the log's."""
         voters = VoterHistory(static_voters)
         start_offset = self.log.log_start_offset if snapshot_id is None else snapshot_id.offset
         for offset, change in enumerate(snapshot_changes, start_offset - len(snapshot_changes)):

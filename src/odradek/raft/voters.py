@@ -99,7 +99,9 @@ Change = VoterSet | KRaftVersion  # what a control record may say about the quor
 
 
 class VoterHistory:
-    """Sets and kraft versions by the offsets of their records, which rise. `static`: valid before the first."""
+    """Sets and kraft versions by the offsets of their records, which rise. `static`: valid before the first.
+
+    Offsets below 0 are those of records that a directory was formatted with: they are beside the log, not in it."""
 
     def __init__(self, static: VoterSet) -> None:
         self._static = static
@@ -112,15 +114,20 @@ class VoterHistory:
 
     @property
     def last_offset(self) -> int:
-        """Where the last set was written, -1 for the static one."""
+        """Where the last set was written; below 0 if the log does not hold it."""
         return self._sets[-1][0] if self._sets else -1
+
+    @property
+    def are_in_log(self) -> bool:
+        return self.last_offset >= 0
 
     @property
     def kraft_version(self) -> int:
         return self._versions[-1][1] if self._versions else 0
 
     def add(self, offset: int, change: Change) -> None:
-        assert offset > max(self.last_offset, self._versions[-1][0] if self._versions else -1), "offsets rise"
+        known = [entries[-1][0] for entries in (self._sets, self._versions) if entries]
+        assert all(offset > other for other in known), "offsets rise"
         if isinstance(change, VoterSet):
             self._sets.append((offset, change))
         else:

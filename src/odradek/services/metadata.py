@@ -32,8 +32,8 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import fields
 from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.formatting import load_or_format
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.properties import load_or_create
 from odradek.metadata.quorum_settings import quorum_settings
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
@@ -90,7 +90,7 @@ class BrokerMetadata:
         self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
         directory = str(config.log_dirs[0])
-        self.properties = load_or_create(files, directory, config.node_id, rng)
+        self.properties = load_or_format(files, directory, config, host.hostname(), rng)
         self.quorum = Quorum(
             files,
             directory,
