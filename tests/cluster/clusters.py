@@ -1,0 +1,109 @@
+"""Clusters of simulated machines: directories that are formatted for one quorum, and a way to ask any node."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from odradek.metadata.formatting import format_directory
+from odradek.metadata.properties import MetaProperties
+from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
+from odradek.wire.codec import Message
+from tests.simulation.machine import DATA_DIR, PORT, Machine
+from tests.simulation.world import World
+
+CLUSTER_ID = "a-simulated-cluster"
+CONTROLLER_PORT = 9093
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
+
+
+def directory_id(node_id: int, generation: int = 0) -> UUID:
+    return UUID(int=0xD000_0000 + 0x1_0000 * generation + node_id, version=4)
+
+
+class Cluster:
+    """`controllers` and `brokers` are node ids; a node may be both."""
+
+    def __init__(
+        self,
+        world: World,
+        controllers: Sequence[int] = (1, 2, 3),
+        brokers: Sequence[int] = (1, 2, 3),
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.world = world
+        self.controllers = tuple(controllers)
+        self.brokers = tuple(brokers)
+        self._settings = {**SETTINGS, **(settings or {})}
+        self.machines = {node_id: self._machine(node_id) for node_id in sorted({*controllers, *brokers})}
+        for node_id in self.machines:
+            self.format(node_id)
+
+    def _machine(self, node_id: int) -> Machine:
+        name = f"node{node_id}"
+        listeners = []
+        roles = []
+        if node_id in self.brokers:
+            roles.append("broker")
+            listeners.append(f"PLAINTEXT://{name}:{PORT}")
+        if node_id in self.controllers:
+            roles.append("controller")
+            listeners.append(f"CONTROLLER://{name}:{CONTROLLER_PORT}")
+        return self.world.machine(
+            name,
+            {
+                "node.id": str(node_id),
+                "process.roles": ",".join(roles),
+                "listeners": ",".join(listeners),
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.bootstrap.servers": ",".join(
+                    f"node{controller}:{CONTROLLER_PORT}" for controller in self.controllers
+                ),
+                **self._settings,
+            },
+        )
+
+    def voter(self, node_id: int) -> VoterNode:
+        endpoint = Endpoint("CONTROLLER", f"node{node_id}", CONTROLLER_PORT)
+        return VoterNode(ReplicaKey(node_id, directory_id(node_id)), (endpoint,))
+
+    def format(self, node_id: int, generation: int = 0) -> None:
+        """With a generation above 0: as a node that lost its disk, and is no voter any more."""
+        is_voter = node_id in self.controllers and generation == 0
+        voters = VoterSet(map(self.voter, self.controllers)) if is_voter else None
+        properties = MetaProperties(CLUSTER_ID, node_id, directory_id(node_id, generation))
+        format_directory(self.machines[node_id].files, DATA_DIR, properties, voters)
+
+    async def start(self, *node_ids: int) -> None:
+        """These nodes, or all, at the same time."""
+        tasks = [self.world.spawn(self.machines[node_id].start()) for node_id in node_ids or self.machines]
+        for task in tasks:
+            await task
+
+    def leaders(self) -> list[int]:
+        return [
+            node_id
+            for node_id, machine in self.machines.items()
+            if machine.node is not None and machine.node.metadata.quorum.is_active
+        ]
+
+    def image(self, node_id: int) -> Any:
+        node = self.machines[node_id].node
+        assert node is not None
+        return node.metadata.image
+
+    async def ask(self, node_id: int, request: Message, version: int, client: str = "alice") -> Any:
+        connection = await self.world.connect(client, self.machines[node_id])
+        try:
+            return await connection.ask(request, version)
+        finally:
+            connection.close()
+
+
+def new_cluster(seed: int, **options: Any) -> tuple[World, Cluster]:
+    world = World(seed)
+    return world, Cluster(world, **options)
+
+
+def rng(seed: int) -> Random:
+    return Random(seed)
