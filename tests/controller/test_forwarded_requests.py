@@ -16,9 +16,12 @@ from odradek.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 from odradek.wire.codec import drain, encode, read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages import alter_configs as legacy
+from odradek.wire.messages import controller_registration
 from odradek.wire.messages import incremental_alter_configs as incremental
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from odradek.wire.messages.controller_registration import ControllerRegistrationRequest
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -92,6 +95,14 @@ REQUESTS = {
     "BrokerRegistration": REGISTRATION,
     "AllocateProducerIds": AllocateProducerIdsRequest(2, IMAGE.brokers[2].epoch),
     "AllocateProducerIds, stale": AllocateProducerIdsRequest(2, 99),
+    "BrokerHeartbeat": BrokerHeartbeatRequest(2, IMAGE.brokers[2].epoch, 10, want_fence=True),
+    "BrokerHeartbeat, stale": BrokerHeartbeatRequest(2, 99),
+    "ControllerRegistration": ControllerRegistrationRequest(
+        1,
+        UUID(int=99),
+        listeners=[controller_registration.Listener("CONTROLLER", "localhost", 9093, 0)],
+        features=[controller_registration.Feature("metadata.version", 1, 25)],
+    ),
 }
 
 

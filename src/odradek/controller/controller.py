@@ -40,7 +40,9 @@ MODULES = {
     37: "create_partitions",
     44: "incremental_alter_configs",
     62: "broker_registration",
+    63: "broker_heartbeat",
     67: "allocate_producer_ids",
+    70: "controller_registration",
 }
 
 

@@ -15,6 +15,8 @@ from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import PartitionRecord
 
 UNASSIGNED_DIRECTORY = UUID(int=0)
+MAX_REPLICATION_FACTOR = 1  # until followers fetch from leaders
+UNLIMITED = 1 << 15
 
 
 def place_replicas(
@@ -66,6 +68,16 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
     if replication_factor is not None and len(replicas) != replication_factor:
         raise _bad_assignment(
             f"One partition has {len(replicas)} replica(s) and another {replication_factor}."
+        )
+
+
+def check_replication(partitions: Iterable[list[int]], most: int) -> None:
+    """Refuse replicas that would be promised and stay empty, however they were chosen."""
+    count = max(map(len, partitions), default=0)
+    if count > most:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"A partition cannot have {count} replicas: partitions are not replicated yet.",
         )
 
 

@@ -17,7 +17,13 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.describe import describe_topic
 from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
-from odradek.controller.placement import check_assignment, new_partition, place_replicas
+from odradek.controller.placement import (
+    UNLIMITED,
+    check_assignment,
+    check_replication,
+    new_partition,
+    place_replicas,
+)
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage, ResourceType, Topic, metric_name
 from odradek.metadata.records import ConfigRecord, MetadataRecord, RemoveTopicRecord, TopicRecord
@@ -58,6 +64,7 @@ def create_topics(
     config: BrokerConfig,
     rng: Random,
     partition_count: int | None = None,
+    max_replication_factor: int = UNLIMITED,
 ) -> tuple[Records, CreateTopicsResponse]:
     """With `validate_only` the answer is the same and the records are none.
 
@@ -76,7 +83,7 @@ def create_topics(
                 )
             _check_size(partition_count)
             _check_new_name(image, topic.name, taken)
-            topic_records, result = _create_topic(image, topic, config, rng)
+            topic_records, result = _create_topic(image, topic, config, rng, max_replication_factor)
             taken[metric_name(topic.name)] = topic.name
             records += topic_records
         except KafkaError as error:
@@ -119,12 +126,17 @@ def _check_new_name(image: MetadataImage, name: str, taken: Mapping[str, str]) -
 
 
 def _create_topic(
-    image: MetadataImage, topic: CreatableTopic, config: BrokerConfig, rng: Random
+    image: MetadataImage,
+    topic: CreatableTopic,
+    config: BrokerConfig,
+    rng: Random,
+    max_replication_factor: int,
 ) -> tuple[Records, CreatableTopicResult]:
     overrides = {item.name: item.value for item in topic.configs}
     check_topic_overrides(overrides, config)
     settings = {name: value for name, value in overrides.items() if value is not None}
     replicas = _assigned(image, topic) if topic.assignments else _placed(image, topic, config, rng)
+    check_replication(replicas, max_replication_factor)
     topic_id = new_topic_id(rng)
     records: Records = [TopicRecord(topic.name, topic_id)]
     for name, value in settings.items():
@@ -267,7 +279,10 @@ def _topic_to_delete(
 
 
 def create_partitions(
-    image: MetadataImage, request: CreatePartitionsRequest, rng: Random
+    image: MetadataImage,
+    request: CreatePartitionsRequest,
+    rng: Random,
+    max_replication_factor: int = UNLIMITED,
 ) -> tuple[Records, CreatePartitionsResponse]:
     records: Records = []
     response = CreatePartitionsResponse()
@@ -279,14 +294,16 @@ def create_partitions(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "This topic name is in the request more than once."
                 )
-            records += _more_partitions(image, topic, rng)
+            records += _more_partitions(image, topic, rng, max_replication_factor)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message or None
         response.results.append(result)
     return ([] if request.validate_only else records), response
 
 
-def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, rng: Random) -> Records:
+def _more_partitions(
+    image: MetadataImage, wanted: CreatePartitionsTopic, rng: Random, max_replication_factor: int
+) -> Records:
     topic = image.topics.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -306,6 +323,7 @@ def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, rng: R
             )
         for brokers in replicas:
             check_assignment(image, brokers, factor)
+    check_replication(replicas, max_replication_factor)
     return [
         new_partition(image, topic.id, existing + position, brokers)
         for position, brokers in enumerate(replicas)

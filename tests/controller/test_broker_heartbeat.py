@@ -1,0 +1,95 @@
+"""BrokerHeartbeat: when a broker is unfenced, and when it is fenced."""
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from odradek.config.broker import BrokerConfig
+from odradek.controller.context import RequestContext
+from odradek.controller.controller import Controller
+from odradek.controller.parts import Part
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import NO_LEADER
+from odradek.metadata.records import BrokerRegistrationChangeRecord, PartitionRecord, TopicRecord
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tests.controller.controller_cluster import apply, cluster
+
+T = UUID(int=7)
+
+
+def beat(image, broker_id=2, epoch=None, offset=100, **wants):
+    """The image after it, the records, and the response."""
+    epoch = image.brokers[broker_id].epoch if epoch is None else epoch
+    request = BrokerHeartbeatRequest(broker_id, epoch, offset, **wants)
+    controller = Controller(1, BrokerConfig(), Random(1))
+    records, response = controller.decide(image, Part(request), RequestContext(1))
+    return (apply(image, records) if records else image), records, response
+
+
+def with_partition(image):
+    return apply(image, [TopicRecord("t", T), PartitionRecord(0, T, [2], [2], leader=2, leader_epoch=0)])
+
+
+def leader(image):
+    return image.topics["t"].partitions[0].leader
+
+
+FENCED = cluster(1, 2, fenced=[2])
+ACTIVE = cluster(1, 2)
+
+
+def test_a_broker_is_unfenced_once_it_has_seen_its_own_registration():
+    epoch = FENCED.brokers[2].epoch
+    image, records, response = beat(FENCED, offset=epoch - 1)
+    assert (records, response) == ([], BrokerHeartbeatResponse(is_caught_up=False, is_fenced=True))
+    image, records, response = beat(image, offset=epoch)
+    assert records == [BrokerRegistrationChangeRecord(2, epoch, -1)]
+    assert response == BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+    assert image.brokers[2].is_active
+
+
+def test_a_broker_that_wants_to_be_fenced_stays_so():
+    _, records, response = beat(FENCED, want_fence=True)
+    assert (records, response) == ([], BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True))
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing():
+    _, records, response = beat(ACTIVE)
+    assert (records, response) == ([], BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False))
+
+
+def test_a_broker_that_is_behind_is_not_fenced_for_it():
+    _, records, response = beat(ACTIVE, offset=-1)
+    assert (records, response) == ([], BrokerHeartbeatResponse(is_caught_up=False, is_fenced=False))
+
+
+@pytest.mark.parametrize("wants", [{"want_fence": True}, {"want_shut_down": True}])
+def test_the_partitions_of_a_broker_that_is_fenced_wait_for_it(wants):
+    image, records, response = beat(with_partition(ACTIVE), **wants)
+    assert records and image.brokers[2].is_fenced
+    assert (response.is_fenced, response.should_shut_down) == (True, "want_shut_down" in wants)
+    assert leader(image) == NO_LEADER
+    image, _, response = beat(image)
+    assert not response.is_fenced
+    assert leader(image) == 2
+
+
+def test_a_fenced_broker_may_stop_at_once():
+    _, records, response = beat(FENCED, want_shut_down=True)
+    assert (records, response.should_shut_down) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "epoch", "code"),
+    [
+        (9, 0, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (2, 0, ErrorCode.STALE_BROKER_EPOCH),
+        (2, 2, ErrorCode.STALE_BROKER_EPOCH),
+    ],
+)
+def test_a_broker_speaks_for_its_own_registration_only(broker_id, epoch, code):
+    assert ACTIVE.brokers[2].epoch == 1
+    with pytest.raises(KafkaError) as refused:
+        beat(ACTIVE, broker_id, epoch)
+    assert refused.value.code is code
