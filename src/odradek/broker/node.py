@@ -260,6 +260,9 @@ class Node:
             await self.metadata.quorum.caught_up()
         if not self._is_loaded:
             self._load()
+        if self.config.is_controller:
+            registering = self._lifecycle.register_controller(self.controller_listeners)
+            self._tasks.append(self._host.create_task(registering))
         if self.config.is_broker:
             bound = self._bind(self.config.broker_listeners)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())

@@ -98,7 +98,9 @@ class Driver:
         self._snapshots = snapshots
         self.raft = raft
         self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
-        self.wants_sync = not raft.log.is_synced  # something appended, perhaps before a crash, waits to be synced
+        self.wants_sync = (
+            not raft.log.is_synced
+        )  # something appended, perhaps before a crash, waits to be synced
         self.failed = False
         self._store = store
         self._send = send

@@ -78,6 +78,9 @@ class Quorum(Protocol):
     def learn_address(self, node_id: int, address: NodeAddress) -> None:
         """Where a node says that its controller listener is."""
 
+    async def changed(self) -> None:
+        """Wait for the next change of the image, or of the leader."""
+
 
 class NoQuorum:
     """Stands in where a node runs no replica yet."""
@@ -96,6 +99,9 @@ class NoQuorum:
 
     def learn_address(self, node_id: int, address: NodeAddress) -> None:
         """Nobody asks for it."""
+
+    async def changed(self) -> None:
+        raise self._refusal()
 
     def _refusal(self) -> KafkaError:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node has no part in the quorum.")

@@ -1,6 +1,8 @@
 """Topics that come into being because somebody asked for them: auto-creation and internal topics."""
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from odradek.controller.context import RequestContext
 from odradek.controller.placement import MAX_REPLICATION_FACTOR
@@ -11,6 +13,7 @@ from odradek.requests.services import Services, context_of
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1
+SEEN_WITHIN_SECONDS = 1.0
 TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 
@@ -26,6 +29,7 @@ async def create_missing_topics(
         topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
         await pace.step()
         refused |= await _create(services, topics, context_of(request, CreateTopicsRequest.MAX_VERSION))
+        await _see(services, [topic.name for topic in topics if topic.name not in refused])
     return {
         name: error.code for name, error in refused.items() if error.code is not ErrorCode.KAFKA_STORAGE_ERROR
     }
@@ -42,6 +46,15 @@ async def create_internal_topic(
     refused = await _create(services, [wanted], RequestContext(CreateTopicsRequest.MAX_VERSION))
     if name in refused:
         raise refused[name]
+    await _see(services, [name])
+
+
+async def _see(services: Services, names: list[str]) -> None:
+    """Wait a moment for topics that another node has created: this one hears of them a little later."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SEEN_WITHIN_SECONDS):
+            while not all(name in services.image.topics for name in names):
+                await services.quorum.changed()
 
 
 async def _create(

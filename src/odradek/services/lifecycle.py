@@ -20,7 +20,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.services.metadata import BrokerMetadata
-from odradek.wire.messages import broker_registration
+from odradek.wire.messages import broker_registration, controller_registration
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,25 @@ class Lifecycle:
             log_dirs=[self._metadata.properties.directory_id],
             previous_broker_epoch=registered.epoch if registered is not None and was_clean else NO_EPOCH,
         )
+
+    async def register_controller(self, listeners: tuple[Listener, ...]) -> None:
+        """Say where this controller can be reached. It takes part in the quorum meanwhile."""
+        request = controller_registration.ControllerRegistrationRequest(
+            controller_id=self._node_id,
+            incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
+            zk_migration_ready=False,
+            listeners=[
+                controller_registration.Listener(item.name, item.host, item.port, item.protocol)
+                for item in listeners
+            ],
+            features=[
+                controller_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+            ],
+        )
+        while (response := await self._ask(request)).error_code:
+            code = ErrorCode(response.error_code)
+            counted(log, logging.WARNING, "", code.name, "this controller cannot register: %s", code.name)
+            await asyncio.sleep(self._heartbeat_seconds)
 
     @property
     def _is_fenced(self) -> bool:

@@ -40,12 +40,15 @@ from odradek.services.calls import call
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket, sync_tickets
+from odradek.wire.messages import update_raft_voter
+from odradek.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 
 log = logging.getLogger(__name__)
 
 FIRST_BOOTSTRAP_ID = -2  # servers that have not said yet who they are go by ids below -1
 HAND_OVER_SECONDS = 1.0  # how long a leader that stops waits for the others to hear of it
 RETRY_SECONDS = 0.2  # after a sync could not begin
+UPDATE_PAUSE_SECONDS = 1.0
 
 KRAFT_VERSION = 1
 
@@ -101,9 +104,12 @@ class Quorum:
         self._is_syncing = False
         self._is_settling = False
         self._is_stopped = False
+        self._is_updating = False  # the leader is being told where this node is
+        self._client_id = f"node-{properties.node_id}"
         self._waiters: deque[_Waiter] = deque()
         self._changed = asyncio.Event()  # the role, the leader or the image
-        self._told_role: tuple[str, int, int | None] | None = None
+        self._told_leader: tuple[int, int | None] | None = None
+        self._logged_leader: tuple[int, int] | None = None
         self._on_committed = on_committed
         self._on_active = on_active
         self._told_active = -1  # the last epoch in which it was
@@ -337,12 +343,17 @@ class Quorum:
         if address is None:
             raise OSError("its address is not known")
         request = rpc.to_request(body, self._endpoints)
+        seconds = self._settings.request_timeout_ms / 1000
+        response = await call(
+            self._link_to(peer), address, request.message, request.version, self._client_id, seconds
+        )
+        return rpc.from_response(request.api_key, request.version, response)
+
+    def _link_to(self, peer: int) -> Link:
         link = self._links.get(peer)
         if link is None:
             link = self._links[peer] = Link(self._host, self._network)
-        client_id, seconds = f"node-{self._node.node_id}", self._settings.request_timeout_ms / 1000
-        response = await call(link, address, request.message, request.version, client_id, seconds)
-        return rpc.from_response(request.api_key, request.version, response)
+        return link
 
     def _name_of(self, peer: int) -> str:
         address = self._address_of(peer)
@@ -399,7 +410,7 @@ class Quorum:
             return
         finally:
             self._is_settling = False
-        self._tell_role(bool(committed))
+        self._tell_changes(bool(committed))
         self._arm()
 
     def _answer_waiters(self) -> None:
@@ -414,21 +425,26 @@ class Quorum:
             if not waiter.done.done():
                 waiter.done.set_exception(error)
 
-    def _tell_role(self, has_news: bool) -> None:
+    def _tell_changes(self, has_news: bool) -> None:
         raft = self.log.raft
-        role = (type(raft.role).__name__, raft.epoch, raft.leader_id)
-        if role != self._told_role:
-            self._told_role = role
+        leader = raft.epoch, raft.leader_id
+        if leader != self._told_leader:
+            self._told_leader = leader
             has_news = True
-            if raft.is_leader:
-                log.info("this node leads the metadata quorum in epoch %d", raft.epoch)
-            elif raft.leader_id is not None:
-                log.info("node %d leads the metadata quorum in epoch %d", raft.leader_id, raft.epoch)
-            else:
-                log.debug("the metadata quorum has no leader that is known here, in epoch %d", raft.epoch)
+            self._log_leader(*leader)
         if has_news:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
+
+    def _log_leader(self, epoch: int, leader_id: int | None) -> None:
+        """A voter that only asks whether it could win an election has not lost its leader: that is not said again."""
+        if leader_id is None or (epoch, leader_id) == self._logged_leader:
+            return
+        self._logged_leader = epoch, leader_id
+        if leader_id == self._node.node_id:
+            log.info("this node leads the metadata quorum in epoch %d", epoch)
+        else:
+            log.info("node %d leads the metadata quorum in epoch %d", leader_id, epoch)
 
     def _arm(self) -> None:
         """Set the timer for the core's next deadline, unless one is set for a time before it."""
@@ -488,16 +504,43 @@ class Quorum:
     # Endpoints
 
     def _maybe_update_endpoints(self) -> None:
-        """A voter that is elsewhere than the voter set says lets the others know (UpdateRaftVoter)."""
+        """A voter that is elsewhere than the voter set says lets the leader know, which writes it down."""
         raft = self.log.raft
         voter = raft.voters.get(self._node.node_id)
-        if voter is None or not raft.is_voter or voter.endpoints == self._endpoints or not self._endpoints:
+        if not self._endpoints or voter is None or not raft.is_voter or voter.endpoints == self._endpoints:
             return
-        if not self.log.is_active or raft.log.voters.kraft_version < KRAFT_VERSION:
+        if self._is_updating or raft.log.voters.kraft_version < KRAFT_VERSION or not self.is_caught_up:
             return
-        if raft.log.voters.last_offset >= self.log.high_watermark:
-            return  # another change is under way
-        self.log.change_voters(UpdateVoter(VoterNode(self._node, self._endpoints)), self._host.steady_ms())
+        if not raft.is_leader:
+            self._is_updating = True
+            self._begin(self._update_at_leader(VoterNode(self._node, self._endpoints)))
+        elif raft.log.voters.last_offset < self.log.high_watermark:  # no other change is under way
+            self.log.change_voters(
+                UpdateVoter(VoterNode(self._node, self._endpoints)), self._host.steady_ms()
+            )
+
+    async def _update_at_leader(self, voter: VoterNode) -> None:
+        leader = self.leader
+        try:
+            if leader is not None and leader[1] is not None:
+                request = self._update_request(voter)
+                seconds = self._settings.request_timeout_ms / 1000
+                link = self._link_to(leader[0])
+                await call(link, leader[1], request, request.MAX_VERSION, self._client_id, seconds)
+        except (OSError, ProtocolError) as error:
+            log.debug("cannot tell the leader where this node is: %s", error)
+        await asyncio.sleep(UPDATE_PAUSE_SECONDS)  # what the leader did with it is in the log by then
+        self._is_updating = False
+        self.appended()
+
+    def _update_request(self, voter: VoterNode) -> UpdateRaftVoterRequest:
+        return UpdateRaftVoterRequest(
+            self._cluster_id,
+            self.epoch,
+            *self._node,
+            [update_raft_voter.Listener(*endpoint) for endpoint in voter.endpoints],
+            update_raft_voter.KRaftVersionFeature(voter.min_kraft_version, voter.max_kraft_version),
+        )
 
 
 def enumerate_down(addresses: Sequence[NodeAddress]) -> Iterator[tuple[int, NodeAddress]]:
