@@ -1,6 +1,7 @@
 """`odradek format` and `odradek random-uuid`: what they write, say and refuse."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -213,3 +214,25 @@ def test_a_broker_says_how_to_format_a_directory_of_a_quorum(tmp_path):
     ):
         assert words in line
     assert not (data / "meta.properties").exists()
+
+
+def test_the_walk_through_is_true(tmp_path):
+    """docs/CLUSTER.md: its settings are accepted, and formatting prints what it says there."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "CLUSTER.md").read_text()
+    controllers, broker = re.findall(r"^```properties\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    command = re.search(
+        r"^\$ (odradek format .*?) \\\n(.*)\n(Formatted: .*\nFirst voters: .*\n)", text, re.MULTILINE
+    )
+    assert command is not None
+    data = tmp_path / "data"
+    (tmp_path / "server.properties").write_text(controllers.replace("/var/lib/odradek", str(data)))
+    words = f"{command[1]} {command[2]}".replace(
+        "server.properties", str(tmp_path / "server.properties")
+    ).split()
+    done = run_command(*words[1:])
+    assert (done.returncode, done.stdout.replace(str(data), "/var/lib/odradek")) == (0, command[3]), (
+        done.stderr
+    )
+    (tmp_path / "server.properties").write_text(broker.replace("/var/lib/odradek", str(tmp_path / "broker")))
+    joined = run_command("format", "-c", str(tmp_path / "server.properties"), "-t", CLUSTER)
+    assert joined.returncode == 0, joined.stderr
