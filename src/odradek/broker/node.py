@@ -14,7 +14,6 @@ lead of the quorum to another node, bring everything to disk, let go of the dire
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
@@ -23,11 +22,14 @@ from typing import Protocol
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import parse_per_address
 from odradek.config.definition import ConfigError
-from odradek.config.listeners import Listener, SecurityProtocol
+from odradek.config.listeners import Listener
+from odradek.config.unsupported import refuse_protected_listeners
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host import log_lines
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.formatting import make_data_directory
+from odradek.metadata.quorum_settings import registration_settings
 from odradek.model import OFFSETS_TOPIC
 from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
@@ -55,7 +57,6 @@ from odradek.wording import duration
 log = logging.getLogger(__name__)
 
 DEFAULT_REQUEST_MEMORY = 512 << 20
-DATA_DIRECTORY_MODE = 0o700
 
 
 class BrokerFailed(Exception):
@@ -130,13 +131,7 @@ class Node:
         )
         self.replicas = self._partitions.replicas
         self._lifecycle = Lifecycle(
-            self.node_id,
-            self.metadata,
-            host,
-            self._rng,
-            config["broker.rack"],
-            config["broker.heartbeat.interval.ms"],
-            config["initial.broker.registration.timeout.ms"],
+            self.node_id, self.metadata, host, self._rng, config["broker.rack"], registration_settings(config)
         )
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
@@ -333,17 +328,9 @@ def answer_requests(services: Services) -> Converse:
     return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin
 
 
-def make_data_directory(files: Files, path: str) -> None:
-    if not files.exists(path):
-        files.make_directory(path, DATA_DIRECTORY_MODE)
-        files.sync_directory(os.path.dirname(path) or ".")
-
-
 def check_supported(config: BrokerConfig) -> None:
     """Refuse what is configured and not built: a listener that should be safe must not be open instead."""
-    for listener in config.broker_listeners:
-        if listener.protocol is not SecurityProtocol.PLAINTEXT:
-            raise ConfigError("listeners", listener.name, "TLS and SASL are not there yet, only PLAINTEXT is")
+    refuse_protected_listeners(config.listeners, config.controller_protocol)
     if len(config.log_dirs) > 1:
         names = ",".join(str(directory) for directory in config.log_dirs)
         raise ConfigError("log.dirs", names, "more than one directory is not supported")
@@ -363,7 +350,7 @@ def _bounds(config: BrokerConfig) -> Bounds:
                 config.for_listener(listener.name, "max.connections"),
                 config.for_listener(listener.name, "max.connection.creation.rate"),
             )
-            for listener in config.broker_listeners
+            for listener in config.listeners
         },
         max_idle_seconds=config["connections.max.idle.ms"] / 1000,
         socket_send_buffer=-1,

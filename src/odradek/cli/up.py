@@ -263,7 +263,8 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 def announce(broker: "Broker", command: str, as_json: bool) -> None:
     """Called once connections are accepted."""
-    bootstrap = f"{broker.listeners[0].host}:{broker.listeners[0].port}"
+    listener = (*broker.listeners, *broker.controller_listeners)[0]  # a controller alone serves no clients
+    bootstrap = f"{listener.host}:{listener.port}"
     if as_json:
         import json
 

@@ -19,6 +19,7 @@ from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
+from odradek.metadata.quorum_settings import RegistrationSettings
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -40,16 +41,15 @@ class Lifecycle:
         host: Host,
         rng: Random,
         rack: str | None,
-        heartbeat_ms: int,
-        registration_timeout_ms: int,
+        settings: RegistrationSettings,
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata
         self._host = host
         self._rng = rng
         self._rack = rack
-        self._heartbeat_seconds = heartbeat_ms / 1000
-        self._timeout_seconds = registration_timeout_ms / 1000
+        self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
+        self._timeout_seconds = settings.timeout_ms / 1000
         self._epoch = NO_EPOCH
 
     async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
