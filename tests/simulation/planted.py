@@ -214,7 +214,7 @@ SIMULATED = [
                 "{name: log.end_offset for name, log in self.logs.items()}",
             )
         ],
-        seed=151,
+        seed=4,
     ),
     Simulated(
         "fetch-answered-twice",
