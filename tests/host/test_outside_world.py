@@ -4,6 +4,7 @@
 node works, crashes and starts again.
 """
 
+import gc
 import random
 import sys
 from collections.abc import Callable
@@ -47,12 +48,15 @@ def is_allowed(frame: FrameType | None) -> bool:
 
 
 def watched(work: Callable[[], object]) -> Watch:
-    watch, before = Watch(), sys.getprofile()
+    """Whoever else in this process is told of each garbage collection, as hypothesis is, is not told meanwhile."""
+    watch, before, callbacks = Watch(), sys.getprofile(), gc.callbacks[:]
+    gc.callbacks.clear()
     sys.setprofile(watch)
     try:
         work()
     finally:
         sys.setprofile(before)
+        gc.callbacks.extend(callbacks)
     return watch
 
 
