@@ -97,7 +97,9 @@ class Driver:
         self._snapshots = snapshots
         self.raft = raft
         self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
-        self.wants_sync = False  # something appended waits to be synced
+        self.wants_sync = (
+            not raft.log.is_synced
+        )  # something appended, or found at the start, waits to be synced
         self.failed = False
         self._store = store
         self._send = send
