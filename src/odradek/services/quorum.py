@@ -68,6 +68,13 @@ class _Waiter(NamedTuple):
     done: asyncio.Future[None]
 
 
+class _Led(NamedTuple):
+    """What this node has seen committed while it led."""
+
+    epoch: int = -1
+    offset: int = -1
+
+
 class Quorum:
     def __init__(
         self,
@@ -107,6 +114,7 @@ class Quorum:
         self._is_updating = False  # the leader is being told where this node is
         self._client_id = f"node-{properties.node_id}"
         self._waiters: deque[_Waiter] = deque()
+        self._led = _Led()  # in the last epoch in which it did
         self._changed = asyncio.Event()  # the role, the leader or the image
         self._told_leader: tuple[int, int | None] | None = None
         self._logged_leader: tuple[int, int] | None = None
@@ -239,7 +247,7 @@ class Quorum:
     async def committed(self, offset: int, epoch: int) -> None:
         """Wait until what was appended here in this epoch is committed and applied. Raises NOT_CONTROLLER if that
         cannot be known any more, because this node has lost its lead."""
-        if self.log.image.offset >= offset:
+        if self._led.epoch == epoch and self._led.offset >= offset:
             return
         if not self.log.raft.is_leader or self.epoch != epoch or self._is_stopped:
             raise _lost_lead()
@@ -418,7 +426,12 @@ class Quorum:
         self._arm()
 
     def _answer_waiters(self) -> None:
-        while self._waiters and self.log.image.offset >= self._waiters[0].offset:
+        """An offset alone says nothing: after an election another leader's records may have it."""
+        if self.log.raft.is_leader:
+            self._led = _Led(self.epoch, self.log.image.offset)
+        while self._waiters and self._led.epoch == self._waiters[0].epoch:
+            if self._led.offset < self._waiters[0].offset:
+                break
             _set(self._waiters.popleft().done)
         if self._waiters and (not self.log.raft.is_leader or self._waiters[0].epoch != self.epoch):
             self._fail_waiters(_lost_lead())
