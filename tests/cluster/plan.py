@@ -105,6 +105,7 @@ class Plan:
         await self._wait_for(self._has_controller, LEADER_WITHIN, "there is no controller at the beginning")
         lives = [self.world.spawn(player.live()) for player in (*self.operators, self.prober)]
         faults = [self.world.spawn(self._have_faults()) for _ in range(2)]
+        faults.append(self.world.spawn(self._keep_running()))
         began = self.world.now()
         while True:
             await asyncio.sleep(0.2)
@@ -214,6 +215,14 @@ class Plan:
             fault = self._bag.pop()
             await asyncio.sleep(self._rng.random() * 0.8)
             await fault()
+
+    async def _keep_running(self) -> None:
+        """Whoever looks after the nodes starts those that have stopped by themselves."""
+        while not self._is_over:
+            await asyncio.sleep(0.3)
+            for node_id, machine in self.cluster.machines.items():
+                if not machine.is_on and node_id not in self._busy:
+                    self._start_soon(node_id)
 
     def _heal(self) -> None:
         self.world.network.heal_all()
