@@ -108,7 +108,7 @@ class Quorum:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._is_syncing = False
+        self._syncing: asyncio.Task[None] | None = None  # what a thread does for us
         self._is_settling = False
         self._is_stopped = False
         self._is_updating = False  # the leader is being told where this node is
@@ -231,8 +231,9 @@ class Quorum:
         if self._timer is not None:
             self._timer.cancel()
         self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node stops."))
-        for task in list(self._tasks):
-            task.cancel()
+        for task in self._tasks:
+            if task is not self._syncing:  # nobody can stop the thread, and the log is closed only after it
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for link in self._links.values():
             link.close()
@@ -309,13 +310,11 @@ class Quorum:
                 known = leader[0], leader[1]
             request.answer(rpc.to_response(request.api_key, request.version, body, known))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self._host.create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        task.add_done_callback(self._tasks.pop)
+        return task
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
@@ -484,7 +483,7 @@ class Quorum:
     # Syncing
 
     def _maybe_sync(self) -> None:
-        if not self.log.wants_sync or self._is_syncing:
+        if not self.log.wants_sync or self._syncing is not None:
             return
         if self.is_only_voter:
             committed = self.log.settle()
@@ -502,15 +501,11 @@ class Quorum:
             self.log.settle()  # whatever rolled the log has synced it: the core only has to be told
             self._host.call_soon(self.appended)
             return
-        self._is_syncing = True
-        self._begin(self._sync(ticket))
+        self._syncing = self._begin(self._sync(ticket))
 
     async def _sync(self, ticket: SyncTicket) -> None:
-        try:
-            (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
-        except asyncio.CancelledError:
-            return  # the node stops, and its log is synced when it is closed
-        self._is_syncing = False
+        (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
+        self._syncing = None
         with self._happening():
             committed = self.log.complete_sync(ticket, error)
             if committed:
