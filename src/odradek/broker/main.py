@@ -101,7 +101,8 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     broker = new_broker(config, loop, on_failure=stopping.set)
     try:
-        await broker.start()
+        if not await _start(broker, stopping):
+            return
         loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
         gc.collect()
         gc.freeze()  # what is alive now stays: the collector need not look at it again
@@ -110,8 +111,24 @@ async def _serve(
         await stopping.wait()
     finally:
         await broker.stop()
-    if broker.failure is not None:
-        raise broker.failure
+        if broker.failure is not None:
+            raise broker.failure
+
+
+async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
+    """False if it is to stop before it has started: a node may wait long for its quorum."""
+    starting = asyncio.ensure_future(broker.start())
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
+        starting.result()
+        return True
+    finally:
+        starting.cancel()
+        stop.cancel()
+        await asyncio.gather(starting, stop, return_exceptions=True)
 
 
 def _import_ahead(module: str) -> None:

@@ -29,7 +29,7 @@ from odradek.raft.messages import REQUESTS, Message
 from odradek.raft.messages import Request as Body
 from odradek.raft.messages import Response as Answer
 from odradek.raft.outgoing import Settings
-from odradek.raft.ready import QuorumBroken
+from odradek.raft.ready import QuorumBroken, Unreachable
 from odradek.raft.reconfiguration import UpdateVoter, VoterChange
 from odradek.raft.roles import Follower, Leader, Progress
 from odradek.raft.rpc import NodeAddress
@@ -68,6 +68,13 @@ class _Waiter(NamedTuple):
     done: asyncio.Future[None]
 
 
+class _Led(NamedTuple):
+    """What this node has seen committed while it led."""
+
+    epoch: int = -1
+    offset: int = -1
+
+
 class Quorum:
     def __init__(
         self,
@@ -99,7 +106,7 @@ class Quorum:
             int, Request
         ] = {}  # requests of others that the core has not answered, by our number
         self._last_number = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._is_syncing = False
@@ -108,6 +115,7 @@ class Quorum:
         self._is_updating = False  # the leader is being told where this node is
         self._client_id = f"node-{properties.node_id}"
         self._waiters: deque[_Waiter] = deque()
+        self._led = _Led()  # in the last epoch in which it did
         self._changed = asyncio.Event()  # the role, the leader or the image
         self._told_leader: tuple[int, int | None] | None = None
         self._logged_leader: tuple[int, int] | None = None
@@ -241,7 +249,7 @@ class Quorum:
     async def committed(self, offset: int, epoch: int) -> None:
         """Wait until what was appended here in this epoch is committed and applied. Raises NOT_CONTROLLER if that
         cannot be known any more, because this node has lost its lead."""
-        if self.log.image.offset >= offset:
+        if self._led.epoch == epoch and self._led.offset >= offset:
             return
         if not self.log.raft.is_leader or self.epoch != epoch or self._is_stopped:
             raise _lost_lead()
@@ -305,8 +313,11 @@ class Quorum:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._host.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
@@ -322,8 +333,9 @@ class Quorum:
                 self._name_of(peer),
                 error,
             )
+            is_gone = isinstance(error, ConnectionRefusedError)
             with self._happening():
-                self.log.unreachable(peer, correlation_id, self._host.steady_ms())
+                self.log.unreachable(Unreachable(peer, correlation_id, is_gone), self._host.steady_ms())
             return
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             counted(
@@ -416,7 +428,12 @@ class Quorum:
         self._arm()
 
     def _answer_waiters(self) -> None:
-        while self._waiters and self.log.image.offset >= self._waiters[0].offset:
+        """An offset alone says nothing: after an election another leader's records may have it."""
+        if self.log.raft.is_leader:
+            self._led = _Led(self.epoch, self.log.image.offset)
+        while self._waiters and self._led.epoch == self._waiters[0].epoch:
+            if self._led.offset < self._waiters[0].offset:
+                break
             _set(self._waiters.popleft().done)
         if self._waiters and (not self.log.raft.is_leader or self._waiters[0].epoch != self.epoch):
             self._fail_waiters(_lost_lead())
