@@ -16,6 +16,7 @@ from odradek.net.network import Network
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.5
+CONNECT_SECONDS = 2.0  # a node that does not answer at all, as behind a cut
 MAX_UNDER_WAY = 200
 
 Address = tuple[str, int]
@@ -64,7 +65,9 @@ class Link:
             if self._is_closed:
                 raise ChannelClosed("this node stops")
             try:
-                self._channel = channel = await self._network.connect(*address, timeout_seconds)
+                self._channel = channel = await self._network.connect(
+                    *address, min(timeout_seconds, CONNECT_SECONDS)
+                )
             except BaseException:
                 self._pause_seconds = min(
                     max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS
@@ -73,6 +76,11 @@ class Link:
                 raise
             self._pause_seconds = self._next_attempt = 0.0
             return channel
+
+    def go_to(self, address: Address) -> None:
+        """The node to be asked is at this address now: whoever waits for one that is elsewhere need not any more."""
+        if self._channel is not None and self._address != address:
+            self._channel.close("the peer is elsewhere now")
 
     def close(self) -> None:
         self._is_closed = True

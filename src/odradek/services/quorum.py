@@ -87,10 +87,11 @@ class Quorum:
         network: Network,
         on_committed: Callable[[Sequence[MetadataDelta]], None],
         on_active: Callable[[], None],
+        on_leader: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
         """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
-        node has become the controller, `on_failure` of the reason why the node must stop."""
+        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why the node must stop."""
         self._host = host
         self._network = network
         self._files = files
@@ -120,6 +121,7 @@ class Quorum:
         self._logged_leader: tuple[int, int] | None = None
         self._on_committed = on_committed
         self._on_active = on_active
+        self._on_leader = on_leader
         self._told_active = -1  # the last epoch in which it was
         self._on_failure = on_failure
         self.log = MetadataLog.open(
@@ -448,6 +450,7 @@ class Quorum:
             self._told_leader = leader
             has_news = True
             self._log_leader(*leader)
+            self._on_leader()
         if has_news:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
