@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tests.protocol.raw import Raw
 from tests.support import RunningBroker
 
-KILLED_WITHIN_S = (0.003, 0.05)  # in the middle of one request, or of several that are synced one after the other
+KILLED_WITHIN_S = (0.003, 0.05)  # while the first request is handled, or one of those behind it
 
 
 class Link(Protocol):
