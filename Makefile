@@ -115,10 +115,10 @@ sim-planted: $(INSTALLED) ## Plant bugs in the product, and find the first seed 
 bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five minutes (options: make bench ARGS='…')
 	$(BIN)/python -m bench own $(ARGS)
 
-bench-stall: $(INSTALLED) ## Measure how long one client's huge requests make the others wait
+bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests make the others wait
 	$(BIN)/python -m bench.stall $(ARGS)
 
-bench-metadata: $(INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
+bench-metadata: $(BENCH_INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
 	$(BIN)/python -m bench.metadata
 
 bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections
