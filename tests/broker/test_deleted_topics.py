@@ -221,6 +221,8 @@ def test_a_listener_that_raises_fails_neither_the_request_nor_the_other_listener
             raise ValueError("planted")
 
         metadata = broker.broker.metadata
+        while not metadata.image.controllers:  # that registers by itself
+            await metadata.quorum.changed()
         metadata._listeners = (broken, *metadata._listeners, heard.append)
         await create_all(broker)
         await produce_to_all(broker, b"x")

@@ -170,11 +170,10 @@ class Chronicle:
         }
         voters = quorum.log.raft.log.voters
         while self.newest.offset < offset:
-            start = self.newest.offset + 1
-            sets = (voters.last, voters.before(start)[0])
-            found = {bytes(log.batches[start].data): log.batches[start] for log in logs.values() if start in log.batches}
-            batch = next((item for item in found.values() if self._is_committed(item, sets, logs)), None)
-            if batch is None:
+            start = self.newest.offset + 1 sets = (voters.last, voters.before(start)[0]) found =
+            {bytes(log.batches[start].data): log.batches[start] for log in logs.values() if start in log.batches}
+            batch = next((item for item in found.values() if self._is_committed(item, sets, logs)), None) if batch is
+            None:
                 raise Violation(
                     f"node {node_id} shows what lies at offset {start}, which is not on the disks of a majority of "
                     f"{sets[0]}"

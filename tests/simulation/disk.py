@@ -3,7 +3,8 @@
 - P12 every batch is whole
 - P13 offsets increase, within a segment and from one to the next; an index points at a batch and never beyond the
       offset that is looked for; indexes and time indexes never decrease
-- T1  the sequences of a producer follow each other, where nothing was compacted
+- T1  the sequences of a producer follow each other, where nothing was compacted; below the log start nobody reads, and
+      a crash may have brought some of the segments back that were removed there
 """
 
 import re
@@ -16,6 +17,7 @@ from tests.simulation.batches import is_intact, whole_batches
 from tests.simulation.connection import Violation
 
 LOG = re.compile(r"/data/(?P<directory>[^/]+-\d+)/(?P<base>\d{20})\.log")
+LOG_STARTS = "/data/log-start-offset-checkpoint"
 INDEX_ENTRY = Struct(">ii")  # offset, relative to the segment's, and position
 TIME_INDEX_ENTRY = Struct(">qi")
 
@@ -23,6 +25,7 @@ TIME_INDEX_ENTRY = Struct(">qi")
 def check_disk(contents: dict[str, bytes], compacted: set[str]) -> None:
     """`compacted` are the directories of logs that may have been compacted, or are written by others."""
     segments: dict[str, list[tuple[int, str]]] = {}
+    starts = _log_starts(contents.get(LOG_STARTS, b""))
     for path in contents:
         if found := LOG.fullmatch(path):
             segments.setdefault(found["directory"], []).append((int(found["base"]), path))
@@ -31,7 +34,14 @@ def check_disk(contents: dict[str, bytes], compacted: set[str]) -> None:
         for base, path in sorted(logs):
             headers += _check_segment(contents, path, base, headers[-1].next_offset if headers else 0)
         if directory not in compacted:
-            _check_sequences(directory, headers)
+            start = starts.get(directory, 0)
+            _check_sequences(directory, [header for header in headers if header.base_offset >= start])
+
+
+def _log_starts(checkpoint: bytes) -> dict[str, int]:
+    """By directory; the file has a version and a count first."""
+    lines = [line.split() for line in checkpoint.decode().splitlines()[2:]]
+    return {f"{topic}-{partition}": int(offset) for topic, partition, offset in lines}
 
 
 def _check_segment(contents: dict[str, bytes], path: str, base: int, end: int) -> list[BatchHeader]:

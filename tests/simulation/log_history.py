@@ -102,6 +102,8 @@ class PartitionHistory:
         self.name = f"{topic.name}-{index}"
         self.high_watermark = 0  # the highest that was shown
         self.start = 0  # nothing below it may be read again
+        # Nothing below it need be there. Retention is not for good: a crash may bring back what it removed.
+        self.kept_from = 0
         self.asked_start = 0  # the highest that a DeleteRecords asked for
         self.end = 0
         self._synced_end = 0  # as far as it survives a crash
@@ -177,7 +179,7 @@ class PartitionHistory:
 
     def _promise(self, offset: int, record: Identity, batch: Batch) -> None:
         self._expect(offset, record)
-        if offset < self.start:
+        if offset < self.kept_from:
             return
         self.promised[offset] = record
         self._note_newest(offset, record[1], batch)
@@ -199,6 +201,10 @@ class PartitionHistory:
     def deleted(self, offset: int) -> None:
         """And answered."""
         self.start = max(self.start, offset)
+        self._may_be_gone(offset)
+
+    def _may_be_gone(self, offset: int) -> None:
+        self.kept_from = max(self.kept_from, offset)
         for old in [old for old in self.promised if old < offset]:
             del self.promised[old]
 
@@ -209,7 +215,10 @@ class PartitionHistory:
             self._fail(f"the log starts at {start}, records up to {view.start} had been deleted")
         if start > self.asked_start and not self.topic.may_be_deleted:
             self._fail(f"P1: the log starts at {start}, only records up to {self.asked_start} were deleted")
-        self.deleted(start)
+        if self.topic.may_be_deleted:
+            self._may_be_gone(start)
+        else:
+            self.deleted(start)
 
     def check_high_watermark(self, view: View, high_watermark: int) -> None:
         if high_watermark < view.high_watermark:
@@ -292,7 +301,7 @@ class PartitionHistory:
             self._fail(f"P12: batch {batch.number} was sent to another topic of this name")
 
     def _check_gaps(self, offset: int, end: int, records: dict[int, Identity]) -> None:
-        missing = [at for at in range(max(offset, self.start), end) if at not in records]
+        missing = [at for at in range(max(offset, self.kept_from), end) if at not in records]
         if missing and not self.topic.may_be_compacted:
             self._fail(f"P1: {missing[:5]} are missing in {offset} to {end}")
         for at in missing:
@@ -303,7 +312,7 @@ class PartitionHistory:
         """After all between `start` and `end` was read: of every key the newest record is there, whatever was
         compacted. `newest` are the highest offsets found."""
         for key, (offset, is_tombstone) in self._newest.items():
-            if max(start, self.start) <= offset < end and not is_tombstone and newest.get(key, -1) < offset:
+            if max(start, self.kept_from) <= offset < end and not is_tombstone and newest.get(key, -1) < offset:
                 if any(batch.keys[at] == key for batch in self.unsettled for at in batch.tombstones):
                     continue
                 self._fail(f"P1: {offset} is missing, the newest record of {key!r}")

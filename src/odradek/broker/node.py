@@ -268,7 +268,7 @@ class Node:
             self._tasks.append(self._host.create_task(self._compactor.run()))
         log.info(
             "%s %d of cluster %s started: %s",
-            " and ".join(self.config["process.roles"]),
+            "broker" if self.config.is_broker else "controller",
             self.node_id,
             self.metadata.image.cluster_id,
             ", ".join(

@@ -20,6 +20,7 @@ from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host, Timer
 from odradek.host.log_lines import counted
 from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import Membership, MetadataLog
 from odradek.metadata.properties import MetaProperties
 from odradek.net.link import Link
@@ -91,7 +92,8 @@ class Quorum:
         on_failure: Callable[[str], None],
     ) -> None:
         """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
-        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why the node must stop."""
+        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why
+        the node must stop."""
         self._host = host
         self._network = network
         self._files = files
@@ -118,6 +120,7 @@ class Quorum:
         self._led = _Led()  # in the last epoch in which it did
         self._changed = asyncio.Event()  # the role, the leader or the image
         self._told_leader: tuple[int, int | None] | None = None
+        self._told_image: MetadataImage | None = None
         self._logged_leader: tuple[int, int] | None = None
         self._on_committed = on_committed
         self._on_active = on_active
@@ -423,7 +426,7 @@ class Quorum:
             return
         finally:
             self._is_settling = False
-        self._tell_changes(bool(committed))
+        self._tell_changes()
         self._arm()
 
     def _answer_waiters(self) -> None:
@@ -443,9 +446,11 @@ class Quorum:
             if not waiter.done.done():
                 waiter.done.set_exception(error)
 
-    def _tell_changes(self, has_news: bool) -> None:
+    def _tell_changes(self) -> None:
         raft = self.log.raft
         leader = raft.epoch, raft.leader_id
+        has_news = self._told_image is not self.log.image
+        self._told_image = self.log.image
         if leader != self._told_leader:
             self._told_leader = leader
             has_news = True
