@@ -99,7 +99,7 @@ class MetadataLog:
         """Open or create the log in a data directory, and read into the image what is known to be committed. The only
         voter leads at once, and all of its log is."""
         base = find_base(files, directory, properties.cluster_id)
-        store = base.open_store(files, directory, log_config, now_ms, has_peers=not membership.is_alone)
+        store = base.open_store(files, directory, log_config, now_ms)
         node = ReplicaKey(properties.node_id, properties.directory_id)
         has_history = store.log.end_offset > 0  # written by this node alone, if the log names no voters
         is_voter = membership.is_alone or has_history
@@ -184,9 +184,14 @@ class MetadataLog:
         self._quorum.report(Unreachable(node_id, correlation_id), now_ms)
 
     def change_voters(self, change: VoterChange, now_ms: int) -> int:
-        """Append the voters after this change; the offset of that record."""
+        """Append the voters after this change; the offset of that record, which `newest` counts, too: broker epochs are
+        offsets, and the next decision must know which it will have."""
         self._now_ms = now_ms
-        return self._quorum.propose_voters(change, now_ms)
+        offset = self._quorum.propose_voters(change, now_ms)
+        if self.is_active:
+            self.newest, delta = apply_records(self.newest, (), offset, self.epoch, now_ms)
+            self._pending.append(_Pending(offset, delta))
+        return offset
 
     def resign(self, now_ms: int) -> None:
         """Hand over, if this node leads, and never again stand for election."""

@@ -169,7 +169,7 @@ class Raft(Leadership):
             return
         elif isinstance(role, Resigned):
             self._become_unattached(self.epoch + 1)
-        elif self.is_voter:
+        elif self.may_stand:
             self._become_prospective()
 
     def _handle_time_as_leader(self, role: Leader) -> None:
@@ -196,7 +196,7 @@ class Raft(Leadership):
                 yield self._now_ms
             if not self.is_only_voter:
                 yield self._quorum_deadline_ms(role)
-        elif not self._is_stopping and (self.is_voter or isinstance(role, Resigned)):
+        elif not self._is_stopping and (self.may_stand or isinstance(role, Resigned)):
             yield role.deadline_ms
 
     # Leading
@@ -337,7 +337,7 @@ class Raft(Leadership):
             return None
         if response.error is not NONE:
             role.snapshot = None  # it may be an old one: the next fetch tells
-            if not self.is_voter:
+            if not self.may_stand:
                 role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
             return None
         if not role.is_abandoned:

@@ -98,7 +98,7 @@ class Quorum:
             int, Request
         ] = {}  # requests of others that the core has not answered, by our number
         self._last_number = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._is_syncing = False
@@ -303,8 +303,11 @@ class Quorum:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._host.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
