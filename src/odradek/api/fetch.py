@@ -399,9 +399,19 @@ class ParkedFetch:
 
     def finish(self, is_fresh: bool = False) -> None:
         everything: Sequence[int] = range(len(self._reading.answers))
+        if self._fetch.is_replica:
+            self._look_at_high_watermarks()
         knows_news = self._news is not None and len(self._watches) == len(everything)
         self.end()
         self._fetch.finish(self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh)
+
+    def _look_at_high_watermarks(self) -> None:
+        """A replica is not woken by them, but it hears of them when its wait is over."""
+        for position, (leader, _) in enumerate(self._watches):
+            if leader.high_watermark != self._reading.answers[position][1].high_watermark:
+                self._fetch.look_again(self._reading, position)
+                if self._news is not None:
+                    self._news.add(position)
 
     def end(self) -> None:
         """Of the wait: nothing wakes it any more."""
