@@ -29,7 +29,7 @@ from odradek.raft.messages import REQUESTS, Message
 from odradek.raft.messages import Request as Body
 from odradek.raft.messages import Response as Answer
 from odradek.raft.outgoing import Settings
-from odradek.raft.ready import QuorumBroken
+from odradek.raft.ready import QuorumBroken, Unreachable
 from odradek.raft.reconfiguration import UpdateVoter, VoterChange
 from odradek.raft.roles import Follower, Leader, Progress
 from odradek.raft.rpc import NodeAddress
@@ -323,8 +323,9 @@ class Quorum:
                 self._name_of(peer),
                 error,
             )
+            is_gone = isinstance(error, ConnectionRefusedError)
             with self._happening():
-                self.log.unreachable(peer, correlation_id, self._host.steady_ms())
+                self.log.unreachable(Unreachable(peer, correlation_id, is_gone), self._host.steady_ms())
             return
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             counted(
