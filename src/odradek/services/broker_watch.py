@@ -1,9 +1,10 @@
 """Whether brokers live, as their sockets tell: a dead process is noticed at once, not when its session is over.
 
-The active controller keeps a connection to the listener of every broker that is not fenced. Nothing is sent over it. When
-it is closed, the controller connects again. That alone says nothing: connections are closed for many reasons. But if
-nobody listens where the broker was, its process has ended, and its session with it. A broker that hangs, or that a cut
-network hides, keeps its connection open or unanswered, and has the time that `broker.session.timeout.ms` gives it.
+The active controller keeps a connection to the listener of every broker that is not fenced. Nothing is sent over it.
+When it is closed, the controller connects again. That alone says nothing: connections are closed for many reasons.
+But if nobody listens where the broker was, its process has ended, and its session with it. A broker that hangs, or
+that a cut network hides, keeps its connection open or unanswered, and has the time that `broker.session.timeout.ms`
+gives it.
 """
 
 import asyncio
