@@ -44,6 +44,7 @@ from odradek.requests.services import Groups, Services
 from odradek.requests.turns import Turns
 from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
+from odradek.services.controller_duties import ControllerDuties
 from odradek.services.flusher import Flusher
 from odradek.services.isr import InSyncReplicas
 from odradek.services.lifecycle import Lifecycle
@@ -145,6 +146,14 @@ class Node:
         )
         self._in_sync = InSyncReplicas(
             self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
+        )
+        self._duties = ControllerDuties(
+            self.node_id,
+            config.inter_broker_listener_name if config.is_broker else "",
+            host,
+            self._network,
+            self.metadata,
+            config["broker.session.timeout.ms"],
         )
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
@@ -272,6 +281,7 @@ class Node:
         if not self._is_loaded:
             self._load()
         if self.config.is_controller:
+            self._tasks.append(self._host.create_task(self._duties.run()))
             registering = self._lifecycle.register_controller(self.controller_listeners)
             self._tasks.append(self._host.create_task(registering))
         if self.config.is_broker:
@@ -308,6 +318,7 @@ class Node:
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
+        await self._lifecycle.retire()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -31,7 +31,9 @@ class BrokerWatch:
         self._host = host
         self._network = network
         self._on_gone = on_gone
-        self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}  # by broker: its epoch, and who watches it
+        self._tasks: dict[
+            int, tuple[int, asyncio.Task[None]]
+        ] = {}  # by broker: its epoch, and who watches it
 
     def look_at(self, image: MetadataImage) -> None:
         """Watch the brokers that are active in this image, and no others."""
@@ -56,7 +58,9 @@ class BrokerWatch:
             try:
                 channel = await self._network.connect(endpoint.host, endpoint.port, CONNECT_TIMEOUT_SECONDS)
             except ConnectionRefusedError:
-                log.info("nobody listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id)
+                log.info(
+                    "nobody listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
+                )
                 self._on_gone(broker)
                 await asyncio.sleep(RETRY_SECONDS)
             except OSError as error:
