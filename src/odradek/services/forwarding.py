@@ -86,8 +86,8 @@ class Forwarder:
                     async with asyncio.timeout(LOOK_SECONDS):
                         return await asyncio.shield(task)
                 except TimeoutError:
-                    if task.done():
-                        raise
+                    if task.done():  # by its own timeout, or just now
+                        return task.result()
                     if self._quorum.leader != leader:
                         raise OSError(f"node {leader[0]} does not lead any more") from None
         finally:
