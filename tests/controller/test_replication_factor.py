@@ -1,15 +1,20 @@
-"""Partitions are not replicated yet: replicas are spread over the brokers, one for each partition."""
+"""How many replicas a partition has, and on which brokers and racks they are."""
 
 from collections import Counter
 from random import Random
+from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
+from odradek.controller.placement import place_replicas
 from odradek.errors import ErrorCode
+from odradek.metadata.image import Broker
 from odradek.metadata.records import PartitionRecord
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -51,14 +56,50 @@ def test_a_replica_may_be_put_on_any_broker_by_hand():
     "topic",
     [
         CreatableTopic("t", 2, 2),
-        CreatableTopic("t", -1, -1),  # with the default of the settings below
-        CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [1, 3])]),
+        CreatableTopic("t", 2, -1),  # with the default of the settings below
+        CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(index, [1, 3]) for index in range(2)]),
     ],
 )
-def test_more_than_one_replica_is_refused(topic):
+def test_partitions_with_two_replicas(topic):
     records, result = create(cluster(1, 2, 3), topic, **{"default.replication.factor": "2"})
-    assert (records, result.error_code) == ([], ErrorCode.INVALID_REPLICATION_FACTOR)
-    assert result.error_message == "A partition cannot have 2 replicas: partitions are not replicated yet."
+    assert (result.error_code, result.replication_factor) == (ErrorCode.NONE, 2)
+    partitions = [record for record in records if isinstance(record, PartitionRecord)]
+    assert all(len(set(record.replicas)) == 2 for record in partitions)
+    assert all(record.isr == record.replicas and record.leader == record.isr[0] for record in partitions)
+
+
+@given(
+    racks=st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=9),
+    partitions=st.integers(1, 30),
+    seed=st.integers(0, 9),
+    data=st.data(),
+)
+def test_replicas_are_on_as_many_racks_as_there_are(racks, partitions, seed, data):
+    brokers = [broker(broker_id, rack) for broker_id, rack in enumerate(racks)]
+    factor = data.draw(st.integers(1, len(brokers)))
+    placed = place_replicas(brokers, partitions, factor, Random(seed))
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert max(leaders.values()) - min(leaders[item.id] for item in brokers) <= 1
+    for replicas in placed:
+        assert len(set(replicas)) == len(replicas) == factor
+        assert len({racks[replica] for replica in replicas}) == min(factor, len(set(racks)))
+
+
+def test_followers_are_spread_over_the_brokers_of_a_rack():
+    brokers = [broker(broker_id, "abc"[broker_id % 3]) for broker_id in range(6)]
+    placed = place_replicas(brokers, 36, 3, Random(1))
+    counts = Counter(replica for replicas in placed for replica in replicas[1:])
+    assert max(counts.values()) - min(counts.values()) <= 6, counts
+
+
+def test_fenced_brokers_follow_only_where_there_are_not_enough_others():
+    brokers = [broker(1, "a"), broker(2, "a"), broker(3, "b", is_fenced=True)]
+    assert all(set(replicas) == {1, 2} for replicas in place_replicas(brokers, 4, 2, Random(1)))
+    assert all(replicas[2] == 3 for replicas in place_replicas(brokers, 4, 3, Random(1)))
+
+
+def broker(broker_id, rack, is_fenced=False):
+    return Broker(broker_id, 1, UUID(int=broker_id), (), rack, is_fenced, False, ())
 
 
 def test_brokers_that_are_not_there_are_the_first_reason():
@@ -72,7 +113,7 @@ def extend(image, topic):
     return records, response.results[0]
 
 
-def test_more_partitions_have_one_replica_each():
+def test_more_partitions_have_as_many_replicas_as_the_first():
     image = cluster(1, 2, 3)
     image = apply(image, create(image, CreatableTopic("t", 1, 1))[0])
     records, _ = extend(image, CreatePartitionsTopic("t", 7, None))

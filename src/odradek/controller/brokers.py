@@ -78,15 +78,24 @@ def register_broker(
 def fence_broker(image: MetadataImage, broker_id: int) -> Records:
     """Take a broker that fell silent, or stops, out of every ISR and leadership."""
     broker = _registered(image, broker_id)
-    records: Records = [BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)]
+    fence: Records = [BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)]
+    return fence + leave_partitions(image, broker_id, NO_LEADER)
+
+
+def leave_partitions(image: MetadataImage, broker_id: int, last_leader: int) -> Records:
+    """Take a broker out of every ISR and leadership. Where it is the last of an ISR it stays in it, because it alone is
+    known to hold every committed record; then `last_leader` leads: nobody, or, if it goes on at once, the broker itself
+    in a new epoch."""
+    records: Records = []
     for topic_id, index, partition in _partitions(image):
-        if broker_id in partition.isr:
-            isr = [other for other in partition.isr if other != broker_id]
-            change = PartitionChangeRecord(index, topic_id, isr=isr or None)
-            if partition.leader == broker_id:
-                change.leader = _next_leader(image, isr)
-            if change.isr is not None or change.leader == NO_LEADER:
-                records.append(change)
+        if broker_id not in partition.isr:
+            continue
+        isr = [other for other in partition.isr if other != broker_id]
+        change = PartitionChangeRecord(index, topic_id, isr=isr or None)
+        if partition.leader == broker_id:
+            change.leader = _next_leader(image, isr) if isr else last_leader
+        if isr or partition.leader == broker_id:
+            records.append(change)
     return records
 
 
@@ -98,19 +107,6 @@ def unfence_broker(image: MetadataImage, broker_id: int) -> Records:
         if partition.leader == NO_LEADER and broker_id in partition.isr:
             records.append(PartitionChangeRecord(index, topic_id, leader=broker_id))
     return records
-
-
-def renew_leaderships(image: MetadataImage, broker_id: int) -> Records:
-    """A new leader epoch for every partition this broker leads.
-
-    For a single node that comes back after a crash: its logs may have lost what was not synced, and what
-    it appends from now on must not look like that.
-    """
-    return [
-        PartitionChangeRecord(index, topic_id, leader=broker_id)
-        for topic_id, index, partition in _partitions(image)
-        if partition.leader == broker_id
-    ]
 
 
 def allocate_producer_ids(image: MetadataImage, broker_id: int, broker_epoch: int) -> tuple[Records, range]:

@@ -3,10 +3,14 @@
 Leaders go round the active brokers from a random start, so that every broker leads about as often. Followers
 go round from a broker further on, and that distance grows with every turn: otherwise one broker's
 neighbour would hold all of its replicas, and take over all of its load when it fails. Fenced brokers follow
-only where there are not enough others. Racks are not looked at.
+only where there are not enough others.
+
+A partition's replicas are on as many racks as there are: the next replica goes to a rack that has the fewest so far.
+Brokers that name no rack share one.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from random import Random
 from uuid import UUID
 
@@ -15,23 +19,33 @@ from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import PartitionRecord
 
 UNASSIGNED_DIRECTORY = UUID(int=0)
-MAX_REPLICATION_FACTOR = 1  # until followers fetch from leaders
-UNLIMITED = 1 << 15
 
 
 def place_replicas(
     brokers: Iterable[Broker], partition_count: int, replication_factor: int, rng: Random
 ) -> list[list[int]]:
     """The replicas of each partition, its preferred leader first."""
-    usable = [broker for broker in brokers if not broker.in_controlled_shutdown]
-    active = sorted(broker.id for broker in usable if not broker.is_fenced)
-    fenced = sorted(broker.id for broker in usable if broker.is_fenced)
+    usable = sorted(
+        (broker for broker in brokers if not broker.in_controlled_shutdown), key=lambda broker: broker.id
+    )
+    active = _racks_in_turn([broker for broker in usable if not broker.is_fenced])
+    fenced = [broker for broker in usable if broker.is_fenced]
     _check_factor(replication_factor, len(active), len(usable))
     start, shift = rng.randrange(len(active)), rng.randrange(len(active))
     return [
         _replicas_of(position, replication_factor, active, fenced, shift + position // len(active))
         for position in range(start, start + partition_count)
     ]
+
+
+def _racks_in_turn(brokers: Sequence[Broker]) -> list[Broker]:
+    """The first broker of every rack, then the second of every rack …"""
+    seen: Counter[str | None] = Counter()
+    rounds = []
+    for broker in brokers:
+        rounds.append((seen[broker.rack], broker))
+        seen[broker.rack] += 1
+    return [broker for _, broker in sorted(rounds, key=lambda item: (item[0], item[1].id))]
 
 
 def _check_factor(replication_factor: int, active: int, usable: int) -> None:
@@ -47,13 +61,32 @@ def _check_factor(replication_factor: int, active: int, usable: int) -> None:
     )
 
 
-def _replicas_of(position: int, count: int, active: list[int], fenced: list[int], shift: int) -> list[int]:
+def _replicas_of(
+    position: int, count: int, active: Sequence[Broker], fenced: Sequence[Broker], shift: int
+) -> list[int]:
     first = position % len(active)
-    others = active[first + 1 :] + active[:first]
+    others = [*active[first + 1 :], *active[:first]]
     if others:
         turn = shift % len(others)
         others = others[turn:] + others[:turn]
-    return [active[first], *others, *fenced][:count]
+    leader = active[first]
+    if count == 1:
+        return [leader.id]
+    racks = Counter([leader.rack])
+    followers = _spread(others, count - 1, racks)
+    return [leader.id, *followers, *_spread(fenced, count - 1 - len(followers), racks)]
+
+
+def _spread(brokers: Iterable[Broker], count: int, racks: Counter[str | None]) -> list[int]:
+    """Up to `count` of them, in this order but for those whose rack has more replicas (`racks`) than another's."""
+    left = list(brokers)
+    chosen: list[int] = []
+    while left and len(chosen) < count:
+        broker = min(left, key=lambda item: racks[item.rack])
+        left.remove(broker)
+        racks[broker.rack] += 1
+        chosen.append(broker.id)
+    return chosen
 
 
 def check_assignment(image: MetadataImage, replicas: list[int], replication_factor: int | None) -> None:
@@ -68,16 +101,6 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
     if replication_factor is not None and len(replicas) != replication_factor:
         raise _bad_assignment(
             f"One partition has {len(replicas)} replica(s) and another {replication_factor}."
-        )
-
-
-def check_replication(partitions: Iterable[list[int]], most: int) -> None:
-    """Refuse replicas that would be promised and stay empty, however they were chosen."""
-    count = max(map(len, partitions), default=0)
-    if count > most:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"A partition cannot have {count} replicas: partitions are not replicated yet.",
         )
 
 

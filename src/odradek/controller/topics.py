@@ -18,9 +18,7 @@ from odradek.config.describe import describe_topic
 from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
 from odradek.controller.placement import (
-    UNLIMITED,
     check_assignment,
-    check_replication,
     new_partition,
     place_replicas,
 )
@@ -64,7 +62,6 @@ def create_topics(
     config: BrokerConfig,
     rng: Random,
     partition_count: int | None = None,
-    max_replication_factor: int = UNLIMITED,
 ) -> tuple[Records, CreateTopicsResponse]:
     """With `validate_only` the answer is the same and the records are none.
 
@@ -83,7 +80,7 @@ def create_topics(
                 )
             _check_size(partition_count)
             _check_new_name(image, topic.name, taken)
-            topic_records, result = _create_topic(image, topic, config, rng, max_replication_factor)
+            topic_records, result = _create_topic(image, topic, config, rng)
             taken[metric_name(topic.name)] = topic.name
             records += topic_records
         except KafkaError as error:
@@ -130,13 +127,11 @@ def _create_topic(
     topic: CreatableTopic,
     config: BrokerConfig,
     rng: Random,
-    max_replication_factor: int,
 ) -> tuple[Records, CreatableTopicResult]:
     overrides = {item.name: item.value for item in topic.configs}
     check_topic_overrides(overrides, config)
     settings = {name: value for name, value in overrides.items() if value is not None}
     replicas = _assigned(image, topic) if topic.assignments else _placed(image, topic, config, rng)
-    check_replication(replicas, max_replication_factor)
     topic_id = new_topic_id(rng)
     records: Records = [TopicRecord(topic.name, topic_id)]
     for name, value in settings.items():
@@ -282,7 +277,6 @@ def create_partitions(
     image: MetadataImage,
     request: CreatePartitionsRequest,
     rng: Random,
-    max_replication_factor: int = UNLIMITED,
 ) -> tuple[Records, CreatePartitionsResponse]:
     records: Records = []
     response = CreatePartitionsResponse()
@@ -294,16 +288,14 @@ def create_partitions(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "This topic name is in the request more than once."
                 )
-            records += _more_partitions(image, topic, rng, max_replication_factor)
+            records += _more_partitions(image, topic, rng)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message or None
         response.results.append(result)
     return ([] if request.validate_only else records), response
 
 
-def _more_partitions(
-    image: MetadataImage, wanted: CreatePartitionsTopic, rng: Random, max_replication_factor: int
-) -> Records:
+def _more_partitions(image: MetadataImage, wanted: CreatePartitionsTopic, rng: Random) -> Records:
     topic = image.topics.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -323,7 +315,6 @@ def _more_partitions(
             )
         for brokers in replicas:
             check_assignment(image, brokers, factor)
-    check_replication(replicas, max_replication_factor)
     return [
         new_partition(image, topic.id, existing + position, brokers)
         for position, brokers in enumerate(replicas)

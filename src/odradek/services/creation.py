@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from odradek.controller.context import RequestContext
-from odradek.controller.placement import MAX_REPLICATION_FACTOR
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
 from odradek.requests.request import Request
@@ -39,7 +38,7 @@ async def create_internal_topic(
     services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
     """Fewer brokers than the replication factor asks for is no reason to have no topic. Raises what is one."""
-    available = min(len(list(services.image.active_brokers())), MAX_REPLICATION_FACTOR)
+    available = len(list(services.image.active_brokers()))
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     factor = min(replication_factor, available)
     wanted = CreatableTopic(name, partitions, factor, configs=settings)

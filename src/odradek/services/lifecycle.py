@@ -10,6 +10,7 @@ Where the only voter is the only one to tell, nothing is sent: it knows.
 import asyncio
 import logging
 import uuid
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NO_EPOCH = -1  # the broker was killed, or never ran
 RETRY_SECONDS = 0.1
+RETIRE_SECONDS = 3.0
 # While the fence is up, heartbeats follow each other quickly: somebody waits for the broker to start.
 FENCED_HEARTBEAT_SECONDS = 0.02
 TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
@@ -130,13 +132,29 @@ class Lifecycle:
             if not self._metadata.quorum.is_only_voter or not self._metadata.quorum.is_active:
                 await self._heartbeat()
 
-    async def _heartbeat(self) -> None:
+    async def retire(self) -> None:
+        """Before a clean stop: let other brokers lead what this one does. Nobody waits long for that."""
+        if self._epoch == NO_EPOCH or (
+            self._metadata.quorum.is_only_voter and len(self._metadata.image.brokers) == 1
+        ):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETIRE_SECONDS):
+                await self._heartbeat(want_shut_down=True)
+                while any(
+                    partition.leader == self._node_id and len(partition.replicas) > 1
+                    for topic in self._metadata.image.topics.values()
+                    for partition in topic.partitions.values()
+                ):
+                    await self._metadata.quorum.changed()
+
+    async def _heartbeat(self, want_shut_down: bool = False) -> None:
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self._epoch,
             current_metadata_offset=self._metadata.image.offset,
             want_fence=False,
-            want_shut_down=False,
+            want_shut_down=want_shut_down,
         )
         response = await self._ask(request)
         if response.error_code:

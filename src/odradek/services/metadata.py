@@ -57,6 +57,13 @@ MAX_CHANGES_LOGGED = 20  # of a part of a request, which has up to 50 topics
 Written = TypeVar("Written")
 
 
+HEARTBEATS = (62, 63)  # BrokerRegistration, BrokerHeartbeat
+
+
+def _nobody_counts(broker_id: int) -> None:
+    pass
+
+
 class _Decided(NamedTuple):
     """A part of a request: its response, and what it waits for."""
 
@@ -85,6 +92,7 @@ class BrokerMetadata:
         self.turns = turns  # for large requests
         self._controller = Controller(config.node_id, config, rng)
         self._on_failure = on_failure
+        self.on_heartbeat: Callable[[int], None] = _nobody_counts  # told of every broker that is heard from
         self._node_id = config.node_id
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
@@ -117,6 +125,11 @@ class BrokerMetadata:
         """All that is committed."""
         return self._log.image
 
+    @property
+    def newest(self) -> MetadataImage:
+        """On the active controller, all that is decided: what the next decision builds on."""
+        return self._log.newest
+
     # Decisions
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
@@ -148,6 +161,8 @@ class BrokerMetadata:
 
     def _decide(self, part: Part, context: RequestContext) -> _Decided:
         response: Any = None
+        if part.request.API_KEY in HEARTBEATS:  # type: ignore[attr-defined]
+            self.on_heartbeat(part.request.broker_id)  # type: ignore[attr-defined]
         try:
             before = self._log.newest
             records, response = self._controller.decide(before, part, context)
@@ -184,6 +199,11 @@ class BrokerMetadata:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
         if self.quorum.is_only_voter and self._log.newest is not self._log.image:
             self._publish(self._write(self._log.settle))
+
+    def write(self, records: Sequence[MetadataRecord]) -> None:
+        """What the active controller decides unasked. Raises KafkaError if it cannot be written."""
+        self.settle()
+        self._append(records)
 
     def _commit(self, records: Sequence[MetadataRecord]) -> None:
         self._append(records)

@@ -9,11 +9,11 @@ The controller's own broker has applied every record already, so it is registere
 
 from typing import Any
 
-from odradek.controller.brokers import Records, register_broker, renew_leaderships
+from odradek.controller.brokers import Records, leave_partitions, register_broker
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import MetadataImage
+from odradek.metadata.image import NO_LEADER, MetadataImage
 from odradek.metadata.records import BrokerEndpoint, SupportedFeature
 from odradek.wire.messages.broker_registration import BrokerRegistrationResponse
 
@@ -25,10 +25,9 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Broker {request.broker_id} belongs to cluster {request.cluster_id}, not to {image.cluster_id}.",
         )
-    existing = image.brokers.get(request.broker_id)
-    was_clean = existing is None or request.previous_broker_epoch == existing.epoch
-    renewals = [] if was_clean else renew_leaderships(image, request.broker_id)
-    broker_epoch = image.offset + 1 + len(renewals)
+    is_fenced = request.broker_id != terms.node_id
+    changes = _leave(image, request, is_fenced)
+    broker_epoch = image.offset + 1 + len(changes)
     registration = register_broker(
         image,
         request.broker_id,
@@ -44,6 +43,15 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
             for item in request.features
         ],
         rack=request.rack,
-        is_fenced=request.broker_id != terms.node_id,
+        is_fenced=is_fenced,
     )
-    return [*renewals, *registration], BrokerRegistrationResponse(broker_epoch=broker_epoch)
+    return [*changes, *registration], BrokerRegistrationResponse(broker_epoch=broker_epoch)
+
+
+def _leave(image: MetadataImage, request: Any, is_fenced: bool) -> Records:
+    """A broker that registers again is another process: it leaves every ISR that can do without it, and leads nothing
+    in an epoch that it led before. The controller's own, which stopped cleanly, goes on where it was."""
+    existing = image.brokers.get(request.broker_id)
+    if existing is None or (not is_fenced and request.previous_broker_epoch == existing.epoch):
+        return []
+    return leave_partitions(image, request.broker_id, NO_LEADER if is_fenced else request.broker_id)

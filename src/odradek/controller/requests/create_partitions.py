@@ -6,7 +6,6 @@ from typing import Any
 from odradek.config.broker import BrokerConfig
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part, cut_by
-from odradek.controller.placement import MAX_REPLICATION_FACTOR
 from odradek.controller.topics import Records, create_partitions
 from odradek.metadata.image import MetadataImage
 from odradek.wire.codec import Steps
@@ -18,7 +17,7 @@ TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, CreatePartitionsResponse]:
     request: Any = part.request
-    return create_partitions(image, request, terms.rng, MAX_REPLICATION_FACTOR)
+    return create_partitions(image, request, terms.rng)
 
 
 def cut(image: MetadataImage, request: CreatePartitionsRequest, config: BrokerConfig) -> Steps[list[Part]]:

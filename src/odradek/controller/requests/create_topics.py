@@ -7,7 +7,6 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part, cut_by
-from odradek.controller.placement import MAX_REPLICATION_FACTOR
 from odradek.controller.topics import Records, count_partitions, create_topics
 from odradek.metadata.image import MetadataImage, metric_name
 from odradek.wire.codec import Steps
@@ -19,9 +18,7 @@ TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, CreateTopicsResponse]:
     request: Any = part.request
-    return create_topics(
-        image, request, terms.config, terms.rng, part.partition_count, MAX_REPLICATION_FACTOR
-    )
+    return create_topics(image, request, terms.config, terms.rng, part.partition_count)
 
 
 def cut(image: MetadataImage, request: CreateTopicsRequest, config: BrokerConfig) -> Steps[list[Part]]:

@@ -1,0 +1,15 @@
+"""AlterPartition (56): the leader of a partition proposes another ISR to the controller.
+
+What is decided, and why not, is in `controller.requests.alter_partition`.
+"""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+async def handle(
+    services: Services, request: Request, message: AlterPartitionRequest
+) -> AlterPartitionResponse:
+    response: AlterPartitionResponse = await services.decide(request, message)
+    return response
