@@ -54,7 +54,9 @@ class DurableLog:
     """The batches of a node's metadata log that a crash cannot take, from some offset on."""
 
     def __init__(self, files: dict[str, bytes], offset: int) -> None:
-        segments = sorted((offset_of(name), data) for name, data in files.items() if name.endswith(LOG_SUFFIX))
+        segments = sorted(
+            (offset_of(name), data) for name, data in files.items() if name.endswith(LOG_SUFFIX)
+        )
         self.start_offset = segments[0][0] if segments else 0
         self.batches: dict[int, Batch] = {}
         starts = [start for start, _ in segments]
@@ -152,7 +154,9 @@ class Chronicle:
     def compare(self, node_id: int, image: MetadataImage) -> None:
         self.counts["compared"] += 1
         if digest(image) != self._digest_at(image.offset):
-            raise Violation(f"the image of node {node_id} is not what is committed up to offset {image.offset}")
+            raise Violation(
+                f"the image of node {node_id} is not what is committed up to offset {image.offset}"
+            )
 
     def _digest_at(self, offset: int) -> str:
         if offset not in self._digests:
@@ -170,10 +174,15 @@ class Chronicle:
         }
         voters = quorum.log.raft.log.voters
         while self.newest.offset < offset:
-            start = self.newest.offset + 1 sets = (voters.last, voters.before(start)[0]) found =
-            {bytes(log.batches[start].data): log.batches[start] for log in logs.values() if start in log.batches}
-            batch = next((item for item in found.values() if self._is_committed(item, sets, logs)), None) if batch is
-            None:
+            start = self.newest.offset + 1
+            sets = (voters.last, voters.before(start)[0])
+            found = {
+                bytes(log.batches[start].data): log.batches[start]
+                for log in logs.values()
+                if start in log.batches
+            }
+            batch = next((item for item in found.values() if self._is_committed(item, sets, logs)), None)
+            if batch is None:
                 raise Violation(
                     f"node {node_id} shows what lies at offset {start}, which is not on the disks of a majority of "
                     f"{sets[0]}"
@@ -212,4 +221,3 @@ class Chronicle:
             self.deleted[record.topic_id] = None
         elif isinstance(record, r.ConfigRecord):
             self.configured.add((record.resource_name, record.name, record.value))
-

@@ -312,7 +312,11 @@ class PartitionHistory:
         """After all between `start` and `end` was read: of every key the newest record is there, whatever was
         compacted. `newest` are the highest offsets found."""
         for key, (offset, is_tombstone) in self._newest.items():
-            if max(start, self.kept_from) <= offset < end and not is_tombstone and newest.get(key, -1) < offset:
+            if (
+                max(start, self.kept_from) <= offset < end
+                and not is_tombstone
+                and newest.get(key, -1) < offset
+            ):
                 if any(batch.keys[at] == key for batch in self.unsettled for at in batch.tombstones):
                     continue
                 self._fail(f"P1: {offset} is missing, the newest record of {key!r}")

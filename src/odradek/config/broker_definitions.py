@@ -72,7 +72,7 @@ _NODE: tuple[Row, ...] = (
     ("broker.heartbeat.interval.ms", INT, 2000, at_least(1), MEDIUM, FIXED,
      "How often a broker tells the controller that it lives."),
     ("broker.session.timeout.ms", INT, 9000, at_least(1), MEDIUM, FIXED,
-     "Silence after which the controller fences a broker. Accepted and without effect: brokers are not fenced yet."),
+     "Silence after which the controller fences a broker. One whose process has ended is fenced at once."),
     ("initial.broker.registration.timeout.ms", INT, 60000, at_least(1), MEDIUM, FIXED,
      "How long a starting broker tries to register before it gives up."),
     ("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, FIXED,

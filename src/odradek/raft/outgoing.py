@@ -36,6 +36,10 @@ class Settings(NamedTuple):
     fetch_max_bytes: int = 8 << 20
 
     @property
+    def request_seconds(self) -> float:
+        return self.request_timeout_ms / 1000
+
+    @property
     def gone_jitter_ms(self) -> int:
         """How long a voter waits at most before it stands for election when its leader's process has ended."""
         return max(self.election_timeout_ms // 5, 1)

@@ -359,7 +359,7 @@ class Quorum:
         if address is None:
             raise OSError("its address is not known")
         request = rpc.to_request(body, self._endpoints)
-        seconds = self._settings.request_timeout_ms / 1000
+        seconds = self._settings.request_seconds
         response = await call(
             self._link_to(peer), address, request.message, request.version, self._client_id, seconds
         )
@@ -544,7 +544,7 @@ class Quorum:
         try:
             if leader is not None and leader[1] is not None:
                 request = self._update_request(voter)
-                seconds = self._settings.request_timeout_ms / 1000
+                seconds = self._settings.request_seconds
                 link = self._link_to(leader[0])
                 await call(link, leader[1], request, request.MAX_VERSION, self._client_id, seconds)
         except (OSError, ProtocolError) as error:
