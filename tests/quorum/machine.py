@@ -153,8 +153,8 @@ class Machine:
         store = WatchedStore.open(self.files, DIRECTORY, log_config, now_ms, keeper.applied)
         keeper.store = store
         store.entries = []
-        if store.log.end_offset < keeper.applied:  # the crash came while the snapshot was installed
-            store.start_at(keeper.applied)
+        if keeper.id is not None:
+            store.catch_up_with(keeper.id)
         if rng.random() < 0.5:
             store.sync()  # otherwise the driver asks for it
         store.read_everything()

@@ -160,13 +160,21 @@ class QuorumStore:
         self.log.truncate_to(offset)
 
     def start_at(self, offset: int) -> None:
-        """Drop everything, and go on at the end of a snapshot, which is on disk.
-
-        A crash in between may leave any log that ends before the snapshot does: whoever finds that at a start calls
-        this again. The recovery point goes back first, as when the log is truncated."""
+        """Drop everything, and go on at the end of a snapshot, which is on disk. If a crash interrupts this,
+        `catch_up_with` completes it. The recovery point goes back first, as when the log is truncated."""
         if self._recovery_point > 0:
             self._write_recovery_point(0)
         self.log.truncate_fully_and_start_at(offset)
+
+    def catch_up_with(self, snapshot_id: OffsetAndEpoch) -> None:
+        """At a start, with the newest snapshot: it takes the log's place if a leader has sent it for that.
+
+        A leader sends one where the log ends before the snapshot does, or in an older epoch: then the log may be
+        longer, but not a longer version of the same. A snapshot of this log is never ahead of it."""
+        end_offset, epoch = snapshot_id
+        is_empty = self.log.log_start_offset == self.log.end_offset == end_offset
+        if self.log.end_offset < end_offset or (not is_empty and self.log.leader_epochs.latest < epoch):
+            self.start_at(end_offset)
 
     def append(self, append: Append, now_ms: int) -> tuple[Batch, ...]:
         data = _build_batch(append, self.log.end_offset, now_ms)
