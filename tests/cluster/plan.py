@@ -195,6 +195,7 @@ class Plan:
                 if machine.crashes == crashes and not machine.was_short_lately:
                     raise Violation(f"node {node_id} does not start: {error}") from error
                 await asyncio.sleep(0.1 + self._rng.random() * 0.2)
+        machine.cut_power_at()  # no more: it got through its start
         del self._starting[node_id]
 
     # --- faults ---
@@ -234,6 +235,7 @@ class Plan:
         for machine in self.cluster.machines.values():
             machine.heal()
             machine.resume()
+            machine.cut_power_at()
 
     def _victim(self) -> int | None:
         """A node that nothing else happens to; often the controller."""

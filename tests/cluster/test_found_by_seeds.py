@@ -4,7 +4,8 @@ import asyncio
 
 from odradek.errors import ErrorCode
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.cluster.clusters import Cluster, new_cluster
+from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from tests.cluster.clusters import CLUSTER_ID, Cluster, new_cluster
 from tests.cluster.plan import SETTINGS
 from tests.simulation.world import World
 
@@ -47,5 +48,27 @@ def test_a_broker_registers_once_the_controllers_disk_has_space_again() -> None:
         await cluster.start(101)
         answer = await cluster.ask(101, create("apple"), 7)
         assert answer.topics[0].error_code == ErrorCode.NONE
+
+    world.run(scenario())
+
+
+def test_a_node_that_becomes_the_controller_removes_a_voter_itself() -> None:
+    """It was about to forward the request."""
+    world, cluster = three_nodes(3)
+
+    async def scenario() -> None:
+        await cluster.start()
+        (leader,) = cluster.leaders()
+        others = [node_id for node_id in cluster.machines if node_id != leader]
+        cluster.machines[leader].cut_power()
+        request = RemoveRaftVoterRequest(CLUSTER_ID, leader, cluster.key(leader).directory_id)
+        answers = []
+
+        async def ask(node_id: int) -> None:
+            answers.append((await cluster.ask(node_id, request, 0)).error_code)
+
+        for task in [world.spawn(ask(node_id)) for node_id in others]:
+            await task
+        assert ErrorCode.UNKNOWN_SERVER_ERROR not in answers
 
     world.run(scenario())

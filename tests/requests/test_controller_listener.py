@@ -287,7 +287,7 @@ def test_a_broker_asks_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def play(node: Listening) -> None:
         sent: list[Any] = []
 
-        async def forward(message: Any, context: RequestContext) -> Any:
+        async def forward(message: Any, context: RequestContext, answer_here: object) -> Any:
             sent.append((message, context))
             return registry.response_type(message.API_KEY)()
 

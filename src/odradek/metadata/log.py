@@ -17,6 +17,7 @@ is given a snapshot (`snapshot_exchange.py`). When snapshots are written, and ho
 is decided in `snapshotting.py`.
 """
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -44,6 +45,8 @@ from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket
 from odradek.storage.log.retention import delete_old_segments
+
+logger = logging.getLogger(__name__)
 
 
 def _no_peers(message: Message) -> None:
@@ -118,7 +121,15 @@ class MetadataLog:
         )
         metadata_log = cls(Driver(raft, store, membership.send, exchange), store, base, exchange, now_ms)
         if raft.is_only_voter:
+            level = raft.log.voters.kraft_version
             metadata_log._lead_alone(now_ms)
+            if has_history and raft.log.voters.kraft_version > level:
+                logger.info(
+                    "upgraded %s from kraft.version %d to kraft.version %d: the log says from now on who the voters are",
+                    metadata_log.directory,
+                    level,
+                    raft.log.voters.kraft_version,
+                )
         base.set_damaged_aside()
         return metadata_log
 

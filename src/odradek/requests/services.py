@@ -37,6 +37,9 @@ class Deadlines(Protocol):
     def add(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
 
 
+AnswerHere = Callable[[Message, RequestContext], Awaitable[Any]]
+
+
 class Metadata(Protocol):
     """The cluster's metadata: the newest image, and the way to the next one."""
 
@@ -50,9 +53,9 @@ class Metadata(Protocol):
     async def decide_here(self, request: Message, context: RequestContext) -> Any:
         """The same, where only the active controller may decide: NOT_CONTROLLER if that is another node."""
 
-    async def forward(self, request: Message, context: RequestContext) -> Any:
+    async def forward(self, request: Message, context: RequestContext, answer_here: AnswerHere) -> Any:
         """The response of the active controller, on another node, to a request that goes there in an Envelope; one
-        that refuses it where that node cannot be reached."""
+        that refuses it where that node cannot be reached. If this node becomes the controller, `answer_here` does."""
 
 
 class Quorum(Protocol):
@@ -199,7 +202,11 @@ class Services:
         controller's listener is answered here in any case: its sender looks for the leader itself."""
         if self.is_for_controller(request) or self.leads:
             return await answer()
-        return await self.metadata.forward(message, context_of(request, request.version))
+
+        async def answer_here(message: Message, context: RequestContext) -> Any:
+            return await answer()
+
+        return await self.metadata.forward(message, context_of(request, request.version), answer_here)
 
 
 def context_of(request: Request, version: int) -> RequestContext:

@@ -44,7 +44,7 @@ from odradek.requests.naming import sender
 from odradek.requests.refusal import refuse, refuse_undone
 from odradek.requests.registry import response_type
 from odradek.requests.turns import Turns
-from odradek.services.forwarding import Forwarder
+from odradek.services.forwarding import DecideHere, Forwarder
 from odradek.services.quorum import Quorum, QuorumConfig
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
@@ -71,7 +71,7 @@ class _Decided(NamedTuple):
     response: Any
     records: Sequence[MetadataRecord] = ()
     before: MetadataImage | None = None
-    offset: int = -1  # of the last record; the response is given once that is committed
+    offset: int = -1  # of the last record that it rests on; the response is given once that is committed
     epoch: int = -1
 
 
@@ -138,13 +138,14 @@ class BrokerMetadata:
         if self.quorum.is_active:
             return await self.decide_here(request, context)
         try:
-            return await self.forward(request, context)
+            return await self.forward(request, context, self.decide_here)
         except KafkaError as error:
             return self._refused(request, context, error)
 
-    async def forward(self, request: Message, context: RequestContext) -> Any:
-        """The response of the active controller elsewhere. Raises KafkaError if there is none in time."""
-        return await self._forwarder.forward(request, context, self.decide_here)
+    async def forward(self, request: Message, context: RequestContext, answer_here: DecideHere) -> Any:
+        """The response of the active controller elsewhere. Raises KafkaError if there is none in time. If this node
+        becomes the controller meanwhile, `answer_here` takes its place."""
+        return await self._forwarder.forward(request, context, answer_here)
 
     async def decide_here(self, request: Message, context: RequestContext) -> Any:
         """What this node decides as the active controller; refused with NOT_CONTROLLER if it is not."""
@@ -166,8 +167,8 @@ class BrokerMetadata:
         try:
             before = self._log.newest
             records, response = self._controller.decide(before, part, context)
-            if not records:
-                return _Decided(part, response)
+            if not records:  # but what it says may rest on what is not committed yet
+                return _Decided(part, response, offset=before.offset, epoch=self._log.epoch)
             self.settle()
             offset = self._append(records)
             return _Decided(part, response, records, before, offset, self._log.epoch)
@@ -177,13 +178,12 @@ class BrokerMetadata:
             return _Decided(part, self._refused(part.request, context, error))
 
     async def _respond(self, decided: _Decided, context: RequestContext) -> Any:
-        if decided.before is None:
-            return decided.response
         try:
             await self.quorum.committed(decided.offset, decided.epoch)
         except KafkaError as error:
             return self._refused(decided.part.request, context, error)
-        _log_changes(decided.before, decided.records, context)
+        if decided.before is not None:
+            _log_changes(decided.before, decided.records, context)
         return decided.response
 
     def _refused(self, request: Message, context: RequestContext, error: KafkaError) -> Any:
@@ -199,6 +199,7 @@ class BrokerMetadata:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
         if self.quorum.is_only_voter and self._log.newest is not self._log.image:
             self._publish(self._write(self._log.settle))
+            self.quorum.appended()  # who waits for it hears of it
 
     def write(self, records: Sequence[MetadataRecord]) -> None:
         """What the active controller decides unasked. Raises KafkaError if it cannot be written."""
