@@ -91,7 +91,8 @@ class Quorum:
         on_failure: Callable[[str], None],
     ) -> None:
         """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
-        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why the node must stop."""
+        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why
+        the node must stop."""
         self._host = host
         self._network = network
         self._files = files
