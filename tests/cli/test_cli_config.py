@@ -1,4 +1,4 @@
-"""`odradek cluster info` and `odradek config`."""
+"""`odradek cluster info`, `odradek quorum describe` and `odradek config`."""
 
 import json
 from collections.abc import Callable
@@ -29,6 +29,16 @@ def test_the_cluster_is_described(odradek: Odradek, bootstrap: str, topic: str) 
     lines = odradek("cluster", "info").stdout.splitlines()
     assert lines[0] == f"cluster {view['cluster_id']}, controller {broker['broker']}"
     assert lines[2].split() == ["BROKER", "ADDRESS", "RACK", "LEADERS", "CONTROLLER"]
+
+
+def test_the_quorum_is_described(odradek: Odradek) -> None:
+    """Several controllers are in tests/processes."""
+    view = read(odradek, "quorum", "describe")
+    leader = next(one for one in view["voters"] if one["node"] == view["leader"])
+    assert (leader["role"], leader["lag"], len(leader["directory_id"])) == ("leader", 0, 22)
+    assert 0 < view["high_watermark"] <= leader["log_end_offset"]
+    first = odradek("quorum", "describe").stdout.splitlines()[0]
+    assert first.startswith(f"leader {view['leader']}, epoch {view['epoch']}, high watermark ")
 
 
 def test_settings_are_listed_described_and_altered(odradek: Odradek, topic: str) -> None:

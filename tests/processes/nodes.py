@@ -258,6 +258,15 @@ class Nodes:
             status = format_directory(["-c", str(node.config_file), "-t", self.cluster_id, *options])
         assert status == 0, f"node {node.id} could not be formatted"
 
+    def add(self, node_id: int, roles: str) -> Node:
+        """A node that joins the others, formatted, and not started yet."""
+        any_node = next(iter(self))
+        node = Node(node_id, roles, any_node.data_dir.parent, self.proxy, any_node.settings)
+        self.by_id[node_id] = node
+        node.configure(self.servers)
+        self.format_one(node, "-N")
+        return node
+
     def start(self, *nodes: Node) -> None:
         """Start nodes, all of them unless some are named, and wait until they serve."""
         for node in nodes or self:

@@ -231,6 +231,10 @@ def check_reachable(bootstrap: str) -> None:
     )
 
 
+def addresses_of(bootstrap: str) -> list[tuple[str, int]]:
+    return [_host_and_port(address.strip()) for address in bootstrap.split(",")]
+
+
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
     if not host:

@@ -43,6 +43,7 @@ MODULES = {
     "group": "group",
     "config": "config",
     "cluster": "cluster",
+    "quorum": "quorum",
     "pipeline": "pipeline",
     "profile": "profile",
     "completion": "completion_script",

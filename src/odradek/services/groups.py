@@ -26,6 +26,7 @@ from odradek.coordinators.runner import Runner
 from odradek.coordinators.runtime import RequestContext, Shard
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import NO_LEADER
 from odradek.model import OFFSETS_TOPIC
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
@@ -62,10 +63,11 @@ class Groups:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, failure)
         topic = self._services.image.topics.get(OFFSETS_TOPIC)
         index = partition_of(group_id, len(topic.partitions)) if topic else 0
-        if topic is None or self._shard(index) is None:
+        leader = topic.partitions[index].leader if topic else NO_LEADER
+        if leader == NO_LEADER or (leader == self._services.node_id and self._shard(index) is None):
             reason = f"{OFFSETS_TOPIC}-{index} is not there yet."
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
-        return topic.partitions[index].leader
+        return leader
 
     async def _create_topic(self) -> str:
         """Why it failed, or nothing: whoever asks next tries again."""

@@ -1,0 +1,23 @@
+"""Groups whose coordinator is on another broker than the one that is asked for it."""
+
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.cluster.clusters import new_cluster
+
+VERSION = 6
+SETTINGS = {"offsets.topic.num.partitions": "6"}
+
+
+def test_every_broker_names_the_same_coordinator() -> None:
+    world, cluster = new_cluster(5, settings=SETTINGS)
+    groups = [f"group-{number}" for number in range(20)]
+
+    async def scenario() -> None:
+        await cluster.start()
+        found = {}
+        for node_id in cluster.brokers:
+            response = await cluster.ask(node_id, FindCoordinatorRequest("", 0, groups), VERSION)
+            found[node_id] = [(one.error_code, one.node_id) for one in response.coordinators]
+        assert found[1] == found[2] == found[3]
+        assert set(found[1]) == {(0, node_id) for node_id in cluster.brokers}
+
+    world.run(scenario())
