@@ -79,7 +79,8 @@ def _replicas_of(
 
 def _spread(brokers: Iterable[Broker], count: int, racks: Counter[str | None]) -> list[int]:
     """Up to `count` of them, in this order but for those whose rack has more replicas (`racks`) than another's."""
-    left, chosen = list(brokers), []
+    left = list(brokers)
+    chosen: list[int] = []
     while left and len(chosen) < count:
         broker = min(left, key=lambda item: racks[item.rack])
         left.remove(broker)

@@ -24,7 +24,7 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
     is_fenced = _is_to_be_fenced(broker, request, is_caught_up)
     records: Records = []
     if is_fenced != broker.is_fenced:
-        records = (fence_broker if is_fenced else unfence_broker)(image, broker.id)
+        records = (fence_broker if is_fenced else unfence_broker)(image, terms.config, broker.id)
     return records, BrokerHeartbeatResponse(
         is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=request.want_shut_down
     )

@@ -1,15 +1,19 @@
 """BrokerRegistration (62): a broker that starts says where it can be reached.
 
 It names the broker epoch in which it stopped cleanly (from version 3 on). A broker that names another, or none, was
-killed, and its logs may have lost what was not synced: its partitions get new leader epochs, in the same write, so that
-what it appends from now on cannot be taken for what is gone.
+killed, and its logs may have lost what was not synced (see `controller.elections`). In either case whatever it led has
+a new leader epoch, in the same write: what it appends from now on cannot be taken for what it appended before.
+
+While a process of this id still has a session, another is refused, but for one with the same data directory: that is
+locked by the process that uses it, so the earlier one is gone. A process that repeats its registration, because the
+response was lost, has it already.
 
 The controller's own broker has applied every record already, so it is registered unfenced. Others start fenced.
 """
 
 from typing import Any
 
-from odradek.controller.brokers import Records, register_broker, renew_leaderships
+from odradek.controller.brokers import Records, begin_incarnation, register_broker
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
@@ -26,9 +30,17 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
             f"Broker {request.broker_id} belongs to cluster {request.cluster_id}, not to {image.cluster_id}.",
         )
     existing = image.brokers.get(request.broker_id)
-    was_clean = existing is None or request.previous_broker_epoch == existing.epoch
-    renewals = [] if was_clean else renew_leaderships(image, request.broker_id)
-    broker_epoch = image.offset + 1 + len(renewals)
+    if existing is not None and existing.incarnation_id == request.incarnation_id:
+        return [], BrokerRegistrationResponse(broker_epoch=existing.epoch)
+    is_fenced = request.broker_id != terms.node_id
+    changes = begin_incarnation(
+        image,
+        terms.config,
+        request.broker_id,
+        was_clean=existing is not None and request.previous_broker_epoch == existing.epoch,
+        is_fenced=is_fenced,
+    )
+    broker_epoch = image.offset + 1 + len(changes)
     registration = register_broker(
         image,
         request.broker_id,
@@ -44,6 +56,6 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
             for item in request.features
         ],
         rack=request.rack,
-        is_fenced=request.broker_id != terms.node_id,
+        is_fenced=is_fenced,
     )
-    return [*renewals, *registration], BrokerRegistrationResponse(broker_epoch=broker_epoch)
+    return [*changes, *registration], BrokerRegistrationResponse(broker_epoch=broker_epoch)
