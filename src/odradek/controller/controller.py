@@ -39,6 +39,7 @@ MODULES = {
     33: "alter_configs",
     37: "create_partitions",
     44: "incremental_alter_configs",
+    56: "alter_partition",
     62: "broker_registration",
     63: "broker_heartbeat",
     67: "allocate_producer_ids",

@@ -76,6 +76,7 @@ CONTROLLER_APIS = _serve(
     58,  # Envelope
     *(19, 20, 37),  # CreateTopics, DeleteTopics, CreatePartitions
     *(32, 33, 44),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+    56,  # AlterPartition
     *(62, 63, 67, 70),  # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration
 )
 # A controller is asked for the metadata log, and for no other.
