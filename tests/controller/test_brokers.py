@@ -1,5 +1,6 @@
 """Brokers registered, fenced and unfenced; producer ids."""
 
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -11,7 +12,6 @@ from odradek.controller.brokers import (
     begin_controlled_shutdown,
     bootstrap_records,
     fence_broker,
-    register_broker,
     unfence_broker,
 )
 from odradek.controller.context import RequestContext
@@ -27,7 +27,7 @@ from odradek.metadata.records import (
     TopicRecord,
 )
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from tests.controller.controller_cluster import apply, cluster
+from tests.controller.controller_cluster import apply, cluster, directory_of
 
 T = UUID(int=7)
 
@@ -117,27 +117,6 @@ def test_a_broker_that_shuts_down_leads_nothing_and_is_elected_nowhere():
     assert states(fence(image, 2))[0] == (NO_LEADER, [], 2)
 
 
-def register(image, incarnation, has_session):
-    return register_broker(
-        image,
-        1,
-        broker_epoch=9,
-        incarnation_id=UUID(int=incarnation),
-        endpoints=[],
-        directories=[],
-        has_session=has_session,
-    )
-
-
-def test_a_second_process_is_refused_while_the_first_lives():
-    image = cluster(1)
-    with pytest.raises(KafkaError) as refusal:
-        register(image, 77, has_session=True)
-    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    assert register(image, 1, has_session=True)
-    assert apply(image, register(image, 77, has_session=False)).brokers[1].epoch == 9
-
-
 def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
     return BrokerRegistrationRequest(
         broker_id,
@@ -151,9 +130,29 @@ def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
     )
 
 
-def decide(image, request, node_id=1):
-    controller = Controller(node_id, BrokerConfig(), Random(1))
+def decide(image, request, node_id=1, controller=None):
+    controller = controller or Controller(node_id, BrokerConfig(), Random(1))
     return controller.decide(image, Part(request), RequestContext(request.MAX_VERSION))
+
+
+def test_a_second_process_is_refused_while_the_first_lives():
+    image, now_ms = cluster(1, 2), 1000
+    controller = Controller(1, BrokerConfig(), Random(1), lambda: now_ms)
+    controller.sessions.restart(image.brokers, now_ms)
+    now_ms += 8999
+    with pytest.raises(KafkaError) as refusal:
+        decide(image, registration(2), controller=controller)
+    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    now_ms += 1
+    assert decide(image, registration(2), controller=controller)[0]
+
+
+def test_a_process_that_has_the_disk_of_the_first_takes_its_place_at_once():
+    image = cluster(1, 2)
+    controller = Controller(1, BrokerConfig(), Random(1))
+    controller.sessions.restart(image.brokers, 0)
+    request = replace(registration(2), log_dirs=[directory_of(2)])
+    assert decide(image, request, controller=controller)[0]
 
 
 def test_a_broker_that_stopped_cleanly_leads_in_new_epochs():

@@ -44,6 +44,7 @@ from odradek.requests.services import Groups, Services
 from odradek.requests.turns import Turns
 from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
+from odradek.services.controller_duties import ControllerDuties
 from odradek.services.flusher import Flusher
 from odradek.services.lifecycle import Lifecycle
 from odradek.services.local_partitions import LocalPartitions
@@ -133,6 +134,7 @@ class Node:
         self._lifecycle = Lifecycle(
             self.node_id, self.metadata, host, self._rng, config["broker.rack"], registration_settings(config)
         )
+        self.duties = ControllerDuties(self.node_id, self.metadata, host, config)
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
@@ -186,7 +188,13 @@ class Node:
 
     def _listeners(self) -> tuple[Callable[[MetadataDelta], None], ...]:
         """Who follows the metadata, in this order: logs come first, then those who work on them."""
-        return (self._apply, self._tell_groups, self._maybe_reconfigure, self._tell_compactor)
+        return (
+            self._apply,
+            self._tell_groups,
+            self._maybe_reconfigure,
+            self._tell_compactor,
+            self._tell_duties,
+        )
 
     def _apply(self, delta: MetadataDelta) -> None:
         if self._is_loaded:
@@ -195,6 +203,9 @@ class Node:
     def _tell_compactor(self, delta: MetadataDelta) -> None:
         if self._is_loaded:
             self._compactor.configured(delta)
+
+    def _tell_duties(self, delta: MetadataDelta) -> None:
+        self.duties.metadata_changed(delta)
 
     def _appended(self, replica: Replica) -> None:
         self._flusher.appended(replica)
@@ -258,6 +269,7 @@ class Node:
         if self.config.is_controller:
             registering = self._lifecycle.register_controller(self.controller_listeners)
             self._tasks.append(self._host.create_task(registering))
+            self._tasks.append(self._host.create_task(self.duties.run()))
         if self.config.is_broker:
             bound = self._bind(self.config.broker_listeners)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
@@ -294,6 +306,8 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.failure is None and self.config["controlled.shutdown.enable"]:
+            await self._lifecycle.shut_down()
         await self.metadata.stop()  # while the others can still reach us
         self._server.stop_listening()
         await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it

@@ -50,19 +50,11 @@ def register_broker(
     features: Sequence[SupportedFeature] = (),
     rack: str | None = None,
     is_fenced: bool = True,
-    has_session: bool = False,
 ) -> Records:
     """Register a process that starts. `broker_epoch` is the offset its record will have.
 
-    A node that is its own controller registers unfenced, as it serves at once. `has_session`: a process under
-    this id still sends heartbeats; a second one is refused until the first is gone.
+    A node that is its own controller registers unfenced, as it serves at once.
     """
-    existing = image.brokers.get(broker_id)
-    is_other = existing is not None and existing.incarnation_id != incarnation_id
-    if is_other and has_session:
-        raise KafkaError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another process runs as broker {broker_id}."
-        )
     record = RegisterBrokerRecord(
         broker_id=broker_id,
         incarnation_id=incarnation_id,

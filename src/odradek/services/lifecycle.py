@@ -22,7 +22,7 @@ from odradek.host.log_lines import counted
 from odradek.metadata.quorum_settings import RegistrationSettings
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
-from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ NO_EPOCH = -1  # the broker was killed, or never ran
 RETRY_SECONDS = 0.1
 # While the fence is up, heartbeats follow each other quickly: somebody waits for the broker to start.
 FENCED_HEARTBEAT_SECONDS = 0.02
+SHUTDOWN_SECONDS = 5.0  # how long a broker that stops waits for the controller to let it go
 TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
 
@@ -124,18 +125,39 @@ class Lifecycle:
             if not self._metadata.quorum.is_only_voter or not self._metadata.quorum.is_active:
                 await self._heartbeat()
 
-    async def _heartbeat(self) -> None:
+    async def shut_down(self) -> None:
+        """Have the controller move away what this broker leads. Returns once every other broker knows of it, or the
+        time is up. After `run` has ended."""
+        if self._epoch == NO_EPOCH or self._is_on_its_own:
+            return
+        try:
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
+                    await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+        except TimeoutError:
+            log.warning(
+                "stopping without the controller's consent: it did not give it within %g s", SHUTDOWN_SECONDS
+            )
+
+    @property
+    def _is_on_its_own(self) -> bool:
+        """Nobody could take over."""
+        quorum, brokers = self._metadata.quorum, self._metadata.image.brokers
+        return quorum.is_only_voter and quorum.is_active and set(brokers) <= {self._node_id}
+
+    async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self._epoch,
             current_metadata_offset=self._metadata.image.offset,
             want_fence=False,
-            want_shut_down=False,
+            want_shut_down=want_shut_down,
         )
-        response = await self._ask(request)
+        response: BrokerHeartbeatResponse = await self._ask(request)
         if response.error_code:
             code = ErrorCode(response.error_code)
             counted(log, logging.WARNING, "", code.name, "the controller refused a heartbeat: %s", code.name)
+        return response
 
     async def _ask(self, request: Any) -> Any:
         return await self._metadata.decide(request, RequestContext(request.MAX_VERSION))

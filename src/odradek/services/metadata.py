@@ -83,7 +83,10 @@ class BrokerMetadata:
         """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
         reason why the node must stop."""
         self.turns = turns  # for large requests
-        self._controller = Controller(config.node_id, config, rng)
+        self._controller = Controller(config.node_id, config, rng, host.steady_ms)
+        self.sessions = (
+            self._controller.sessions
+        )  # of brokers with this node, while it is the active controller
         self._on_failure = on_failure
         self._node_id = config.node_id
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
@@ -100,7 +103,7 @@ class BrokerMetadata:
             host,
             network,
             self._publish,
-            self._maybe_write_first_records,
+            self._became_active,
             self._has_failed,
         )
         self._log = self.quorum.log
@@ -116,7 +119,23 @@ class BrokerMetadata:
         """All that is committed."""
         return self._log.image
 
+    @property
+    def newest_image(self) -> MetadataImage:
+        """What the active controller decides on: all that is written."""
+        return self._log.newest
+
     # Decisions
+
+    async def change(self, decision: Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]) -> int:
+        """Write, as the active controller, what nobody asked for. How many records, once they are committed. Raises
+        KafkaError, with NOT_CONTROLLER if this node is not active."""
+        if not self.quorum.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        records = decision(self._log.newest, self._controller.config)
+        if records:
+            self.settle()
+            await self.quorum.committed(self._append(records), self._log.epoch)
+        return len(records)
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
         """Have the controller decide, here or elsewhere. The response, once what it wrote is committed; if it was
@@ -220,8 +239,9 @@ class BrokerMetadata:
     def _is_new_cluster(self) -> bool:
         return self.quorum.is_active and not self._log.newest.features
 
-    def _maybe_write_first_records(self) -> None:
-        """What a new cluster begins with, if this node is its first controller."""
+    def _became_active(self) -> None:
+        """Nobody has been heard of yet. What a new cluster begins with is written, if it is one."""
+        self.sessions.restart(self._log.newest.brokers, self._now_ms())
         if self._is_new_cluster:
             with suppress(KafkaError):  # which is logged; the next controller tries again
                 self._append(bootstrap_records())

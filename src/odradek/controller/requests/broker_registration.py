@@ -17,9 +17,9 @@ from odradek.controller.brokers import Records, begin_incarnation, register_brok
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import MetadataImage
+from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import BrokerEndpoint, SupportedFeature
-from odradek.wire.messages.broker_registration import BrokerRegistrationResponse
+from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, BrokerRegistrationResponse]:
@@ -32,6 +32,11 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
     existing = image.brokers.get(request.broker_id)
     if existing is not None and existing.incarnation_id == request.incarnation_id:
         return [], BrokerRegistrationResponse(broker_epoch=existing.epoch)
+    if existing is not None and _may_be_alive(existing, request, terms):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another process runs as broker {existing.id}."
+        )
+    terms.sessions.begin(request.broker_id, terms.now_ms)
     is_fenced = request.broker_id != terms.node_id
     changes = begin_incarnation(
         image,
@@ -59,3 +64,9 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
         is_fenced=is_fenced,
     )
     return [*changes, *registration], BrokerRegistrationResponse(broker_epoch=broker_epoch)
+
+
+def _may_be_alive(existing: Broker, request: BrokerRegistrationRequest, terms: Terms) -> bool:
+    if set(existing.directories) & set(request.log_dirs):
+        return False
+    return terms.sessions.is_alive(existing.id, terms.now_ms)

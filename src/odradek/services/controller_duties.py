@@ -1,0 +1,140 @@
+"""What the active controller does unasked: it fences brokers that fell silent, gives partitions back to their preferred
+leaders, and elects leaders uncleanly where a topic allows that.
+
+Every node with the controller role runs this. On those that are not active it does nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from odradek.config.broker import BrokerConfig
+from odradek.controller.balance import balance_leaders
+from odradek.controller.brokers import elect_missing_leaders, fence_broker
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Host
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.records import MetadataRecord
+from odradek.services.metadata import BrokerMetadata
+from odradek.wording import count_of
+
+log = logging.getLogger(__name__)
+
+LOOKS_PER_SESSION = 8  # how often sessions are looked at while the shortest of them could end
+STALL_MS = 500  # a timer that is so late shows that this process stood still
+ELECTIONS_AT_ONCE = 500  # in one write
+
+Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
+
+
+class ControllerDuties:
+    def __init__(self, node_id: int, metadata: BrokerMetadata, host: Host, config: BrokerConfig) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._sessions = metadata.sessions
+        self._host = host
+        self._balances = config["auto.leader.rebalance.enable"]
+        self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
+        self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000
+        self._sessions_changed = asyncio.Event()
+        self._configs_changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.gather(self._watch_sessions(), self._balance_leaders(), self._elect_uncleanly())
+
+    # News
+
+    def expire_now(self, broker_id: int) -> None:
+        """A broker's process is known to be gone: its connection was closed, and it refuses another."""
+        self._sessions.expire_now(broker_id)
+        self._sessions_changed.set()
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """A listener of the metadata: a setting may allow what it did not before."""
+        if delta.changed_configs:
+            self._configs_changed.set()
+
+    # Sessions
+
+    async def _watch_sessions(self) -> None:
+        look_seconds = self._sessions.timeout_ms / 1000 / LOOKS_PER_SESSION
+        while True:
+            began_ms = self._host.steady_ms()
+            if not await _happens(self._sessions_changed, look_seconds):
+                late_ms = self._host.steady_ms() - began_ms - round(look_seconds * 1000)
+                if late_ms > STALL_MS:
+                    log.warning("this controller stood still for %d ms: no session ends by that", late_ms)
+                    self._sessions.stood_still(late_ms)
+            await self._fence_silent()
+
+    async def _fence_silent(self) -> None:
+        """One after the other, so that the partitions of one do not go to the next."""
+        while self._metadata.quorum.is_active:
+            silent = self._silent(self._metadata.newest_image)
+            if not silent or not await self._fence(silent[0]):
+                return
+
+    def _silent(self, image: MetadataImage) -> list[int]:
+        """The broker of this very process is alive, whoever hears it."""
+        watched = (broker.id for broker in image.brokers.values() if not broker.is_fenced)
+        others = [broker_id for broker_id in watched if broker_id != self._node_id]
+        return self._sessions.overdue(others, self._host.steady_ms())
+
+    async def _fence(self, broker_id: int) -> bool:
+        def fence(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
+            return fence_broker(image, config, broker_id) if broker_id in self._silent(image) else []
+
+        written = await self._write(fence)
+        if written:
+            partitions = count_of(written - 1, "partition")
+            log.warning("fenced broker %d, which does not answer: %s changed", broker_id, partitions)
+        return written > 0
+
+    # Elections
+
+    async def _balance_leaders(self) -> None:
+        while self._balances:
+            await asyncio.sleep(self._balance_seconds)
+            await self._in_parts(
+                lambda image, config: balance_leaders(image, config, ELECTIONS_AT_ONCE),
+                "gave %s back to their preferred leaders",
+            )
+
+    async def _elect_uncleanly(self) -> None:
+        while True:
+            await _happens(self._configs_changed, self._unclean_seconds)
+            await self._in_parts(_elect_missing, "elected leaders of %s that had none")
+
+    async def _in_parts(self, decision: Decision, message: str) -> None:
+        """Again and again, while there is something left to do and the log takes it."""
+        while self._metadata.quorum.is_active and (written := await self._write(decision)):
+            log.info(message, count_of(written, "partition"))
+            await asyncio.sleep(0)
+
+    async def _write(self, decision: Decision) -> int:
+        """How many records were written, and are committed."""
+        try:
+            return await self._metadata.change(decision)
+        except KafkaError as error:
+            level = logging.DEBUG if error.code is ErrorCode.NOT_CONTROLLER else logging.ERROR
+            log.log(level, "the controller could not write, and tries again later: %s", error)
+        except Exception:
+            log.exception("a duty of the controller failed, and is tried again later: this is a bug")
+        return 0
+
+
+def _elect_missing(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
+    return elect_missing_leaders(image, config, {broker.id for broker in image.active_brokers()})
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it happened, within this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True
