@@ -63,7 +63,8 @@ PURE = {
 }
 # Of other modules, only this. Coroutines may stay: the event loop of the simulated host keeps virtual time.
 NAMES = {
-    *("asyncio.AbstractEventLoop", "asyncio.BaseEventLoop", "asyncio.Event", "asyncio.Future"),
+    *("asyncio.AbstractEventLoop", "asyncio.BaseEventLoop", "asyncio.CancelledError", "asyncio.Event"),
+    "asyncio.Future",
     *("asyncio.Handle", "asyncio.Lock", "asyncio.Task", "asyncio.TimerHandle", "asyncio.gather"),
     *("asyncio.get_running_loop", "asyncio.shield", "asyncio.sleep", "asyncio.timeout"),
     *("logging.DEBUG", "logging.ERROR", "logging.Filter", "logging.INFO", "logging.LogRecord"),

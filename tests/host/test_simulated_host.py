@@ -8,7 +8,7 @@ import pytest
 
 from odradek.host.interface import Host
 from odradek.host.log_lines import NodeIdFilter, node_id
-from odradek.host.simulated import NothingWillHappen, SimulatedHost, VirtualLoop
+from odradek.host.simulated import NothingWillHappen, SimulatedHost, TimeStandsStill, VirtualLoop
 from odradek.net.deadlines import Deadlines
 from odradek.storage.disk.simulated import SimulatedFiles
 
@@ -36,6 +36,17 @@ def test_who_waits_for_nothing_is_told() -> None:
 
     with pytest.raises(NothingWillHappen):
         new_host().run(wait_forever())
+
+
+def test_a_timer_that_sets_itself_again_at_once_is_found_out() -> None:
+    host = new_host()
+
+    def spin() -> None:
+        host.call_later(0, spin)
+
+    host.call_later(1, spin)
+    with pytest.raises(TimeStandsStill, match=r"at 1\.000000 s.*spin"):
+        host.run(asyncio.sleep(2))
 
 
 def test_timers_that_fall_due_together_run_in_the_order_they_were_set() -> None:

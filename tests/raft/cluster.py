@@ -64,6 +64,10 @@ class MemoryStore:
         self.batches_per_read = 8
 
     @property
+    def entries(self):
+        return self.log
+
+    @property
     def end_offset(self):
         return self.log[-1].batch.end_offset if self.log else 0
 
@@ -231,6 +235,9 @@ class Cluster:
         self.nodes = {n: Node(key(n), MemoryStore()) for n in range(1, voters + observers + 1)}
         for node_id in self.nodes:
             self.start(node_id)
+
+    def store_of(self, replica):
+        return next((node.store for node in self.nodes.values() if node.key == replica), None)
 
     def start(self, node_id):
         node = self.nodes[node_id]

@@ -4,16 +4,17 @@ from random import Random
 
 import pytest
 
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import DamagedData, ErrorCode, KafkaError
 from odradek.raft.control import LeaderChange
+from odradek.raft.core import Raft
 from odradek.raft.driver import Driver
 from odradek.raft.election import ElectionState
 from odradek.raft.ready import Append, AppendFetched
-from odradek.raft.store import QuorumStore
+from odradek.raft.store import UNSYNCED_RUN_FILE, QuorumStore
 from odradek.raft.voters import KRaftVersion, VoterSet
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.simulated import SimulatedFiles
+from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 from tests.raft.cluster import Cluster, key
 
 DIRECTORY = "/data"
@@ -182,6 +183,120 @@ def leaders_log():
     store.append(Append(1, (b"a", b"b")), 0)
     store.append(Append(2, control=(KRaftVersion(1), VoterSet.of(key(1)))), 0)
     return store
+
+
+def damage(files, position):
+    files.file(LOG).write_at(position, bytes(40))
+
+
+def reopen(files):
+    """After the process ended; nothing was lost."""
+    return open_store(files.twin())
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_of_batches_without_a_sync_between_them_a_crash_may_lose_the_first_alone(is_leader):
+    files = new_disk()
+    store = open_store(files)
+    if is_leader:
+        store.append(Append(1, (b"a",)), 0)
+        store.append(Append(1, (b"b",)), 0)
+    else:
+        store.append_fetched(AppendFetched(2, leaders_log().read(0, 1 << 20)), 0)
+    damage(files, 20)
+    assert reopen(files).log.end_offset == 0
+
+
+def test_a_hole_in_what_was_synced_stops_the_start():
+    files = new_disk()
+    store = open_store(files)
+    for value in (b"a", b"b"):
+        store.append(Append(1, (value,)), 0)
+        store.sync()
+    damage(files, 20)
+    with pytest.raises(DamagedData, match="an intact batch follows"):
+        reopen(files)
+
+
+def test_a_checkpoint_forgets_a_run_that_is_synced():
+    files = new_disk()
+    store = open_store(files)
+    store.append_fetched(AppendFetched(2, leaders_log().read(0, 1 << 20)), 0)
+    store.checkpoint()
+    assert files.exists(f"{store.directory}/{UNSYNCED_RUN_FILE}"), "it is not synced yet"
+    store.sync()
+    store.checkpoint()
+    assert not files.exists(f"{store.directory}/{UNSYNCED_RUN_FILE}")
+    damage(files, 20)
+    with pytest.raises(DamagedData):
+        reopen(files)
+
+
+def test_a_deletion_that_a_crash_has_undone_in_part_leaves_no_hole():
+    files = new_disk()
+    store = open_store(files)
+    for _ in range(3):
+        store.append(Append(1, (b"a",)), 0)
+        store.log.roll(0)
+    store.sync()
+    for suffix in ("log", "index", "timeindex"):
+        files.remove(f"{store.directory}/{1:020d}.{suffix}")
+    opened = QuorumStore.open(files.twin(), DIRECTORY, LogConfig(), 0, needed_from=2)
+    assert (opened.log.log_start_offset, opened.log.end_offset) == (2, 3)
+    with pytest.raises(DamagedData):
+        QuorumStore.open(files.twin(), DIRECTORY, LogConfig(), 0, needed_from=1)
+
+
+@pytest.mark.parametrize("is_scattered", [True, False])
+def test_wherever_a_crash_interrupts_a_snapshot_that_replaces_the_log_it_can_be_done_again(is_scattered):
+    for steps in range(1, 40):
+        files = new_disk()
+        store = open_store(files)
+        for _ in range(3):
+            store.append(Append(1, (b"a",)), 0)
+            store.sync()
+            store.log.roll(0)
+        store.checkpoint()
+        cut_power_after(files, steps)
+        is_done = False
+        try:
+            store.start_at(10)
+            is_done = True
+        except PowerCut:
+            pass
+        files = files.cut_power()
+        files.crash(Random(steps), is_scattered)
+        opened = QuorumStore.open(files, DIRECTORY, LogConfig(), 0, needed_from=10)
+        assert opened.log.end_offset in (0, 1, 2, 3, 10)
+        if opened.log.end_offset < 10:
+            opened.start_at(10)
+        assert (opened.log.log_start_offset, opened.log.end_offset) == (10, 10)
+        if is_done:
+            return
+    pytest.fail("there are more steps than were tried")
+
+
+def cut_power_after(files, steps):
+    """Before the next change or sync after so many."""
+    left = iter(range(steps))
+
+    def step(path=""):
+        if next(left, None) is None:
+            raise PowerCut
+
+    files.on_change, files.on_sync = step, step
+
+
+def test_what_a_start_finds_is_synced_before_a_follower_fetches():
+    files = new_disk()
+    open_store(files).append(Append(1, (b"a",)), 0)
+    store = reopen(files)
+    voters = VoterSet.of(key(1), key(2), key(3))
+    raft = Raft(key(1), "a-cluster", store.view(voters), None, rng=Random(0), now_ms=0)
+    driver = Driver(raft, store, lambda message: None)
+    assert driver.wants_sync
+    driver.sync(0)
+    assert not driver.wants_sync and raft.log.is_synced
 
 
 def test_fetched_batches_are_appended_as_they_are():

@@ -89,6 +89,21 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed():
     assert cluster.nodes[1].role == "follower" and ids(cluster.nodes[1].raft) == [2, 3]
 
 
+def test_a_leader_that_fails_while_it_removes_itself_leads_again_if_nobody_else_can():
+    """Its log says that it is no voter, and is longer than that of the only voter which is left."""
+    cluster = with_leader(voters=2, observers=0)
+    cluster.cut(1)
+    offset = change(cluster, 1, RemoveVoter(key(1)))
+    cluster.crash(1)
+    cluster.start(1)
+    cluster.heal()
+    cluster.run(10_000)
+    assert cluster.leaders() == [2] and ids(cluster.nodes[2].raft) == [2]
+    before = max(epoch for epoch in cluster.invariants.leaders if epoch < cluster.nodes[2].raft.epoch)
+    assert before > 1 and cluster.invariants.leaders[before] == key(1), "it led until that was committed"
+    assert cluster.nodes[1].raft.high_watermark > offset and not cluster.nodes[1].raft.may_stand
+
+
 def test_endpoints_of_a_voter_may_change():
     cluster = with_leader()
     moved = VoterNode(key(2), (Endpoint("CONTROLLER", "elsewhere", 9093),))

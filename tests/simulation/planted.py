@@ -135,7 +135,7 @@ SIMULATED = [
                 "    del producers.by_id[header.producer_id].batches[:-1]\n",
             )
         ],
-        seed=0,
+        seed=11,
     ),
     Simulated(
         "duplicate-at-a-new-offset",
@@ -160,7 +160,7 @@ SIMULATED = [
                 "        self._send(self._shard.committed(last_offset + 1))",
             )
         ],
-        seed=0,
+        seed=17,
     ),
     Simulated(
         "high-watermark-beyond-the-sync",
@@ -170,6 +170,19 @@ SIMULATED = [
                 "replication.leader",
                 "reached = log.synced_offset if self.settings.sync_commit else log.end_offset",
                 "reached = log.end_offset",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "append-during-the-sync",
+        "what is appended while a sync is under way counts as synced with it",
+        [
+            Mutation(
+                "storage.log.log",
+                "        self._row.durability.complete(ticket, error)",
+                "        ticket.offset = max(ticket.offset, self.end_offset)\n"
+                "        self._row.durability.complete(ticket, error)",
             )
         ],
         seed=0,
@@ -189,7 +202,7 @@ SIMULATED = [
                 "self._has_its_epoch(header)",
             ),
         ],
-        seed=0,
+        seed=4,
     ),
     Simulated(
         "recovery-point-before-the-sync",
@@ -201,7 +214,7 @@ SIMULATED = [
                 "{name: log.end_offset for name, log in self.logs.items()}",
             )
         ],
-        seed=0,
+        seed=4,
     ),
     Simulated(
         "fetch-answered-twice",
@@ -267,10 +280,10 @@ SIMULATED = [
             Mutation(
                 "coordinators.runner",
                 "self._shard.tick(self._host.steady_ms())",
-                "self._shard.tick(self._host.now_ms())",
+                "self._shard.tick(max(self._host.steady_ms(), self._host.now_ms()))",
             )
         ],
-        seed=0,
+        seed=1,
     ),
     Simulated(
         "swap-without-directory-sync",
@@ -285,7 +298,7 @@ SIMULATED = [
                 '            segment.rename(SWAP_SUFFIX, "")',
             ),
         ],
-        seed=0,
+        seed=5,
     ),
 ]
 SEEDS = 500  # within so many every bug has to be caught

@@ -3,12 +3,15 @@ with the checkers that it always has."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.mutation import CannotPlant, Mutation, plant
 from tests.simulation.planted import SCRIPTED, SIMULATED
 from tests.simulation.run import run_seeds
+
+DOCS = Path(__file__).parents[2] / "docs" / "SIMULATION.md"
 
 
 def run_planted(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,6 +45,17 @@ def test_the_simulation_finds_a_planted_bug(name: str) -> None:
 def test_the_product_as_it_is_passes_the_seeds_that_catch_bugs() -> None:
     for outcome in run_seeds({planted.seed: None for planted in SIMULATED}):
         assert outcome.failure is None, outcome.explain()
+
+
+def test_the_docs_list_every_bug_and_its_seed() -> None:
+    rows = [line for line in DOCS.read_text().splitlines() if line.startswith("|")]
+    scripted = [row for row in rows if row[2:4].isdigit()]
+    assert [(f"test_{row[2:4]}", row.split(" | ")[1].removesuffix(" |")) for row in scripted] == [
+        (planted.script, planted.bug) for planted in SCRIPTED
+    ]
+    assert [tuple(row[2:].split(" | ")[:2]) for row in rows[-len(SIMULATED) :]] == [
+        (planted.bug, str(planted.seed)) for planted in SIMULATED
+    ]
 
 
 # --- the mechanism ---

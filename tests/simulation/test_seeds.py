@@ -7,6 +7,7 @@ from tests.simulation.run import Totals, run_seeds
 
 CHUNK = 15
 CHUNKS = 20
+RARE_SHARE = 0.25  # of a chunk; about 0.85 have each kind of fault, so chance stays far above this
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
@@ -18,6 +19,5 @@ def test_a_node_keeps_its_promises_whatever_befalls_it(first: int) -> None:
             pytest.fail(outcome.explain(), pytrace=False)
         assert outcome.worth.reaches(WANTED)
     print(totals)
-    assert totals.share("full disks") > 0.5
-    assert totals.share("times without descriptors") > 0.5
-    assert totals.share("jumps of the clock") > 0.5
+    for fault in ("full disks", "times without descriptors", "jumps of the clock"):
+        assert totals.share(fault) > RARE_SHARE

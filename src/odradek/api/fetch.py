@@ -9,7 +9,11 @@
   acknowledged with acks=1 may not be on disk yet, and is not committed before it is: a Fetch for it waits for that as
   for any data, and one that does not wait (`max_wait_ms` 0) may come too early and find nothing yet.
 
-Left out: fetching as a replica (NOT_LEADER_OR_FOLLOWER; there is one broker), preferred read replicas.
+- A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
+  offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
+  is told where, and does not count.
+
+Left out: preferred read replicas.
 """
 
 from collections.abc import Iterable, Sequence
@@ -131,22 +135,42 @@ class Fetching:
         self._wanted = list(session.partitions.values())
         self._limit = min(message.max_bytes, services.max_fetch_bytes)
         self._committed_only = message.isolation_level == READ_COMMITTED
-        self._is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
+        self.replica_id = max(message.replica_id, message.replica_state.replica_id)
+        self.is_replica = self.replica_id >= 0
 
     # --- reading ---
 
     def read(self) -> Reading:
         reading = Reading()
         for wanted in self._wanted:
-            reading.add(wanted, self._read_partition(wanted, reading.size))
+            reading.add(wanted, self._read_first(wanted, reading.size))
         return reading
 
     def read_in_steps(self) -> Steps[Reading]:
         reading = Reading()
         for wanted in self._wanted:
-            reading.add(wanted, self._read_partition(wanted, reading.size))
+            reading.add(wanted, self._read_first(wanted, reading.size))
             yield
         return reading
+
+    def _read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+        """For a replica: its fetch counts when it comes, and not again each time that we look for something to send."""
+        if self.is_replica:
+            try:
+                self._note_fetch(wanted)
+            except KafkaError as error:
+                return self._refused(wanted, error)
+        return self._read_partition(wanted, size_so_far)
+
+    def _note_fetch(self, wanted: Wanted) -> None:
+        leader, asked = self.leader_of(wanted), wanted.asked
+        leader.check_leader_epoch(asked.current_leader_epoch)
+        if self._divergence(leader, asked.last_fetched_epoch, asked.fetch_offset) is not None:
+            return
+        if leader.log.log_start_offset <= asked.fetch_offset <= leader.log.end_offset:
+            epoch, now_ms = self._message.replica_state.replica_epoch, self._services.host.steady_ms()
+            leader.replica_fetched(self.replica_id, epoch, asked.fetch_offset, now_ms)
+            self._services.replica_fetched(leader)
 
     def look_again(self, reading: Reading, position: int) -> None:
         """At one partition alone: what there is of it now, beside what was read of the others."""
@@ -174,15 +198,22 @@ class Fetching:
                 return self._describe(leader, asked.partition)._replace(divergence=divergence)
             return self._read_log(leader, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
-            topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
-            log_refused_partition(self._request, topic, asked.partition, error)
-            aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
-            return FetchedPartition(asked.partition, error.code, aborted=aborted)
+            return self._refused(wanted, error)
         except CannotOpen:  # which is logged where files are opened, once and not for each request
             return FetchedPartition(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
         except OSError as error:
             log_unreadable(wanted.topic or str(wanted.topic_id), asked.partition, error)
             return FetchedPartition(asked.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _refused(self, wanted: Wanted, error: KafkaError) -> FetchedPartition:
+        index = wanted.asked.partition
+        topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
+        if self.is_replica and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            leader = self.leader_of(wanted)  # a follower begins anew where our log starts
+            return self._describe(leader, index)._replace(error_code=error.code)
+        log_refused_partition(self._request, topic, index, error)
+        aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
+        return FetchedPartition(index, error.code, aborted=aborted)
 
     def leader_of(self, wanted: Wanted) -> Leader:
         topic: str | None = wanted.topic
@@ -191,10 +222,7 @@ class Fetching:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
-        leader = self._services.replicas.leader(topic, wanted.asked.partition)
-        if self._is_replica:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return leader
+        return self._services.replicas.leader(topic, wanted.asked.partition)
 
     @staticmethod
     def _divergence(leader: Leader, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
@@ -218,6 +246,8 @@ class Fetching:
         offset, log = wanted.asked.fetch_offset, leader.log
         stable_offset = leader.last_stable_offset
         end = stable_offset if self._committed_only else leader.high_watermark
+        if self.is_replica:
+            end = log.end_offset
         piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
         if piece is not None:
             piece.file.ensure_open()
@@ -343,7 +373,12 @@ class ParkedFetch:
             return
         watch = partial(self._woken, position)
         self._watches.append((leader, watch))
-        if leader.high_watermark != answer.high_watermark:
+        if self._fetch.is_replica:
+            if leader.log.end_offset > wanted.asked.fetch_offset and not answer.length:
+                self._woken(position, ErrorCode.NONE)
+            else:
+                leader.when_log_end_moves(watch)
+        elif leader.high_watermark != answer.high_watermark:
             self._woken(position, ErrorCode.NONE)
         else:
             leader.when_high_watermark_moves(watch)
@@ -357,13 +392,26 @@ class ParkedFetch:
             self.finish(is_fresh=reading.size == reading.answers[position][1].length)
         else:
             leader, watch = self._watches[position]
-            leader.when_high_watermark_moves(watch)
+            if self._fetch.is_replica:
+                leader.when_log_end_moves(watch)
+            else:
+                leader.when_high_watermark_moves(watch)
 
     def finish(self, is_fresh: bool = False) -> None:
         everything: Sequence[int] = range(len(self._reading.answers))
+        if self._fetch.is_replica:
+            self._look_at_high_watermarks()
         knows_news = self._news is not None and len(self._watches) == len(everything)
         self.end()
         self._fetch.finish(self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh)
+
+    def _look_at_high_watermarks(self) -> None:
+        """A replica is not woken by them, but it hears of them when its wait is over."""
+        for position, (leader, _) in enumerate(self._watches):
+            if leader.high_watermark != self._reading.answers[position][1].high_watermark:
+                self._fetch.look_again(self._reading, position)
+                if self._news is not None:
+                    self._news.add(position)
 
     def end(self) -> None:
         """Of the wait: nothing wakes it any more."""

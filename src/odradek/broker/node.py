@@ -46,11 +46,13 @@ from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
 from odradek.services.controller_duties import ControllerDuties
 from odradek.services.flusher import Flusher
+from odradek.services.isr import InSyncReplicas
 from odradek.services.lifecycle import Lifecycle
 from odradek.services.local_partitions import LocalPartitions
 from odradek.services.maintenance import Maintenance
 from odradek.services.metadata import BrokerMetadata
 from odradek.services.producer_ids import ProducerIds
+from odradek.services.replication import Replication, fetch_settings
 from odradek.storage.disk.files import Files
 from odradek.storage.store import LogStore
 from odradek.wording import duration
@@ -134,7 +136,25 @@ class Node:
         self._lifecycle = Lifecycle(
             self.node_id, self.metadata, host, self._rng, config["broker.rack"], registration_settings(config)
         )
-        self.duties = ControllerDuties(self.node_id, self.metadata, host, config)
+        self._replication = Replication(
+            self.node_id,
+            config.inter_broker_listener_name if config.is_broker else "",
+            host,
+            self._network,
+            self.metadata,
+            fetch_settings(config),
+        )
+        self._in_sync = InSyncReplicas(
+            self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
+        )
+        self._duties = ControllerDuties(
+            self.node_id,
+            config.inter_broker_listener_name if config.is_broker else "",
+            host,
+            self._network,
+            self.metadata,
+            config,
+        )
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
@@ -156,6 +176,7 @@ class Node:
             get_groups=self._get_groups,
             host=host,
             quorum=self.metadata.quorum,
+            replica_fetched=self._in_sync.fetched,
         )
         if self.metadata.quorum.is_caught_up:
             self._load()
@@ -205,7 +226,7 @@ class Node:
             self._compactor.configured(delta)
 
     def _tell_duties(self, delta: MetadataDelta) -> None:
-        self.duties.metadata_changed(delta)
+        self._duties.metadata_changed(delta)
 
     def _appended(self, replica: Replica) -> None:
         self._flusher.appended(replica)
@@ -215,10 +236,12 @@ class Node:
             self._compactor.appended(replica)
 
     def _new_role(self, replica: Replica) -> None:
+        self._replication.new_role(replica)
         if self._groups is not None:
             self._groups.new_role(replica)
 
     def _removed(self, replica: Replica) -> None:
+        self._replication.removed(replica)
         self._compactor.removed(replica)
 
     def _failed(self, reason: str) -> None:
@@ -267,14 +290,15 @@ class Node:
         if not self._is_loaded:
             self._load()
         if self.config.is_controller:
+            self._tasks.append(self._host.create_task(self._duties.run()))
             registering = self._lifecycle.register_controller(self.controller_listeners)
             self._tasks.append(self._host.create_task(registering))
-            self._tasks.append(self._host.create_task(self.duties.run()))
         if self.config.is_broker:
             bound = self._bind(self.config.broker_listeners)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
             await self._lifecycle.register(self.listeners, self._store.was_clean)
             self._tasks.append(self._host.create_task(self._lifecycle.run()))
+            self._tasks.append(self._host.create_task(self._in_sync.run()))
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"] and self.config.is_broker:
             self._tasks.append(self._host.create_task(self._compactor.run()))
@@ -303,11 +327,12 @@ class Node:
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
+        if self.failure is None and self.config["controlled.shutdown.enable"]:
+            await self._lifecycle.retire()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.failure is None and self.config["controlled.shutdown.enable"]:
-            await self._lifecycle.shut_down()
+        await self._replication.stop()
         await self.metadata.stop()  # while the others can still reach us
         self._server.stop_listening()
         await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it

@@ -31,10 +31,15 @@ MAX_WORK_SECONDS = 0.003
 EPOCH_MS = 1_700_000_000_000  # the time of day when a loop's clock shows 0
 DISK_BYTES = 1 << 40
 KILLED = -9
+MAX_TURNS_AT_A_TIME = 10_000  # of the event loop, before its clock has to move; a busy node takes a few dozen
 
 
 class NothingWillHappen(RuntimeError):
     """Everybody waits, and no timer is set."""
+
+
+class TimeStandsStill(RuntimeError):
+    """Somebody is never done, and never waits: on a real machine it would use up a core."""
 
 
 @contextmanager
@@ -65,6 +70,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = now
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_set = 0
+        self._turns = 0  # since the clock last moved
+        self._turns_began = now
 
     def time(self) -> float:
         return self._now
@@ -99,10 +106,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             ready.append(heapq.heappop(timers)[2])
+        self._count_turn()
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled():
                 self._run(handle)
+
+    def _count_turn(self) -> None:
+        if self._now != self._turns_began:
+            self._turns, self._turns_began = 0, self._now
+        self._turns += 1
+        if self._turns > MAX_TURNS_AT_A_TIME:
+            raise TimeStandsStill(
+                f"at {self._now:.6f} s, after {MAX_TURNS_AT_A_TIME:,} turns: {self._ready[0]}"
+            )
 
     @staticmethod
     def _run(handle: asyncio.Handle) -> None:

@@ -27,7 +27,7 @@ from odradek.metadata.snapshot import DamagedSnapshot, Snapshot
 from odradek.metadata.snapshot_exchange import quorum_changes
 from odradek.metadata.snapshot_files import FORMATTED, SnapshotFiles
 from odradek.raft.messages import OffsetAndEpoch
-from odradek.raft.store import ADVICE, METADATA_PARTITION, QuorumStore
+from odradek.raft.store import ADVICE, METADATA_PARTITION, UNSYNCED_RUN_FILE, QuorumStore
 from odradek.raft.voters import Change
 from odradek.records.batch import BatchHeader
 from odradek.records.control import ControlType
@@ -77,14 +77,12 @@ class Base(NamedTuple):
         """A crash came while this snapshot, which the leader gave us, took the place of the log."""
         return self.files.installing is not None and self.files.installing.end_offset == self.end_offset
 
-    def open_store(
-        self, files: Files, directory: str, config: LogConfig, now_ms: int, has_peers: bool = False
-    ) -> QuorumStore:
+    def open_store(self, files: Files, directory: str, config: LogConfig, now_ms: int) -> QuorumStore:
         """Open the log, which must be whole from here on."""
         if self.is_installing:
             _remove_log(files, self.files.directory)
         try:
-            store = QuorumStore.open(files, directory, config, now_ms, self.end_offset, has_peers)
+            store = QuorumStore.open(files, directory, config, now_ms, self.end_offset)
         except DamagedData as error:
             raise DamagedData(f"{self.complaint}{error}") from error
         if self.is_installing:
@@ -140,7 +138,7 @@ def _remove_log(files: Files, directory: str) -> None:
     """All of it: what is not in the snapshot is with the leader. The recovery point first, as for a cut."""
     names = sorted(entry.name for entry in files.list(directory))
     for name in sorted(names, key=lambda name: name != RECOVERY_POINTS):
-        if is_log_file(name) or name in (RECOVERY_POINTS, LEADER_EPOCHS):
+        if is_log_file(name) or name in (RECOVERY_POINTS, UNSYNCED_RUN_FILE, LEADER_EPOCHS):
             files.remove(f"{directory}/{name}")
     files.sync_directory(directory)
 

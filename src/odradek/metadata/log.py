@@ -99,7 +99,7 @@ class MetadataLog:
         """Open or create the log in a data directory, and read into the image what is known to be committed. The only
         voter leads at once, and all of its log is."""
         base = find_base(files, directory, properties.cluster_id)
-        store = base.open_store(files, directory, log_config, now_ms, has_peers=not membership.is_alone)
+        store = base.open_store(files, directory, log_config, now_ms)
         node = ReplicaKey(properties.node_id, properties.directory_id)
         has_history = store.log.end_offset > 0  # written by this node alone, if the log names no voters
         is_voter = membership.is_alone or has_history
@@ -178,15 +178,19 @@ class MetadataLog:
         self._now_ms = now_ms
         self._quorum.step(message, now_ms)
 
-    def unreachable(self, node_id: int, correlation_id: int, now_ms: int) -> None:
-        """A request to this node got no response, and will get none."""
+    def unreachable(self, peer: Unreachable, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._quorum.report(Unreachable(node_id, correlation_id), now_ms)
+        self._quorum.report(peer, now_ms)
 
     def change_voters(self, change: VoterChange, now_ms: int) -> int:
-        """Append the voters after this change; the offset of that record."""
+        """Append the voters after this change; the offset of that record, which `newest` counts, too: broker epochs are
+        offsets, and the next decision must know which it will have."""
         self._now_ms = now_ms
-        return self._quorum.propose_voters(change, now_ms)
+        offset = self._quorum.propose_voters(change, now_ms)
+        if self.is_active:
+            self.newest, delta = apply_records(self.newest, (), offset, self.epoch, now_ms)
+            self._pending.append(_Pending(offset, delta))
+        return offset
 
     def resign(self, now_ms: int) -> None:
         """Hand over, if this node leads, and never again stand for election."""

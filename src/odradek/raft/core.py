@@ -169,7 +169,7 @@ class Raft(Leadership):
             return
         elif isinstance(role, Resigned):
             self._become_unattached(self.epoch + 1)
-        elif self.is_voter:
+        elif self.may_stand:
             self._become_prospective()
 
     def _handle_time_as_leader(self, role: Leader) -> None:
@@ -196,7 +196,7 @@ class Raft(Leadership):
                 yield self._now_ms
             if not self.is_only_voter:
                 yield self._quorum_deadline_ms(role)
-        elif not self._is_stopping and (self.is_voter or isinstance(role, Resigned)):
+        elif not self._is_stopping and (self.may_stand or isinstance(role, Resigned)):
             yield role.deadline_ms
 
     # Leading
@@ -337,7 +337,7 @@ class Raft(Leadership):
             return None
         if response.error is not NONE:
             role.snapshot = None  # it may be an old one: the next fetch tells
-            if not self.is_voter:
+            if not self.may_stand:
                 role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
             return None
         if not role.is_abandoned:
@@ -411,9 +411,17 @@ class Raft(Leadership):
             self._respond(message.sender, message.correlation_id, response)
 
     def _handle_unreachable(self, event: Unreachable) -> None:
-        """As if its time were up: whoever is asked one after the other, the next one is asked at once."""
-        if self._outgoing.requests.complete(event.node_id, event.correlation_id):
-            self._outgoing.requests.back_off(event.node_id, self._now_ms)
+        """As if its time were up: whoever is asked one after the other, the next one is asked at once. A voter need not
+        be patient with a leader that is gone, nor spare it an election. It waits a moment by chance, so that not all
+        voters stand at once."""
+        if not self._outgoing.requests.complete(event.node_id, event.correlation_id):
+            return
+        self._outgoing.requests.back_off(event.node_id, self._now_ms)
+        role = self.role
+        if event.is_gone and isinstance(role, Follower) and role.leader_id == event.node_id:
+            role.has_fetched = False
+            soon_ms = self._now_ms + self._rng.randrange(self._settings.gone_jitter_ms)
+            role.deadline_ms = min(role.deadline_ms, soon_ms)
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""

@@ -100,7 +100,7 @@ class Driver:
         self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
         self.wants_sync = (
             not raft.log.is_synced
-        )  # something appended, perhaps before a crash, waits to be synced
+        )  # something appended, or found at the start, waits to be synced
         self.failed = False
         self._store = store
         self._send = send

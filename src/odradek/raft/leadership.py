@@ -65,9 +65,10 @@ class Leadership(Replica):
     # Votes
 
     def _vote_for_myself(self) -> None:
+        """If it is a voter: one that is being removed needs the votes of others alone."""
         voter = self.voters.get(self.node.node_id)
-        assert voter is not None, "only voters stand for election"
-        self._count_vote(voter.key, is_granted=True)
+        if voter is not None and self.is_voter:
+            self._count_vote(voter.key, is_granted=True)
 
     def _count_vote(self, voter: ReplicaKey, is_granted: bool) -> None:
         role, voters = self.role, self.voters

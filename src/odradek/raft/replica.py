@@ -99,6 +99,16 @@ class Replica:
         return self.voters.includes(self.node)
 
     @property
+    def may_stand(self) -> bool:
+        """Voters may stand for election. So may one that has its own removal in its log and does not know whether
+        that is committed: the voters that are left may not have it, and could not win against a longer log."""
+        history = self.log.voters
+        return self.is_voter or (
+            history.last_offset >= self.high_watermark
+            and history.before(history.last_offset)[0].includes(self.node)
+        )
+
+    @property
     def is_only_voter(self) -> bool:
         return self.is_voter and len(self.voters) == 1
 

@@ -1,6 +1,6 @@
 """The roles of a replica, each with what it alone knows, and the moves between them.
 
-An observer (a replica that is no voter) is only ever unattached or a follower.
+An observer (a replica that is no voter) is only ever unattached or a follower, unless it is just being removed.
 
     unattached ──► prospective ──► candidate ──► leader ──► resigned
         ▲               │              │           │            │

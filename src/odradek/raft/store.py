@@ -1,16 +1,20 @@
 """The quorum's data on disk: the log `__cluster_metadata-0`, and the file quorum-state beside it.
 
 This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
-every start, and only what a crash can leave is repaired: what was written after the last sync, which nobody was told
-of. The only voter syncs every append before it writes the next, so that is one torn batch at the end; a replica that
-has peers may have written several. Any other damage stops the start. The recovery point, in a checkpoint file beside
-the log, tells a torn batch from a synced one that was damaged later. It is written by `checkpoint`, every few seconds
-and at a clean stop: it may lag, but it never leads.
+every start, and only what a crash can leave is repaired: a torn end, which nobody was told of, because it was not
+synced. Any other damage stops the start. The recovery point, in a checkpoint file beside the log, tells a torn batch
+from a synced one that was damaged later. It is written by `checkpoint`, every few seconds and at a clean stop: it may
+lag, but it never leads.
+
+A disk may write pages in any order. Of several batches that are written without a sync between them (a leader that
+appends while its disk is busy, a follower that fetches many), a crash may leave a later one and lose an earlier one.
+Before the second of such a run is written, the file unsynced-run says where it begins; otherwise a hole before an
+intact batch would be damage. The next `checkpoint` that finds everything synced removes it.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import chain
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError
@@ -43,6 +47,7 @@ from odradek.storage.log.recovery import Opening
 from odradek.storage.segments.segment import LOG_SUFFIX
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+UNSYNCED_RUN_FILE = "unsynced-run"
 READ_BYTES = 4 << 20
 
 ADVICE = (
@@ -53,9 +58,12 @@ ADVICE = (
 
 
 class QuorumStore:
-    def __init__(self, files: Files, log: Log, recovery_point: int, deletions: Deletions) -> None:
+    def __init__(
+        self, files: Files, log: Log, recovery_point: int, unsynced_run: int | None, deletions: Deletions
+    ) -> None:
         """Use `open`."""
         self._files = files
+        self._unsynced_run = unsynced_run  # as it is on disk
         self.deletions = deletions  # of what is below a snapshot, by whoever wrote that
         self._recovery_point = recovery_point  # as it is on disk
         self.log = log
@@ -68,12 +76,12 @@ class QuorumStore:
         config: LogConfig,
         now_ms: int,
         needed_from: int = 0,
-        has_peers: bool = False,
     ) -> "QuorumStore":
         """Open or create the log in a data directory. What is below `needed_from` is in a snapshot; a log without any
         segment begins there."""
         path = f"{directory}/{METADATA_PARTITION}"
         recovery_point = read_offsets(files, f"{path}/{RECOVERY_POINTS}").get(METADATA_PARTITION, 0)
+        unsynced_run = read_offsets(files, f"{path}/{UNSYNCED_RUN_FILE}").get(METADATA_PARTITION)
         is_empty = not any(entry.name.endswith(LOG_SUFFIX) for entry in _entries(files, path))
         opening = Opening(
             clean=False,
@@ -81,11 +89,11 @@ class QuorumStore:
             log_start_offset=needed_from if is_empty else 0,
             strict=True,
             needed_from=needed_from,
-            many_unsynced=has_peers,
+            unsynced_run=unsynced_run,
         )
         deletions = Deletions()
         log = _open_or_create(files, directory, config, opening, now_ms, deletions)
-        return cls(files, log, recovery_point, deletions)
+        return cls(files, log, recovery_point, unsynced_run, deletions)
 
     @property
     def directory(self) -> str:
@@ -151,9 +159,19 @@ class QuorumStore:
             self._write_recovery_point(offset)
         self.log.truncate_to(offset)
 
+    def start_at(self, offset: int) -> None:
+        """Drop everything, and go on at the end of a snapshot, which is on disk.
+
+        A crash in between may leave any log that ends before the snapshot does: whoever finds that at a start calls
+        this again. The recovery point goes back first, as when the log is truncated."""
+        if self._recovery_point > 0:
+            self._write_recovery_point(0)
+        self.log.truncate_fully_and_start_at(offset)
+
     def append(self, append: Append, now_ms: int) -> tuple[Batch, ...]:
         data = _build_batch(append, self.log.end_offset, now_ms)
         header = read_header(data)
+        self._note_run(1)
         self.log.append_as_leader(data, header, append.epoch, now_ms)
         return (_describe(read_header(data), data),)
 
@@ -164,6 +182,7 @@ class QuorumStore:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, "The leader's response holds no batch that continues the log."
             )
+        self._note_run(len(batches))
         size = sum(header.size for header, _ in batches)
         before = self.log.end_offset
         try:
@@ -175,6 +194,22 @@ class QuorumStore:
             _describe(header, data) for header, data in batches if header.next_offset <= self.log.end_offset
         )
 
+    def _note_run(self, batches: int) -> None:
+        """If more than one batch will not be synced, write down where they begin."""
+        start = self.log.synced_offset
+        if batches == 1 and start == self.log.end_offset:
+            return
+        if self._unsynced_run is None or self._unsynced_run > start:
+            try:
+                write_offsets(
+                    self._files, f"{self.directory}/{UNSYNCED_RUN_FILE}", {METADATA_PARTITION: start}
+                )
+            except OSError as error:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot append to {METADATA_PARTITION}: {error}"
+                ) from error
+            self._unsynced_run = start
+
     def read(self, offset: int, max_bytes: int) -> bytes:
         """At least one batch."""
         piece = self.log.read(offset, max_bytes, self.log.end_offset)
@@ -183,12 +218,6 @@ class QuorumStore:
 
     def read_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         return chain.from_iterable(read_batches(self.log, READ_BYTES, offset))
-
-    def start_at(self, offset: int) -> None:
-        """Drop the whole log, which goes on here. The recovery point goes back first, as for a cut."""
-        if self._recovery_point:
-            self._write_recovery_point(0)
-        self.log.truncate_fully_and_start_at(offset)
 
     def begin_sync(self) -> SyncTicket | None:
         return self.log.begin_sync()
@@ -207,6 +236,10 @@ class QuorumStore:
         """Write down how far the log is synced, if that changed."""
         if self.log.synced_offset > self._recovery_point:
             self._write_recovery_point(self.log.synced_offset)
+        if self._unsynced_run is not None and self.log.synced_offset == self.log.end_offset:
+            with suppress(FileNotFoundError):
+                self._files.remove(f"{self.directory}/{UNSYNCED_RUN_FILE}")
+            self._unsynced_run = None
 
     def _write_recovery_point(self, offset: int) -> None:
         write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: offset})

@@ -139,6 +139,27 @@ class Follower:
         """From a response of the leader. What we do not have yet is not committed here."""
         self.high_watermark = max(self.high_watermark, min(offset, self.log.end_offset))
 
+    def learn_log_start(self, offset: int) -> None:
+        """What the leader has deleted, as far as it is committed here, is deleted here too."""
+        if self.log.log_start_offset < offset <= self.high_watermark:
+            self.log.delete_records_before(offset)
+
+    def start_over(self, offset: int) -> None:
+        """All that we have is older than the leader's log, which starts here."""
+        self._check_open()
+        if offset > self.log.end_offset:
+            logger.warning(
+                "%s: the log ends at offset %d, but broker %d has nothing before %d any more: starting over from there",
+                self.topic_partition,
+                self.log.end_offset,
+                self.leader,
+                offset,
+            )
+            self.log.truncate_fully_and_start_at(offset)
+            self.high_watermark = offset
+        else:
+            self.log.delete_records_before(offset)
+
     def _check_open(self) -> None:
         if self.closed_with:
             raise KafkaError(self.closed_with)

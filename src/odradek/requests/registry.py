@@ -76,8 +76,8 @@ CONTROLLER_APIS = _serve(
     58,  # Envelope
     *(19, 20, 37),  # CreateTopics, DeleteTopics, CreatePartitions
     *(32, 33, 44),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
-    56,  # AlterPartition
     *(62, 63, 67, 70),  # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration
+    56,  # AlterPartition
 )
 # A controller is asked for the metadata log, and for no other.
 CONTROLLER_APIS[1] = CONTROLLER_APIS[1]._replace(module="fetch_metadata")

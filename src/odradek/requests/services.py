@@ -17,6 +17,7 @@ from odradek.raft.messages import Request as QuorumRequest
 from odradek.raft.reconfiguration import VoterChange
 from odradek.raft.rpc import NodeAddress
 from odradek.raft.view import QuorumView
+from odradek.replication.leader import Leader
 from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.request import Request
@@ -129,6 +130,10 @@ class Groups(Protocol):
         """A request about all groups."""
 
 
+def _nothing(leader: Leader) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class Services:
     node_id: int
@@ -147,6 +152,7 @@ class Services:
     get_groups: Callable[[], Groups]  # made when they are first needed
     host: Host
     quorum: Quorum = field(default_factory=NoQuorum)
+    replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
     now_ms: Callable[[], int] = field(init=False)  # the host's
 
     def __post_init__(self) -> None:

@@ -1,12 +1,14 @@
 """What the active controller does unasked: it fences brokers that fell silent, gives partitions back to their preferred
 leaders, and elects leaders uncleanly where a topic allows that.
 
-Every node with the controller role runs this. On those that are not active it does nothing.
+Sessions are counted by heartbeats (`controller.sessions`); a broker whose process has ended is noticed by its sockets
+(`broker_watch`). Every node with the controller role runs this. On those that are not active it does nothing.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.balance import balance_leaders
@@ -14,14 +16,16 @@ from odradek.controller.brokers import elect_missing_leaders, fence_broker
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
-from odradek.metadata.image import MetadataImage
+from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import MetadataRecord
+from odradek.net.network import Network
+from odradek.services.broker_watch import BrokerWatch
 from odradek.services.metadata import BrokerMetadata
 from odradek.wording import count_of
 
 log = logging.getLogger(__name__)
 
-LOOKS_PER_SESSION = 8  # how often sessions are looked at while the shortest of them could end
+LOOKS_PER_SESSION = 10
 STALL_MS = 500  # a timer that is so late shows that this process stood still
 ELECTIONS_AT_ONCE = 500  # in one write
 
@@ -29,27 +33,47 @@ Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
 
 
 class ControllerDuties:
-    def __init__(self, node_id: int, metadata: BrokerMetadata, host: Host, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        listener: str,
+        host: Host,
+        network: Network,
+        metadata: BrokerMetadata,
+        config: BrokerConfig,
+    ) -> None:
+        """`listener`: that of other brokers where this node connects to them, to notice their end."""
         self._node_id = node_id
         self._metadata = metadata
         self._sessions = metadata.sessions
         self._host = host
+        self._watch = BrokerWatch(node_id, listener, host, network, self._gone)
         self._balances = config["auto.leader.rebalance.enable"]
         self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
         self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000
-        self._sessions_changed = asyncio.Event()
+        self._somebody_is_gone = asyncio.Event()
         self._configs_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        await asyncio.gather(self._watch_sessions(), self._balance_leaders(), self._elect_uncleanly())
+        try:
+            await asyncio.gather(
+                self._look_at_sessions(),
+                self._fence_gone(),
+                self._balance_leaders(),
+                self._elect_uncleanly(),
+            )
+        finally:
+            self._watch.stop()
 
     # News
 
-    def expire_now(self, broker_id: int) -> None:
-        """A broker's process is known to be gone: its connection was closed, and it refuses another."""
-        self._sessions.expire_now(broker_id)
-        self._sessions_changed.set()
+    def _gone(self, broker: Broker) -> None:
+        """Its process has ended. One that was registered again since is another process."""
+        registered = self._metadata.newest.brokers.get(broker.id)
+        if registered is not None and registered.epoch == broker.epoch and self._metadata.quorum.is_active:
+            self._sessions.expire_now(broker.id)
+            self._somebody_is_gone.set()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """A listener of the metadata: a setting may allow what it did not before."""
@@ -58,21 +82,36 @@ class ControllerDuties:
 
     # Sessions
 
-    async def _watch_sessions(self) -> None:
-        look_seconds = self._sessions.timeout_ms / 1000 / LOOKS_PER_SESSION
+    async def _look_at_sessions(self) -> None:
+        quorum = self._metadata.quorum
+        period_ms = max(self._sessions.timeout_ms // LOOKS_PER_SESSION, 1)
         while True:
+            if quorum.is_active:
+                self._watch.look_at(self._metadata.image)
+                await self._fence_silent()
+            else:
+                self._watch.stop()
             began_ms = self._host.steady_ms()
-            if not await _happens(self._sessions_changed, look_seconds):
-                late_ms = self._host.steady_ms() - began_ms - round(look_seconds * 1000)
-                if late_ms > STALL_MS:
-                    log.warning("this controller stood still for %d ms: no session ends by that", late_ms)
-                    self._sessions.stood_still(late_ms)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period_ms / 1000):
+                    await quorum.changed()
+            self._forgive_own_stall(self._host.steady_ms() - began_ms - period_ms)
+
+    def _forgive_own_stall(self, late_ms: int) -> None:
+        if late_ms > STALL_MS:
+            log.warning("this controller stood still for %d ms: no session ends by that", late_ms)
+            self._sessions.stood_still(late_ms)
+
+    async def _fence_gone(self) -> None:
+        while True:
+            await self._somebody_is_gone.wait()
+            self._somebody_is_gone.clear()
             await self._fence_silent()
 
     async def _fence_silent(self) -> None:
         """One after the other, so that the partitions of one do not go to the next."""
         while self._metadata.quorum.is_active:
-            silent = self._silent(self._metadata.newest_image)
+            silent = self._silent(self._metadata.newest)
             if not silent or not await self._fence(silent[0]):
                 return
 

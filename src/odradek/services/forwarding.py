@@ -8,7 +8,7 @@ that it created.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from odradek.controller.context import RequestContext
@@ -30,7 +30,9 @@ from odradek.wire.messages.envelope import EnvelopeRequest
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05
+LOOK_SECONDS = 0.1  # how soon it is noticed that another node leads
 
+Leader = tuple[int, NodeAddress | None]
 DecideHere = Callable[[Message, RequestContext], Awaitable[Any]]
 
 
@@ -59,7 +61,9 @@ class Forwarder:
                 reason = "no controller is known"
             else:
                 try:
-                    return await self._ask(leader[1], request, context, left)
+                    return await self._ask_while_it_leads(
+                        leader, self._ask(leader[1], request, context, left)
+                    )
                 except (OSError, ProtocolError) as error:
                     reason = str(error) or "it does not answer"
                     counted(
@@ -74,6 +78,23 @@ class Forwarder:
             ErrorCode.REQUEST_TIMED_OUT,
             f"The controller did not answer within {self._timeout_seconds:g} s: {reason}.",
         )
+
+    async def _ask_while_it_leads(self, leader: Leader, asking: Coroutine[Any, Any, Any]) -> Any:
+        """A controller that does not answer may be cut off: as soon as another one leads, that is asked."""
+        task = self._host.create_task(asking)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        return await asyncio.shield(task)
+                except TimeoutError:
+                    if task.done():  # by its own timeout, or just now
+                        return task.result()
+                    if self._quorum.leader != leader:
+                        raise OSError(f"node {leader[0]} does not lead any more") from None
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _pause(self, seconds: float) -> None:
         """Until something has changed about the quorum, but no longer than this."""

@@ -30,7 +30,7 @@ NO_EPOCH = -1  # the broker was killed, or never ran
 RETRY_SECONDS = 0.1
 # While the fence is up, heartbeats follow each other quickly: somebody waits for the broker to start.
 FENCED_HEARTBEAT_SECONDS = 0.02
-SHUTDOWN_SECONDS = 5.0  # how long a broker that stops waits for the controller to let it go
+RETIRE_SECONDS = 3.0  # how long a broker that stops waits for the controller to let it go
 TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
 
@@ -125,18 +125,18 @@ class Lifecycle:
             if not self._metadata.quorum.is_only_voter or not self._metadata.quorum.is_active:
                 await self._heartbeat()
 
-    async def shut_down(self) -> None:
-        """Have the controller move away what this broker leads. Returns once every other broker knows of it, or the
-        time is up. After `run` has ended."""
+    async def retire(self) -> None:
+        """Before a clean stop: have the controller move away what this broker leads. Returns once every other broker
+        knows of it, or the time is up."""
         if self._epoch == NO_EPOCH or self._is_on_its_own:
             return
         try:
-            async with asyncio.timeout(SHUTDOWN_SECONDS):
+            async with asyncio.timeout(RETIRE_SECONDS):
                 while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
                     await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
         except TimeoutError:
             log.warning(
-                "stopping without the controller's consent: it did not give it within %g s", SHUTDOWN_SECONDS
+                "stopping without the controller's consent: it did not give it within %g s", RETIRE_SECONDS
             )
 
     @property

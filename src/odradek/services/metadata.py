@@ -120,8 +120,8 @@ class BrokerMetadata:
         return self._log.image
 
     @property
-    def newest_image(self) -> MetadataImage:
-        """What the active controller decides on: all that is written."""
+    def newest(self) -> MetadataImage:
+        """On the active controller, all that is decided: what the next decision builds on."""
         return self._log.newest
 
     # Decisions

@@ -29,7 +29,7 @@ from odradek.raft.messages import REQUESTS, Message
 from odradek.raft.messages import Request as Body
 from odradek.raft.messages import Response as Answer
 from odradek.raft.outgoing import Settings
-from odradek.raft.ready import QuorumBroken
+from odradek.raft.ready import QuorumBroken, Unreachable
 from odradek.raft.reconfiguration import UpdateVoter, VoterChange
 from odradek.raft.roles import Follower, Leader, Progress
 from odradek.raft.rpc import NodeAddress
@@ -98,7 +98,7 @@ class Quorum:
             int, Request
         ] = {}  # requests of others that the core has not answered, by our number
         self._last_number = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._is_syncing = False
@@ -303,8 +303,11 @@ class Quorum:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._host.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
@@ -320,8 +323,9 @@ class Quorum:
                 self._name_of(peer),
                 error,
             )
+            is_gone = isinstance(error, ConnectionRefusedError)
             with self._happening():
-                self.log.unreachable(peer, correlation_id, self._host.steady_ms())
+                self.log.unreachable(Unreachable(peer, correlation_id, is_gone), self._host.steady_ms())
             return
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             counted(
@@ -397,6 +401,7 @@ class Quorum:
         self._is_settling = True
         try:
             committed = self.log.publish()
+            has_news = bool(committed)
             if committed:
                 self._on_committed(committed)
             self._answer_waiters()
@@ -405,12 +410,13 @@ class Quorum:
             if self.log.is_active and self._told_active != self.epoch:
                 self._told_active = self.epoch
                 self._on_active()
+                has_news = True
         except (DamagedData, QuorumBroken) as error:
             self._fail(str(error))
             return
         finally:
             self._is_settling = False
-        self._tell_changes(bool(committed))
+        self._tell_changes(has_news)
         self._arm()
 
     def _answer_waiters(self) -> None:

@@ -81,12 +81,12 @@ def _kept_writes(
     kept = []
     for position, data in changes:
         chance = rng.random()
-        if chance < 0.4:
+        if chance < 0.3:
             kept.append((position, data))
         elif data is None:
             break
-        elif chance < 0.6:
-            kept += [page for page in _pages(position, data) if rng.random() < 0.6]
+        elif chance < 0.8:
+            kept += [page for page in _pages(position, data) if rng.random() < 0.75]
     return kept
 
 

@@ -55,11 +55,10 @@ class Opening(NamedTuple):
     """What is known of a log before its directory is looked at.
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
-    cut off is a torn last batch beyond the recovery point, with no intact batch after it. Anything else
+    cut off is a torn last batch beyond the recovery point, with no intact batch after it, unless it lies in an
+    `unsynced_run`: from that offset on, batches were written without a sync between them. Anything else
     raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
-    that end before `needed_from`: what they hold is in a snapshot as well. Where several batches may have been written
-    after the last sync (`many_unsynced`), any of them may be torn, and what follows it beyond the recovery point is cut
-    off with it.
+    that end before `needed_from`: what they hold is in a snapshot as well.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
@@ -67,7 +66,7 @@ class Opening(NamedTuple):
     log_start_offset: int = 0
     strict: bool = False
     needed_from: int = 0
-    many_unsynced: bool = False
+    unsynced_run: int | None = None
 
 
 class Recovery:
@@ -159,6 +158,7 @@ class Recovery:
         point = self.recovery_point
         if self.opening.strict:
             self._check_continuity(segments)
+            segments = self._without_leftovers(segments)
         recovered = self._recover(segments)
         end_offset = recovered[-1].next_offset() if recovered else 0
         if end_offset >= point:
@@ -185,6 +185,15 @@ class Recovery:
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
             expected = segment.next_offset()
+
+    def _without_leftovers(self, segments: list[Segment]) -> list[Segment]:
+        """A crash may undo the deletion of a segment, but not that of a later one. What is before such a hole was
+        deleted because it is in a snapshot."""
+        for slot in range(self._first_to_read(segments), 0, -1):
+            if segments[slot - 1].next_offset() != segments[slot].base_offset:
+                self._drop(segments[:slot], "it was deleted before the crash, and what follows it is gone")
+                return segments[slot:]
+        return segments
 
     def _first_to_read(self, segments: list[Segment]) -> int:
         """The last segment that begins at or before where reading must begin."""
@@ -238,7 +247,8 @@ class Recovery:
                 segment.aborted.append(aborted)
         if segment.size < size:
             if self.opening.strict:
-                self._check_torn_tail(segment, scan, is_last and end_offset >= self.recovery_point)
+                may_be_torn = is_last and end_offset >= self.recovery_point
+                self._check_torn_tail(segment, scan, may_be_torn, may_be_torn and self._is_in_run(end_offset))
             self._report_cut(segment, scan, size, end_offset)
             segment.log.truncate(segment.size)
         segment.finish()
@@ -262,10 +272,19 @@ class Recovery:
             lost if records else "it is",
         )
 
-    def _check_torn_tail(self, segment: Segment, scan: SegmentScan, may_be_torn: bool) -> None:
-        """A crash tears what was written after the last sync, and nothing before it."""
+    def _is_in_run(self, offset: int) -> bool:
+        return self.opening.unsynced_run is not None and offset >= self.opening.unsynced_run
+
+    @staticmethod
+    def _check_torn_tail(
+        segment: Segment, scan: SegmentScan, may_be_torn: bool, may_be_followed: bool
+    ) -> None:
+        """A crash tears the batches that were not synced, and nothing before them. There was one, unless they
+        `may_be_followed` by others."""
         intact = scan.find_intact(segment.size)
-        if may_be_torn and (intact is None or self.opening.many_unsynced):
+        if may_be_torn and intact is None:
+            return
+        if may_be_followed and intact != segment.size:
             return
         what = f"{segment.log.path} is damaged at byte {segment.size}"
         if intact == segment.size:

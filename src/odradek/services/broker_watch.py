@@ -1,0 +1,73 @@
+"""Whether brokers live, as their sockets tell: a dead process is noticed at once, not when its session is over.
+
+The active controller keeps a connection to the listener of every broker that is not fenced. Nothing is sent over it.
+When it is closed, the controller connects again. That alone says nothing: connections are closed for many reasons.
+But if nobody listens where the broker was, its process has ended, and its session with it. A broker that hangs, or
+that a cut network hides, keeps its connection open or unanswered, and has the time that `broker.session.timeout.ms`
+gives it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from odradek.host.interface import Host
+from odradek.metadata.image import Broker, MetadataImage
+from odradek.net.network import Network
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+
+
+class BrokerWatch:
+    def __init__(
+        self, node_id: int, listener: str, host: Host, network: Network, on_gone: Callable[[Broker], None]
+    ) -> None:
+        """`on_gone` is told of a broker whose process has ended. A node does not watch itself."""
+        self._node_id = node_id
+        self._listener = listener
+        self._host = host
+        self._network = network
+        self._on_gone = on_gone
+        self._tasks: dict[
+            int, tuple[int, asyncio.Task[None]]
+        ] = {}  # by broker: its epoch, and who watches it
+
+    def look_at(self, image: MetadataImage) -> None:
+        """Watch the brokers that are active in this image, and no others."""
+        active = {broker.id: broker for broker in image.active_brokers() if broker.id != self._node_id}
+        for broker_id, (epoch, task) in list(self._tasks.items()):
+            if broker_id not in active or active[broker_id].epoch != epoch:
+                del self._tasks[broker_id]
+                task.cancel()
+        for broker_id, broker in active.items():
+            if broker_id not in self._tasks:
+                self._tasks[broker_id] = broker.epoch, self._host.create_task(self._watch(broker))
+
+    def stop(self) -> None:
+        """This node is not the controller any more."""
+        for _, task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+
+    async def _watch(self, broker: Broker) -> None:
+        endpoint = broker.endpoint(self._listener) or broker.endpoints[0]
+        while True:
+            try:
+                channel = await self._network.connect(endpoint.host, endpoint.port, CONNECT_TIMEOUT_SECONDS)
+            except ConnectionRefusedError:
+                log.info(
+                    "nobody listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
+                )
+                self._on_gone(broker)
+                await asyncio.sleep(RETRY_SECONDS)
+            except OSError as error:
+                log.debug("cannot tell whether broker %d lives: %s", broker.id, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                try:
+                    await channel.closed()
+                finally:
+                    channel.close()

@@ -1,0 +1,79 @@
+"""The follower's end of a fetch session (KIP-227): every partition is named once, then only what changes.
+
+A request names the partitions whose fetch offset, epoch or log start is not what the leader was last told, and those
+that are not wanted any more. If the leader does not know the session (it was restarted, or had no room for it), or a
+response was lost, a full request begins a new one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.wire.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+MAX_EPOCH = 2**31 - 1
+
+Key = tuple[UUID, int]  # topic id and partition
+
+
+class Position(NamedTuple):
+    """What a follower asks for."""
+
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class FetchSession:
+    def __init__(self) -> None:
+        self.id = NO_SESSION
+        self.epoch = INITIAL_EPOCH
+        self._told: dict[Key, Position] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._told
+
+    def next_request(
+        self, wanted: Mapping[Key, Position], partition_max_bytes: int
+    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What to name in the next request."""
+        changed = {key: at for key, at in wanted.items() if self._told.get(key) != at}
+        forgotten = [key for key in self._told if key not in wanted]
+        self._told = dict(wanted)
+        topics: dict[UUID, FetchTopic] = {}
+        for (topic_id, index), at in changed.items():
+            topic = topics.setdefault(topic_id, FetchTopic(topic_id))
+            topic.partitions.append(
+                FetchPartition(
+                    index,
+                    at.leader_epoch,
+                    at.offset,
+                    at.last_fetched_epoch,
+                    at.log_start_offset,
+                    partition_max_bytes,
+                )
+            )
+        return list(topics.values()), _forget(forgotten if self.id else ())
+
+    def answered(self, session_id: int) -> None:
+        """The leader keeps the session under this id, or keeps none."""
+        self.id = session_id
+        if session_id == NO_SESSION:
+            self.reset()
+        else:
+            self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+
+    def reset(self) -> None:
+        """The next request is a full one."""
+        self.id, self.epoch = NO_SESSION, INITIAL_EPOCH
+        self._told.clear()
+
+
+def _forget(keys: Iterable[Key]) -> list[ForgottenTopic]:
+    topics: dict[UUID, ForgottenTopic] = {}
+    for topic_id, index in keys:
+        topics.setdefault(topic_id, ForgottenTopic(topic_id)).partitions.append(index)
+    return list(topics.values())

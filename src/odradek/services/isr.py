@@ -1,0 +1,207 @@
+"""The in-sync replicas of the partitions that this broker leads: who joins, who leaves, what the controller says.
+
+A replica joins when it has fetched all that is committed and all that came before this epoch; it leaves when it has not
+had all of the log for `replica.lag.time.max.ms`. The leader proposes (AlterPartition), the controller decides, and the
+metadata tells everybody, the leader included. From the moment a proposal leaves until the metadata has answered it, the
+leader counts on both: the ISR in force and the proposed one (`replication.leader`).
+
+A proposal without an answer stands, and is sent again: nobody knows whether it is in force.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from odradek.controller.context import RequestContext
+from odradek.errors import ErrorCode
+from odradek.host.interface import Host
+from odradek.host.log_lines import counted
+from odradek.metadata.image import MetadataImage
+from odradek.replication.leader import Leader
+from odradek.replication.replicas import Replicas
+from odradek.services.metadata import BrokerMetadata
+from odradek.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionDataInRequest,
+    TopicDataInRequest,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5
+# The controller did not decide, so the proposal may be in force, or come in force.
+UNDECIDED = (
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_UPDATE_VERSION,  # an earlier one of ours, or the controller's own: the metadata will tell
+)
+
+
+class _Proposal(NamedTuple):
+    leader: Leader
+    partition_epoch: int  # of the registration that it changes
+    isr: frozenset[int]
+
+    @property
+    def is_settled(self) -> bool:
+        """The metadata has gone on, with it or without it."""
+        return bool(self.leader.closed_with) or self.leader.partition_epoch != self.partition_epoch
+
+
+class InSyncReplicas:
+    def __init__(
+        self, node_id: int, metadata: BrokerMetadata, replicas: Replicas, host: Host, max_lag_ms: int
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._replicas = replicas
+        self._host = host
+        self._max_lag_ms = max_lag_ms
+        self._proposals: dict[Leader, _Proposal] = {}  # at most one for each leader
+        self._unsent: dict[Leader, None] = {}
+        self._has_news = asyncio.Event()
+
+    def fetched(self, leader: Leader) -> None:
+        """A replica fetched: it may be able to join."""
+        if len(leader.maximal_isr) < len(leader.replicas) and self._may_propose(leader):
+            joining = self._active(leader.joining_replicas())
+            if joining:
+                self._propose(leader, leader.isr | joining, f"{sorted(joining)} caught up")
+
+    def _may_propose(self, leader: Leader) -> bool:
+        """One change at a time."""
+        proposal = self._proposals.get(leader)
+        if proposal is not None and proposal.is_settled:
+            del self._proposals[leader]
+            proposal = None
+        return proposal is None and not leader.closed_with
+
+    def _active(self, replicas: dict[int, int]) -> frozenset[int]:
+        """Those that the controller would take: registered in the epoch that they fetch in, and not fenced."""
+        brokers = self._metadata.image.brokers
+        return frozenset(
+            replica
+            for replica, epoch in replicas.items()
+            if (broker := brokers.get(replica)) is not None
+            and broker.is_active
+            and epoch in (-1, broker.epoch)
+        )
+
+    def _propose(self, leader: Leader, isr: frozenset[int], reason: str) -> None:
+        log.info("%s: proposing the ISR %s, because %s", leader.topic_partition, sorted(isr), reason)
+        leader.propose_isr(isr)
+        self._proposals[leader] = _Proposal(leader, leader.partition_epoch, isr)
+        self._unsent[leader] = None
+        self._has_news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.gather(self._send_proposals(), self._look_for_lag())
+
+    async def _look_for_lag(self) -> None:
+        while True:
+            await asyncio.sleep(self._max_lag_ms / 2000)
+            now_ms = self._host.steady_ms()
+            for replica in list(self._replicas):
+                leader = replica.leader
+                if leader is None or not leader.progress or not self._may_propose(leader):
+                    continue
+                lagging = leader.lagging_replicas(now_ms, self._max_lag_ms)
+                if lagging:
+                    self._propose(leader, leader.isr - lagging, f"{sorted(lagging)} fell behind")
+
+    async def _send_proposals(self) -> None:
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            self._forget_settled()
+            sent = [self._proposals[leader] for leader in self._unsent if leader in self._proposals]
+            self._unsent.clear()
+            if sent and not await self._send(sent):
+                await asyncio.sleep(RETRY_SECONDS)
+                self._has_news.set()
+
+    def _forget_settled(self) -> None:
+        for leader, proposal in list(self._proposals.items()):
+            if proposal.is_settled:
+                del self._proposals[leader]
+
+    async def _send(self, proposals: list[_Proposal]) -> bool:
+        """False if some of them must be sent again."""
+        request = self._request(proposals)
+        if request is None:
+            return True
+        response = await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
+        codes = _codes(response)
+        for proposal in proposals:
+            self._take(proposal, codes(self._metadata.image, proposal.leader))
+        self._forget_settled()
+        return not self._unsent
+
+    def _request(self, proposals: list[_Proposal]) -> AlterPartitionRequest | None:
+        image = self._metadata.image
+        broker = image.brokers.get(self._node_id)
+        topics: dict[str, TopicDataInRequest] = {}
+        for proposal in proposals:
+            leader = proposal.leader
+            topic = image.topics.get(leader.topic_partition.topic)
+            if topic is None or proposal.is_settled:
+                continue
+            data = topics.setdefault(topic.name, TopicDataInRequest(topic.id))
+            data.partitions.append(
+                PartitionDataInRequest(
+                    leader.topic_partition.partition,
+                    leader.leader_epoch,
+                    [
+                        BrokerState(replica, self._epoch_of(leader, replica))
+                        for replica in sorted(proposal.isr)
+                    ],
+                    leader_recovery_state=0,
+                    partition_epoch=proposal.partition_epoch,
+                )
+            )
+        if broker is None or not topics:
+            return None
+        return AlterPartitionRequest(self._node_id, broker.epoch, list(topics.values()))
+
+    def _epoch_of(self, leader: Leader, replica: int) -> int:
+        """Of a replica that fetched, the epoch of its fetches: one that was restarted since must not join by them."""
+        progress = leader.progress.get(replica)
+        if progress is not None and progress.broker_epoch >= 0:
+            return progress.broker_epoch
+        broker = self._metadata.image.brokers.get(replica)
+        return -1 if broker is None else broker.epoch
+
+    def _take(self, proposal: _Proposal, code: ErrorCode) -> None:
+        if code is ErrorCode.NONE or proposal.is_settled:
+            return  # the metadata brings it
+        leader = proposal.leader
+        name = str(leader.topic_partition)
+        counted(log, logging.INFO, name, code.name, "%s: the controller refused an ISR: %s", name, code.name)
+        if code in UNDECIDED:
+            self._unsent[leader] = None
+        else:
+            del self._proposals[leader]
+            leader.withdraw_proposal()
+
+
+def _codes(response: Any) -> Callable[[MetadataImage, Leader], ErrorCode]:
+    """The controller's answer for each partition; one that it does not name is decided by none."""
+    top = ErrorCode(response.error_code)
+    codes = {
+        (topic.topic_id, partition.partition_index): ErrorCode(partition.error_code)
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+
+    def of(image: MetadataImage, leader: Leader) -> ErrorCode:
+        topic = image.topics.get(leader.topic_partition.topic)
+        if top or topic is None:
+            return top or ErrorCode.UNKNOWN_SERVER_ERROR
+        return codes.get((topic.id, leader.topic_partition.partition), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    return of

@@ -1,0 +1,330 @@
+"""Followers fetch: the partitions that other brokers lead are copied to this one.
+
+For every broker that leads something we follow there is one loop with one connection and one fetch session, in which
+all of its partitions are named. A round asks for what comes behind the end of each log, writes what it gets, and
+waits until that is on disk: the next request says so by its offsets (`replication.follower`). Where the logs have
+parted, the response says in which epoch, and ours is cut.
+
+A partition that cannot go on (the leader is another one by now, a full disk) pauses for `replica.fetch.backoff.ms`, or
+until its role changes; the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.config.broker import BrokerConfig
+from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.host.interface import Host
+from odradek.host.log_lines import counted
+from odradek.metadata.image import NO_LEADER
+from odradek.model import TopicPartition
+from odradek.net.link import Address, Link
+from odradek.net.network import Network
+from odradek.replication.follower import Follower
+from odradek.replication.replica import Replica
+from odradek.services.calls import call
+from odradek.services.fetch_session import FetchSession, Key, Position
+from odradek.services.metadata import BrokerMetadata
+from odradek.wire.messages.fetch import FetchRequest, PartitionData, ReplicaState
+
+log = logging.getLogger(__name__)
+
+SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+RETRY_SECONDS = (
+    0.05  # after a request that failed as a whole; the link pauses longer before it connects again
+)
+
+
+class FetchSettings(NamedTuple):
+    min_bytes: int
+    max_wait_ms: int
+    partition_max_bytes: int
+    max_bytes: int
+    backoff_ms: int
+    timeout_ms: int
+
+
+def fetch_settings(config: BrokerConfig) -> FetchSettings:
+    return FetchSettings(
+        config["replica.fetch.min.bytes"],
+        config["replica.fetch.wait.max.ms"],
+        config["replica.fetch.max.bytes"],
+        config["replica.fetch.response.max.bytes"],
+        config["replica.fetch.backoff.ms"],
+        config["replica.socket.timeout.ms"],
+    )
+
+
+class Replication:
+    """All the loops of this broker, by leader."""
+
+    def __init__(
+        self,
+        node_id: int,
+        listener: str,
+        host: Host,
+        network: Network,
+        metadata: BrokerMetadata,
+        settings: FetchSettings,
+    ) -> None:
+        """`listener`: by which brokers reach each other."""
+        self._node_id = node_id
+        self._listener = listener
+        self._host = host
+        self._network = network
+        self._metadata = metadata
+        self._settings = settings
+        self._fetchers: dict[int, Fetcher] = {}
+        self._leader_of: dict[TopicPartition, int] = {}
+
+    def new_role(self, replica: Replica) -> None:
+        """It leads or follows in a new epoch."""
+        self.removed(replica)
+        follower = replica.follower
+        if follower is None or follower.leader in (NO_LEADER, self._node_id) or replica.closed_with:
+            return
+        fetcher = self._fetchers.get(follower.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[follower.leader] = Fetcher(self, follower.leader)
+        self._leader_of[replica.topic_partition] = follower.leader
+        fetcher.follow(replica)
+
+    def removed(self, replica: Replica) -> None:
+        leader = self._leader_of.pop(replica.topic_partition, None)
+        if leader is not None:
+            self._fetchers[leader].leave(replica)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
+
+    # --- what a loop needs ---
+
+    @property
+    def host(self) -> Host:
+        return self._host
+
+    @property
+    def settings(self) -> FetchSettings:
+        return self._settings
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
+
+    def new_link(self) -> Link:
+        return Link(self._host, self._network)
+
+    @property
+    def broker_epoch(self) -> int:
+        broker = self._metadata.image.brokers.get(self._node_id)
+        return -1 if broker is None else broker.epoch
+
+    def address_of(self, broker_id: int) -> Address:
+        broker = self._metadata.image.brokers.get(broker_id)
+        endpoint = broker.endpoint(self._listener) if broker is not None else None
+        if endpoint is None:
+            raise OSError(f"broker {broker_id} has no listener {self._listener}")
+        return endpoint.host, endpoint.port
+
+
+class Fetcher:
+    """The loop for one leader. It runs while there is something to follow."""
+
+    def __init__(self, replication: Replication, leader_id: int) -> None:
+        self._replication = replication
+        self._leader_id = leader_id
+        self._link = replication.new_link()
+        self._session = FetchSession()
+        self._followed: dict[Key, Replica] = {}
+        self._paused: dict[Key, float] = {}  # until when
+        self._has_work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    def follow(self, replica: Replica) -> None:
+        key = _key(replica)
+        self._followed[key] = replica
+        self._paused.pop(key, None)
+        self._has_work.set()
+        if self._task is None and not self._is_stopped:
+            self._task = self._replication.host.create_task(self._run())
+
+    def leave(self, replica: Replica) -> None:
+        key = _key(replica)
+        if self._followed.get(key) is replica:
+            del self._followed[key]
+            self._paused.pop(key, None)
+
+    async def stop(self) -> None:
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._link.close()
+
+    async def _run(self) -> None:
+        while True:
+            wanted = self._wanted()
+            if not wanted:
+                await self._wait_for_work()
+                continue
+            try:
+                response = await self._fetch(wanted)
+            except (OSError, ProtocolError) as error:
+                self._session.reset()
+                self._log(
+                    logging.INFO,
+                    str(error),
+                    "cannot fetch from broker %d, trying again: %s",
+                    self._leader_id,
+                    error,
+                )
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            code = ErrorCode(response.error_code)
+            if code:
+                self._session.reset()
+                if code not in SESSION_ERRORS:
+                    self._log(
+                        logging.WARNING,
+                        code.name,
+                        "broker %d refused a fetch: %s",
+                        self._leader_id,
+                        code.name,
+                    )
+                    await asyncio.sleep(RETRY_SECONDS)
+                continue
+            self._session.answered(response.session_id)
+            await self._synced(self._take(response))
+
+    async def _wait_for_work(self) -> None:
+        """Until there is something to follow, or a pause is over."""
+        self._has_work.clear()
+        pause = min(self._paused.values(), default=None)
+        if pause is None:
+            await self._has_work.wait()
+            return
+        seconds = pause - self._replication.host.monotonic()
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await self._has_work.wait()
+        except TimeoutError:
+            pass
+
+    # --- asking ---
+
+    def _wanted(self) -> dict[Key, Position]:
+        now = self._replication.host.monotonic()
+        for key in [key for key, until in self._paused.items() if until <= now]:
+            del self._paused[key]
+        wanted = {}
+        for key, replica in list(self._followed.items()):
+            follower = replica.follower
+            if follower is None or follower.closed_with:
+                del self._followed[key]
+            elif key not in self._paused and follower.may_fetch:
+                wanted[key] = Position(
+                    follower.leader_epoch,
+                    follower.fetch_offset,
+                    follower.last_fetched_epoch,
+                    follower.log.log_start_offset,
+                )
+            elif key not in self._paused:  # what a crash left is being synced
+                self._pause(key, RETRY_SECONDS)
+        return wanted
+
+    async def _fetch(self, wanted: dict[Key, Position]) -> Any:
+        settings, session = self._replication.settings, self._session
+        topics, forgotten = session.next_request(wanted, settings.partition_max_bytes)
+        request = FetchRequest(
+            replica_state=ReplicaState(self._replication.node_id, self._replication.broker_epoch),
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            session_id=session.id,
+            session_epoch=session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+        address = self._replication.address_of(self._leader_id)
+        client_id = f"broker-{self._replication.node_id}"
+        seconds = (settings.timeout_ms + settings.max_wait_ms) / 1000
+        return await call(self._link, address, request, request.MAX_VERSION, client_id, seconds)
+
+    # --- what comes back ---
+
+    def _take(self, response: Any) -> list[Follower]:
+        """Those whose logs have grown."""
+        grown = []
+        for topic in response.responses:
+            for partition in topic.partitions:
+                key = topic.topic_id, partition.partition_index
+                replica = self._followed.get(key)
+                follower = replica.follower if replica is not None else None
+                if follower is None or follower.closed_with:
+                    continue
+                try:
+                    if self._take_partition(follower, partition):
+                        grown.append(follower)
+                except (KafkaError, OSError) as error:
+                    name = str(follower.topic_partition)
+                    self._log(
+                        logging.WARNING,
+                        f"{name} {error}",
+                        "%s cannot follow its leader, trying again: %s",
+                        name,
+                        error,
+                    )
+                    self._pause(key)
+        return grown
+
+    def _take_partition(self, follower: Follower, partition: PartitionData) -> bool:
+        code = ErrorCode(partition.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log_start_offset >= 0:
+            follower.start_over(partition.log_start_offset)
+            return False
+        if code:
+            raise KafkaError(code, f"broker {self._leader_id} answered {code.name}")
+        diverging = partition.diverging_epoch
+        if diverging.epoch >= 0 or diverging.end_offset >= 0:
+            follower.truncate(diverging.epoch, diverging.end_offset)
+            return False
+        has_grown = False
+        if partition.records:
+            has_grown = follower.append(partition.records, self._replication.host.now_ms()) > 0
+        follower.learn_high_watermark(partition.high_watermark)
+        follower.learn_log_start(partition.log_start_offset)
+        return has_grown
+
+    def _pause(self, key: Key, seconds: float | None = None) -> None:
+        if seconds is None:
+            seconds = self._replication.settings.backoff_ms / 1000
+        self._paused[key] = self._replication.host.monotonic() + seconds
+
+    async def _synced(self, grown: Iterable[Follower]) -> None:
+        """Wait for the disk: the next request says that all below its offsets is there."""
+        for follower in grown:
+            if not follower.may_fetch and not follower.closed_with:
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                follower.when_synced(partial(_finish, done))
+                await done
+
+    def _log(self, level: int, what: str, message: str, *arguments: object) -> None:
+        counted(log, level, f"broker {self._leader_id}", what, message, *arguments)
+
+
+def _finish(done: asyncio.Future[None], error: ErrorCode) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _key(replica: Replica) -> tuple[UUID, int]:
+    return replica.topic_id, replica.topic_partition.partition

@@ -1,0 +1,104 @@
+"""Partitions with several replicas, on simulated machines: what followers copy, and what leaders wait for."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from odradek.errors import ErrorCode
+from odradek.records.record import Record, build_batch
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.cluster.clusters import Cluster, new_cluster
+
+TOPIC = "t"
+
+
+def run(seed: int, scenario: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
+    world, cluster = new_cluster(seed, **options)
+
+    async def main() -> None:
+        await cluster.start()
+        response = await cluster.ask(1, CreateTopicsRequest([CreatableTopic(TOPIC, 1, 3)]), 7)
+        assert [topic.error_code for topic in response.topics] == [0]
+        await until(lambda: all(TOPIC in cluster.image(node_id).topics for node_id in cluster.machines))
+        await scenario(cluster)
+
+    world.run(main())
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def partition(cluster: Cluster, node_id: int = 1) -> Any:
+    return cluster.image(node_id).topics[TOPIC].partitions[0]
+
+
+def replica(cluster: Cluster, node_id: int) -> Any:
+    node = cluster.machines[node_id].node
+    assert node is not None
+    return node.replicas.present(TOPIC, 0)
+
+
+async def produce(
+    cluster: Cluster, node_id: int, *values: bytes, acks: int = -1, timeout_ms: int = 5000
+) -> Any:
+    batch = bytes(
+        build_batch([Record(at, 1_700_000_000_000, b"k", value) for at, value in enumerate(values)])
+    )
+    topic_id = cluster.image(node_id).topics[TOPIC].id
+    data = TopicProduceData(topic_id, TOPIC, [PartitionProduceData(0, batch)])
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+    response = await cluster.ask(node_id, request, 13)
+    return response.responses[0].partition_responses[0]
+
+
+def log_bytes(cluster: Cluster, node_id: int) -> bytes:
+    log = replica(cluster, node_id).log
+    return b"".join(bytes(segment.log.read_at(0, segment.size)) for segment in log.segments if segment.size)
+
+
+def test_followers_have_the_same_bytes_on_disk() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = partition(cluster).leader
+        for number in range(5):
+            assert (await produce(cluster, leader, b"%d" % number)).base_offset == number
+        assert all(replica(cluster, node_id).log.synced_offset == 5 for node_id in (1, 2, 3)), "acks=all"
+        await until(lambda: all(replica(cluster, node_id).high_watermark == 5 for node_id in (1, 2, 3)))
+        assert log_bytes(cluster, 1) == log_bytes(cluster, 2) == log_bytes(cluster, 3)
+
+    run(1, scenario)
+
+
+def test_a_record_is_acknowledged_once_every_in_sync_replica_has_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = partition(cluster).leader
+        follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        network = cluster.world.network
+        network.cut(f"node{follower}", f"node{leader}")
+        late = await produce(cluster, leader, b"waits", timeout_ms=700)
+        assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert replica(cluster, leader).high_watermark == 0
+        network.heal(f"node{follower}", f"node{leader}")
+        await until(lambda: replica(cluster, leader).high_watermark == 1)
+        assert replica(cluster, follower).log.synced_offset == 1
+
+    run(2, scenario)
+
+
+def test_a_follower_that_was_away_catches_up() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = partition(cluster).leader
+        follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        await produce(cluster, leader, b"before")
+        cluster.machines[follower].cut_power()
+        assert (await produce(cluster, leader, b"meanwhile", acks=1)).error_code == 0
+        await cluster.start(follower)
+        await until(
+            lambda: replica(cluster, follower) is not None and replica(cluster, follower).log.end_offset == 2
+        )
+        await until(lambda: log_bytes(cluster, follower) == log_bytes(cluster, leader))
+
+    run(3, scenario)
