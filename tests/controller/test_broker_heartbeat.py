@@ -18,13 +18,17 @@ from tests.controller.controller_cluster import apply, cluster
 T = UUID(int=7)
 
 
-def beat(image, broker_id=2, epoch=None, offset=100, **wants):
+def beat(image, broker_id=2, epoch=None, offset=100, controller=None, **wants):
     """The image after it, the records, and the response."""
     epoch = image.brokers[broker_id].epoch if epoch is None else epoch
     request = BrokerHeartbeatRequest(broker_id, epoch, offset, **wants)
-    controller = Controller(1, BrokerConfig(), Random(1))
+    controller = controller or new_controller()
     records, response = controller.decide(image, Part(request), RequestContext(1))
     return (apply(image, records) if records else image), records, response
+
+
+def new_controller():
+    return Controller(1, BrokerConfig(), Random(1))
 
 
 def with_partition(image):
@@ -64,7 +68,7 @@ def test_a_broker_that_is_behind_is_not_fenced_for_it():
     assert (records, response) == ([], BrokerHeartbeatResponse(is_caught_up=False, is_fenced=False))
 
 
-@pytest.mark.parametrize("wants", [{"want_fence": True}, {"want_shut_down": True}])
+@pytest.mark.parametrize("wants", [{"want_fence": True}, {"want_fence": True, "want_shut_down": True}])
 def test_the_partitions_of_a_broker_that_is_fenced_wait_for_it(wants):
     image, records, response = beat(with_partition(ACTIVE), **wants)
     assert records and image.brokers[2].is_fenced
@@ -73,6 +77,33 @@ def test_the_partitions_of_a_broker_that_is_fenced_wait_for_it(wants):
     image, _, response = beat(image)
     assert not response.is_fenced
     assert leader(image) == 2
+
+
+def test_a_broker_that_shuts_down_goes_on_until_the_others_know():
+    image = apply(
+        cluster(1, 2, 3),
+        [TopicRecord("t", T), PartitionRecord(0, T, [2, 3], [2, 3], leader=2, leader_epoch=0)],
+    )
+    controller = new_controller()
+    stop = {"want_shut_down": True, "controller": controller}
+    image, _, response = beat(image, 2, **stop)
+    assert (leader(image), response.should_shut_down, response.is_fenced) == (3, False, False)
+    assert image.brokers[2].in_controlled_shutdown
+    _, records, response = beat(image, 2, **stop)
+    assert (records, response.should_shut_down) == ([], False), "nothing was heard of broker 3 yet"
+    beat(image, 3, offset=image.offset - 1, controller=controller)
+    assert not beat(image, 2, **stop)[2].should_shut_down
+    beat(image, 3, offset=image.offset, controller=controller)
+    image, _, response = beat(image, 2, **stop)
+    assert (response.should_shut_down, response.is_fenced, image.brokers[2].is_fenced) == (True, True, True)
+    assert beat(image, 2)[1] == [], "it has to register before it serves again"
+
+
+def test_a_controller_that_did_not_begin_the_shutdown_waits_for_all_that_is_written():
+    image, _, _ = beat(cluster(1, 2, 3), 2, want_shut_down=True)
+    controller = new_controller()
+    beat(image, 3, offset=image.offset, controller=controller)
+    assert beat(image, 2, controller=controller, want_shut_down=True)[2].should_shut_down
 
 
 def test_a_fenced_broker_may_stop_at_once():

@@ -1,5 +1,6 @@
 """Brokers registered, fenced and unfenced; producer ids."""
 
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -8,10 +9,9 @@ import pytest
 from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import (
     allocate_producer_ids,
+    begin_controlled_shutdown,
     bootstrap_records,
     fence_broker,
-    register_broker,
-    renew_leaderships,
     unfence_broker,
 )
 from odradek.controller.context import RequestContext
@@ -20,14 +20,14 @@ from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER
 from odradek.metadata.records import (
+    ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    RegisterBrokerRecord,
     SupportedFeature,
     TopicRecord,
 )
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
-from tests.controller.controller_cluster import apply, cluster
+from tests.controller.controller_cluster import apply, cluster, directory_of
 
 T = UUID(int=7)
 
@@ -47,53 +47,74 @@ def states(image):
     ]
 
 
+def eligible(image):
+    return [
+        (list(item.eligible_leader_replicas), list(item.last_known_elr))
+        for item in image.topics["t"].partitions.values()
+    ]
+
+
+def fence(image, broker_id, **settings):
+    return apply(image, fence_broker(image, BrokerConfig(settings), broker_id))
+
+
+def unfence(image, broker_id, **settings):
+    return apply(image, unfence_broker(image, BrokerConfig(settings), broker_id))
+
+
+MIN_2 = {"min.insync.replicas": "2"}
+
+
 def test_a_fenced_broker_loses_leaderships_and_its_place_in_the_isr():
-    image = with_partitions([1, 2], [2, 1], [2, 3], [1])
-    image = apply(image, fence_broker(image, 1))
-    assert states(image) == [(2, [2], 1), (2, [2], 0), (2, [2, 3], 0), (NO_LEADER, [1], 1)]
+    image = fence(with_partitions([1, 2], [2, 1], [2, 3], [1]), 1)
+    assert states(image) == [(2, [2], 1), (2, [2], 0), (2, [2, 3], 0), (NO_LEADER, [], 1)]
+    assert eligible(image) == [([], []), ([], []), ([], []), ([1], [1])]
     assert image.brokers[1].is_fenced
 
 
 def test_an_unfenced_broker_gets_back_what_waited_for_it():
-    image = with_partitions([1], [1, 2])
-    image = apply(image, fence_broker(image, 1))
-    image = apply(image, unfence_broker(image, 1))
+    image = unfence(fence(with_partitions([1], [1, 2]), 1), 1)
     assert states(image) == [(1, [1], 2), (2, [2], 1)]
+    assert eligible(image) == [([], []), ([], [])]
     assert image.brokers[1].is_active
 
 
-def test_leadership_does_not_go_to_a_broker_that_is_fenced_too():
-    image = with_partitions([1, 2, 3])
-    image = apply(image, fence_broker(image, 2))
-    image = apply(image, fence_broker(image, 1))
-    assert states(image) == [(3, [3], 1)]
+def test_who_leaves_an_isr_that_is_too_small_stays_an_eligible_leader():
+    image = fence(fence(with_partitions([1, 2, 3]), 1, **MIN_2), 2, **MIN_2)
+    assert (states(image), eligible(image)) == ([(3, [3], 2)], [([2], [])])
+    image = fence(image, 3, **MIN_2)
+    assert (states(image), eligible(image)) == ([(NO_LEADER, [], 3)], [([2, 3], [3])])
+    assert states(unfence(image, 1, **MIN_2)) == [(NO_LEADER, [], 3)], "1 left before the others"
+    image = unfence(image, 2, **MIN_2)
+    assert (states(image), eligible(image)) == ([(2, [2], 4)], [([3], [])])
 
 
-def test_renewed_leaderships_have_a_new_epoch():
-    image = with_partitions([1], [2])
-    image = apply(image, renew_leaderships(image, 1))
-    assert states(image) == [(1, [1], 1), (2, [2], 0)]
-
-
-def register(image, incarnation, has_session):
-    return register_broker(
-        image,
-        1,
-        broker_epoch=9,
-        incarnation_id=UUID(int=incarnation),
-        endpoints=[],
-        directories=[],
-        has_session=has_session,
+def test_an_unclean_election_only_where_it_is_allowed():
+    image = fence(fence(with_partitions([1, 2]), 1), 2)
+    assert (states(image), eligible(image)) == ([(NO_LEADER, [], 2)], [([2], [2])]), (
+        "3 is alive and no candidate"
     )
+    image = unfence(image, 1, **{"unclean.leader.election.enable": "true"})
+    assert (states(image), eligible(image)) == ([(1, [1], 3)], [([], [])])
+    assert image.topics["t"].partitions[0].leader_recovery_state == 1
 
 
-def test_a_second_process_is_refused_while_the_first_lives():
-    image = cluster(1)
-    with pytest.raises(KafkaError) as refusal:
-        register(image, 77, has_session=True)
-    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    assert register(image, 1, has_session=True)
-    assert apply(image, register(image, 77, has_session=False)).brokers[1].epoch == 9
+def test_a_topic_may_allow_an_unclean_election_by_itself():
+    image = apply(with_partitions([1]), [ConfigRecord(2, "t", "unclean.leader.election.enable", "true")])
+    assert states(fence(image, 1)) == [(2, [2], 1)]
+
+
+def test_leadership_does_not_go_to_a_broker_that_is_fenced_too():
+    assert states(fence(fence(with_partitions([1, 2, 3]), 2), 1)) == [(3, [3], 1)]
+
+
+def test_a_broker_that_shuts_down_leads_nothing_and_is_elected_nowhere():
+    image = with_partitions([1, 2], [2, 1], [1])
+    image = apply(image, begin_controlled_shutdown(image, BrokerConfig(), 1))
+    assert states(image) == [(2, [2], 1), (2, [2], 0), (NO_LEADER, [], 1)]
+    broker = image.brokers[1]
+    assert (broker.in_controlled_shutdown, broker.is_fenced) == (True, False)
+    assert states(fence(image, 2))[0] == (NO_LEADER, [], 2)
 
 
 def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
@@ -109,29 +130,80 @@ def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
     )
 
 
-def decide(image, request, node_id=1):
-    controller = Controller(node_id, BrokerConfig(), Random(1))
+def decide(image, request, node_id=1, controller=None):
+    controller = controller or Controller(node_id, BrokerConfig(), Random(1))
     return controller.decide(image, Part(request), RequestContext(request.MAX_VERSION))
 
 
-def test_a_broker_that_stopped_cleanly_keeps_its_leader_epochs():
-    image = with_partitions([1], [2])
+def test_a_second_process_is_refused_while_the_first_lives():
+    image, now_ms = cluster(1, 2), 1000
+    controller = Controller(1, BrokerConfig(), Random(1), lambda: now_ms)
+    controller.sessions.restart(image.brokers, now_ms)
+    now_ms += 8999
+    with pytest.raises(KafkaError) as refusal:
+        decide(image, registration(2), controller=controller)
+    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    now_ms += 1
+    assert decide(image, registration(2), controller=controller)[0]
+
+
+def test_a_process_that_has_the_disk_of_the_first_takes_its_place_at_once():
+    image = cluster(1, 2)
+    controller = Controller(1, BrokerConfig(), Random(1))
+    controller.sessions.restart(image.brokers, 0)
+    request = replace(registration(2), log_dirs=[directory_of(2)])
+    assert decide(image, request, controller=controller)[0]
+
+
+def test_a_broker_that_stopped_cleanly_leads_in_new_epochs():
+    image = with_partitions([1], [2], [2, 1])
     records, response = decide(image, registration(previous_broker_epoch=image.brokers[1].epoch))
-    assert [type(record) for record in records] == [RegisterBrokerRecord]
     registered = apply(image, records)
-    assert states(registered) == [(1, [1], 0), (2, [2], 0)]
+    assert states(registered) == [(1, [1], 1), (2, [2], 0), (2, [2], 0)]
+    assert registered.topics["t"].partitions[0].leader_recovery_state == 0
     assert registered.brokers[1].epoch == response.broker_epoch == registered.offset
-    assert records[0].features == [SupportedFeature("metadata.version", 1, 25)]
-    assert not records[0].fenced
+    assert records[-1].features == [SupportedFeature("metadata.version", 1, 25)]
+    assert not records[-1].fenced
 
 
 @pytest.mark.parametrize("previous_epoch", [-1, 99])
-def test_a_broker_that_was_killed_leads_in_new_epochs(previous_epoch):
+def test_the_only_replica_leads_again_after_it_was_killed(previous_epoch):
     image = with_partitions([1], [2], [1, 3])
     records, response = decide(image, registration(previous_broker_epoch=previous_epoch))
     registered = apply(image, records)
-    assert states(registered) == [(1, [1], 1), (2, [2], 0), (1, [1, 3], 1)]
+    assert states(registered) == [(1, [1], 1), (2, [2], 0), (3, [3], 1)]
+    assert registered.topics["t"].partitions[0].leader_recovery_state == 1
     assert registered.brokers[1].epoch == response.broker_epoch == registered.offset
+
+
+def test_a_broker_that_was_killed_is_no_eligible_leader():
+    image = with_partitions([1], [2, 1])
+    image = fence(fence(image, 1, **MIN_2), 2, **MIN_2)
+    assert eligible(image) == [([1], [1]), ([1, 2], [2])]
+    clean, _ = decide(image, registration(previous_broker_epoch=image.brokers[1].epoch), node_id=3)
+    assert eligible(apply(image, clean)) == eligible(image)
+    killed, _ = decide(image, registration(), node_id=3)
+    image = apply(image, killed)
+    assert eligible(image) == [([], [1]), ([2], [2])]
+    image = unfence(image, 1, **MIN_2)
+    assert states(image) == [(1, [1], 2), (NO_LEADER, [], 1)], "as the last known leader, and not at all"
+
+
+def test_all_replicas_are_killed_at_once_and_come_back():
+    image = with_partitions([1, 2, 3])
+    for broker_id in (1, 2, 3):
+        image = apply(image, decide(image, registration(broker_id), node_id=9)[0])
+    assert (states(image), eligible(image)) == ([(NO_LEADER, [], 3)], [([], [3])])
+    image = unfence(unfence(image, 1), 2)
+    assert states(image) == [(NO_LEADER, [], 3)]
+    assert states(unfence(image, 3)) == [(3, [3], 4)]
+
+
+def test_a_registration_that_is_repeated_is_the_same():
+    image = cluster(1, 2)
+    records, response = decide(image, registration(2))
+    image = apply(image, records)
+    assert decide(image, registration(2)) == ([], response)
 
 
 def test_a_broker_that_is_not_the_controller_starts_fenced():
@@ -148,7 +220,7 @@ def test_a_broker_of_another_cluster_is_refused():
 @pytest.mark.parametrize("change", [fence_broker, unfence_broker])
 def test_a_broker_that_is_not_there(change):
     with pytest.raises(KafkaError) as refusal:
-        change(cluster(1), 2)
+        change(cluster(1), BrokerConfig(), 2)
     assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 

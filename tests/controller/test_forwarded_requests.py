@@ -19,6 +19,12 @@ from odradek.wire.messages import alter_configs as legacy
 from odradek.wire.messages import controller_registration
 from odradek.wire.messages import incremental_alter_configs as incremental
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from odradek.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionDataInRequest,
+    TopicDataInRequest,
+)
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from odradek.wire.messages.controller_registration import ControllerRegistrationRequest
@@ -97,6 +103,14 @@ REQUESTS = {
     "AllocateProducerIds, stale": AllocateProducerIdsRequest(2, 99),
     "BrokerHeartbeat": BrokerHeartbeatRequest(2, IMAGE.brokers[2].epoch, 10, want_fence=True),
     "BrokerHeartbeat, stale": BrokerHeartbeatRequest(2, 99),
+    "AlterPartition": AlterPartitionRequest(
+        1,
+        IMAGE.brokers[1].epoch,
+        [
+            TopicDataInRequest(T, [PartitionDataInRequest(0, -1, [BrokerState(1, 0)], [1], 0, -1)]),
+            TopicDataInRequest(UUID(int=1), [PartitionDataInRequest(0)]),
+        ],
+    ),
     "ControllerRegistration": ControllerRegistrationRequest(
         1,
         UUID(int=99),

@@ -1,7 +1,4 @@
-"""AlterPartition (56): the leader of a partition proposes another ISR to the controller.
-
-What is decided, and why not, is in `controller.requests.alter_partition`.
-"""
+"""AlterPartition (56): the leader of a partition proposes another ISR to the controller."""
 
 from odradek.requests.request import Request
 from odradek.requests.services import Services

@@ -153,7 +153,7 @@ class Node:
             host,
             self._network,
             self.metadata,
-            config["broker.session.timeout.ms"],
+            config,
         )
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
         self._maintenance = Maintenance(
@@ -209,7 +209,13 @@ class Node:
 
     def _listeners(self) -> tuple[Callable[[MetadataDelta], None], ...]:
         """Who follows the metadata, in this order: logs come first, then those who work on them."""
-        return (self._apply, self._tell_groups, self._maybe_reconfigure, self._tell_compactor)
+        return (
+            self._apply,
+            self._tell_groups,
+            self._maybe_reconfigure,
+            self._tell_compactor,
+            self._tell_duties,
+        )
 
     def _apply(self, delta: MetadataDelta) -> None:
         if self._is_loaded:
@@ -218,6 +224,9 @@ class Node:
     def _tell_compactor(self, delta: MetadataDelta) -> None:
         if self._is_loaded:
             self._compactor.configured(delta)
+
+    def _tell_duties(self, delta: MetadataDelta) -> None:
+        self._duties.metadata_changed(delta)
 
     def _appended(self, replica: Replica) -> None:
         self._flusher.appended(replica)
@@ -318,7 +327,8 @@ class Node:
 
     async def stop(self) -> None:
         """Cleanly: the next start finds nothing to recover."""
-        await self._lifecycle.retire()
+        if self.failure is None and self.config["controlled.shutdown.enable"]:
+            await self._lifecycle.retire()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,14 +1,16 @@
 """Brokers come, go and are fenced, and partitions find new leaders by it.
 
-A fenced broker is registered but neither leads nor is in sync. A partition whose last in-sync replica is
-fenced keeps it in the ISR and has no leader: that replica alone is known to hold every committed record.
+A fenced broker is registered but neither leads nor is in sync. One that was killed, and may have lost what it had not
+synced, is no eligible leader either (see `controller.elections`).
 
 Broker epochs are offsets of the metadata log, so they rise with every registration.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
+from odradek.config.broker import BrokerConfig
+from odradek.controller.elections import Rules, change_record, next_registration, rules_of
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, Broker, MetadataImage, Partition
 from odradek.metadata.records import (
@@ -16,7 +18,6 @@ from odradek.metadata.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     SupportedFeature,
@@ -49,19 +50,11 @@ def register_broker(
     features: Sequence[SupportedFeature] = (),
     rack: str | None = None,
     is_fenced: bool = True,
-    has_session: bool = False,
 ) -> Records:
     """Register a process that starts. `broker_epoch` is the offset its record will have.
 
-    A node that is its own controller registers unfenced, as it serves at once. `has_session`: a process under
-    this id still sends heartbeats; a second one is refused until the first is gone.
+    A node that is its own controller registers unfenced, as it serves at once.
     """
-    existing = image.brokers.get(broker_id)
-    is_other = existing is not None and existing.incarnation_id != incarnation_id
-    if is_other and has_session:
-        raise KafkaError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another process runs as broker {broker_id}."
-        )
     record = RegisterBrokerRecord(
         broker_id=broker_id,
         incarnation_id=incarnation_id,
@@ -75,45 +68,95 @@ def register_broker(
     return [record]
 
 
-def fence_broker(image: MetadataImage, broker_id: int) -> Records:
+def fence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
     """Take a broker that fell silent, or stops, out of every ISR and leadership."""
-    broker = _registered(image, broker_id)
-    fence: Records = [BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)]
-    return fence + leave_partitions(image, broker_id, NO_LEADER)
+    broker = registered_broker(image, broker_id)
+    fenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)
+    return [fenced, *_leave_isr(image, config, broker_id)]
 
 
-def leave_partitions(image: MetadataImage, broker_id: int, last_leader: int) -> Records:
-    """Take a broker out of every ISR and leadership. Where it is the last of an ISR it stays in it, because it alone is
-    known to hold every committed record; then `last_leader` leads: nobody, or, if it goes on at once, the broker itself
-    in a new epoch."""
-    records: Records = []
-    for topic_id, index, partition in _partitions(image):
-        if broker_id not in partition.isr:
-            continue
-        isr = [other for other in partition.isr if other != broker_id]
-        change = PartitionChangeRecord(index, topic_id, isr=isr or None)
-        if partition.leader == broker_id:
-            change.leader = _next_leader(image, isr) if isr else last_leader
-        if isr or partition.leader == broker_id:
-            records.append(change)
-    return records
+def begin_controlled_shutdown(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
+    """Move away what a broker leads, while it can still tell clients so."""
+    broker = registered_broker(image, broker_id)
+    stopping = BrokerRegistrationChangeRecord(broker_id, broker.epoch, in_controlled_shutdown=1)
+    return [stopping, *_leave_isr(image, config, broker_id)]
 
 
-def unfence_broker(image: MetadataImage, broker_id: int) -> Records:
+def _leave_isr(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
+    active = {broker.id for broker in image.active_brokers()} - {broker_id}
+
+    def leave(partition: Partition, rules: Rules) -> Partition:
+        isr = [replica for replica in partition.isr if replica != broker_id]
+        return next_registration(partition, active, *rules, isr=isr)
+
+    return change_partitions(image, config, lambda partition: broker_id in partition.isr, leave)
+
+
+def unfence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
     """Let a broker serve, and give it the partitions that had to wait for it."""
-    broker = _registered(image, broker_id)
-    records: Records = [BrokerRegistrationChangeRecord(broker_id, broker.epoch, UNFENCE)]
-    for topic_id, index, partition in _partitions(image):
-        if partition.leader == NO_LEADER and broker_id in partition.isr:
-            records.append(PartitionChangeRecord(index, topic_id, leader=broker_id))
+    broker = registered_broker(image, broker_id)
+    unfenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, UNFENCE)
+    active = {broker.id for broker in image.active_brokers()} | {broker_id}
+    return [unfenced, *elect_missing_leaders(image, config, active)]
+
+
+def elect_missing_leaders(image: MetadataImage, config: BrokerConfig, active: Collection[int]) -> Records:
+    def elect(partition: Partition, rules: Rules) -> Partition:
+        return next_registration(partition, active, *rules)
+
+    return change_partitions(image, config, lambda partition: partition.leader == NO_LEADER, elect)
+
+
+def begin_incarnation(
+    image: MetadataImage, config: BrokerConfig, broker_id: int, *, was_clean: bool, is_fenced: bool
+) -> Records:
+    """A broker has started anew: it leaves every ISR, so that it leads nothing in an epoch of its earlier life. If it
+    was killed it leaves the ELR too: its logs may have lost what was not synced. One that registers without a fence may
+    lead at once what nobody else can."""
+    others = {broker.id for broker in image.active_brokers()} - {broker_id}
+    killed = None if was_clean else broker_id
+
+    def begin(partition: Partition, rules: Rules) -> Partition:
+        isr = [replica for replica in partition.isr if replica != broker_id]
+        after = next_registration(partition, others, *rules, isr=isr, killed=killed)
+        if not is_fenced and after.leader == NO_LEADER:
+            after = next_registration(after, others | {broker_id}, *rules)
+        return after
+
+    return change_partitions(
+        image,
+        config,
+        lambda partition: (
+            broker_id in partition.isr
+            or (not was_clean and broker_id in partition.eligible_leader_replicas)
+            or (not is_fenced and partition.leader == NO_LEADER)
+        ),
+        begin,
+    )
+
+
+def change_partitions(
+    image: MetadataImage,
+    config: BrokerConfig,
+    concerns: Callable[[Partition], bool],
+    change: Callable[[Partition, Rules], Partition],
+) -> Records:
+    """The records that change all partitions which this concerns."""
+    records: Records = []
+    for topic in image.topics_by_id.values():
+        rules: Rules | None = None
+        for index, partition in topic.partitions.items():
+            if concerns(partition):
+                rules = rules or rules_of(image, topic, config)
+                record = change_record(topic.id, index, partition, change(partition, rules))
+                if record is not None:
+                    records.append(record)
     return records
 
 
 def allocate_producer_ids(image: MetadataImage, broker_id: int, broker_epoch: int) -> tuple[Records, range]:
     """A block of producer ids that this broker alone gives out."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.epoch != broker_epoch:
-        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} has no epoch {broker_epoch}.")
+    check_broker_epoch(image, broker_id, broker_epoch)
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are given out.")
@@ -121,18 +164,16 @@ def allocate_producer_ids(image: MetadataImage, broker_id: int, broker_epoch: in
     return [ProducerIdsRecord(broker_id, broker_epoch, block.stop)], block
 
 
-def _registered(image: MetadataImage, broker_id: int) -> Broker:
+def registered_broker(image: MetadataImage, broker_id: int) -> Broker:
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"There is no broker {broker_id}.")
     return broker
 
 
-def _partitions(image: MetadataImage) -> Iterator[tuple[UUID, int, Partition]]:
-    for topic in image.topics_by_id.values():
-        for index, partition in topic.partitions.items():
-            yield topic.id, index, partition
-
-
-def _next_leader(image: MetadataImage, isr: Sequence[int]) -> int:
-    return next((broker_id for broker_id in isr if image.brokers[broker_id].is_active), NO_LEADER)
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> Broker:
+    """A broker speaks for its own registration only."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.epoch != broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} has no epoch {broker_epoch}.")
+    return broker

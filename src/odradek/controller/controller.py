@@ -18,7 +18,7 @@ Kafka has a message for everything that is decided here. Even that a broker lost
 its partitions in new leader epochs, needs none of our own: BrokerRegistration says it by its previous broker epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -29,6 +29,7 @@ from typing import Any
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
 from odradek.controller.parts import Part
+from odradek.controller.sessions import Sessions
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import MetadataRecord
 from odradek.wire.codec import Message, Steps
@@ -55,30 +56,37 @@ class Terms:
     config: BrokerConfig  # of the controller
     rng: Random
     context: RequestContext
+    sessions: Sessions  # of the brokers with this controller: not in the image, and not written
+    now_ms: int  # of the steady clock
 
 
 class Controller:
-    def __init__(self, node_id: int, config: BrokerConfig, rng: Random) -> None:
+    def __init__(
+        self, node_id: int, config: BrokerConfig, rng: Random, now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`now_ms` is a clock that never goes back."""
         self._node_id = node_id
-        self._config = config
+        self.config = config
         self._rng = rng
+        self._now_ms = now_ms
+        self.sessions = Sessions(config["broker.session.timeout.ms"])
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        self._config = config
+        self.config = config
 
     def cut(self, image: MetadataImage, request: Message) -> Steps[list[Part]]:
         """The parts of a request that are decided one after the other."""
         module = _module_of(type(request))
         if not hasattr(module, "cut"):
             return [Part(request)]
-        parts: list[Part] = yield from module.cut(image, request, self._config)
+        parts: list[Part] = yield from module.cut(image, request, self.config)
         return parts
 
     def decide(
         self, image: MetadataImage, part: Part, context: RequestContext
     ) -> tuple[list[MetadataRecord], Any]:
         """What to write for one part of a request, and what to respond once it is committed."""
-        terms = Terms(self._node_id, self._config, self._rng, context)
+        terms = Terms(self._node_id, self.config, self._rng, context, self.sessions, self._now_ms())
         decided: tuple[list[MetadataRecord], Any] = _module_of(type(part.request)).decide(image, part, terms)
         return decided
 

@@ -1,24 +1,35 @@
-"""What the active controller does unasked: it fences brokers that are silent, or gone.
+"""What the active controller does unasked: it fences brokers that fell silent, gives partitions back to their preferred
+leaders, and elects leaders uncleanly where a topic allows that.
 
-Only while this node is the active controller. Sessions are counted by heartbeats (`controller.sessions`); a broker
-whose process has ended is noticed by its sockets (`broker_watch`).
+Sessions are counted by heartbeats (`controller.sessions`); a broker whose process has ended is noticed by its sockets
+(`broker_watch`). Every node with the controller role runs this. On those that are not active it does nothing.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
-from odradek.controller.brokers import fence_broker
-from odradek.controller.sessions import Sessions
-from odradek.errors import KafkaError
+from odradek.config.broker import BrokerConfig
+from odradek.controller.balance import balance_leaders
+from odradek.controller.brokers import elect_missing_leaders, fence_broker
+from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
-from odradek.metadata.image import Broker
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import Broker, MetadataImage
+from odradek.metadata.records import MetadataRecord
 from odradek.net.network import Network
 from odradek.services.broker_watch import BrokerWatch
 from odradek.services.metadata import BrokerMetadata
+from odradek.wording import count_of
 
 log = logging.getLogger(__name__)
 
 LOOKS_PER_SESSION = 10
+STALL_MS = 500  # a timer that is so late shows that this process stood still
+ELECTIONS_AT_ONCE = 500  # in one write
+
+Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
 
 
 class ControllerDuties:
@@ -29,65 +40,140 @@ class ControllerDuties:
         host: Host,
         network: Network,
         metadata: BrokerMetadata,
-        session_timeout_ms: int,
+        config: BrokerConfig,
     ) -> None:
-        self._host = host
+        """`listener`: that of other brokers where this node connects to them, to notice their end."""
+        self._node_id = node_id
         self._metadata = metadata
-        self._sessions = Sessions(session_timeout_ms)
-        self._period_seconds = session_timeout_ms / 1000 / LOOKS_PER_SESSION
+        self._sessions = metadata.sessions
+        self._host = host
         self._watch = BrokerWatch(node_id, listener, host, network, self._gone)
-        self._active_epoch = -1
-        metadata.on_heartbeat = self._heard_from
+        self._balances = config["auto.leader.rebalance.enable"]
+        self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
+        self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000
+        self._somebody_is_gone = asyncio.Event()
+        self._configs_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        quorum = self._metadata.quorum
         try:
-            while True:
-                if quorum.is_active:
-                    self._look()
-                elif self._active_epoch >= 0:
-                    self._active_epoch = -1
-                    self._watch.stop()
-                try:
-                    async with asyncio.timeout(self._period_seconds):
-                        await quorum.changed()
-                except TimeoutError:
-                    pass
+            await asyncio.gather(
+                self._look_at_sessions(),
+                self._fence_gone(),
+                self._balance_leaders(),
+                self._elect_uncleanly(),
+            )
         finally:
             self._watch.stop()
 
-    def _look(self) -> None:
-        image, now_ms = self._metadata.image, self._host.steady_ms()
-        if self._active_epoch != self._metadata.quorum.epoch:
-            self._active_epoch = self._metadata.quorum.epoch
-            self._sessions.start_over(image.brokers, now_ms)
-        self._watch.look_at(image)
-        for broker in image.brokers.values():
-            if not broker.is_fenced and self._sessions.is_over(broker.id, now_ms):
-                self._fence(broker, "it sent no heartbeat in time")
-
-    def _heard_from(self, broker_id: int) -> None:
-        self._sessions.heard_from(broker_id, self._host.steady_ms())
+    # News
 
     def _gone(self, broker: Broker) -> None:
         """Its process has ended. One that was registered again since is another process."""
-        registered = self._metadata.image.brokers.get(broker.id)
-        if registered is not None and registered.epoch == broker.epoch and not registered.is_fenced:
+        registered = self._metadata.newest.brokers.get(broker.id)
+        if registered is not None and registered.epoch == broker.epoch and self._metadata.quorum.is_active:
             self._sessions.expire_now(broker.id)
-            self._fence(registered, "its process has ended")
+            self._somebody_is_gone.set()
 
-    def _fence(self, broker: Broker, reason: str) -> None:
-        newest = self._metadata.newest.brokers.get(broker.id)
-        if (
-            newest is None
-            or newest.epoch != broker.epoch
-            or newest.is_fenced
-            or not self._metadata.quorum.is_active
-        ):
-            return
-        log.warning("fencing broker %d, because %s", broker.id, reason)
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """A listener of the metadata: a setting may allow what it did not before."""
+        if delta.changed_configs:
+            self._configs_changed.set()
+
+    # Sessions
+
+    async def _look_at_sessions(self) -> None:
+        quorum = self._metadata.quorum
+        period_ms = max(self._sessions.timeout_ms // LOOKS_PER_SESSION, 1)
+        while True:
+            if quorum.is_active:
+                self._watch.look_at(self._metadata.image)
+                await self._fence_silent()
+            else:
+                self._watch.stop()
+            began_ms = self._host.steady_ms()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period_ms / 1000):
+                    await quorum.changed()
+            self._forgive_own_stall(self._host.steady_ms() - began_ms - period_ms)
+
+    def _forgive_own_stall(self, late_ms: int) -> None:
+        if late_ms > STALL_MS:
+            log.warning("this controller stood still for %d ms: no session ends by that", late_ms)
+            self._sessions.stood_still(late_ms)
+
+    async def _fence_gone(self) -> None:
+        while True:
+            await self._somebody_is_gone.wait()
+            self._somebody_is_gone.clear()
+            await self._fence_silent()
+
+    async def _fence_silent(self) -> None:
+        """One after the other, so that the partitions of one do not go to the next."""
+        while self._metadata.quorum.is_active:
+            silent = self._silent(self._metadata.newest)
+            if not silent or not await self._fence(silent[0]):
+                return
+
+    def _silent(self, image: MetadataImage) -> list[int]:
+        """The broker of this very process is alive, whoever hears it."""
+        watched = (broker.id for broker in image.brokers.values() if not broker.is_fenced)
+        others = [broker_id for broker_id in watched if broker_id != self._node_id]
+        return self._sessions.overdue(others, self._host.steady_ms())
+
+    async def _fence(self, broker_id: int) -> bool:
+        def fence(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
+            return fence_broker(image, config, broker_id) if broker_id in self._silent(image) else []
+
+        written = await self._write(fence)
+        if written:
+            partitions = count_of(written - 1, "partition")
+            log.warning("fenced broker %d, which does not answer: %s changed", broker_id, partitions)
+        return written > 0
+
+    # Elections
+
+    async def _balance_leaders(self) -> None:
+        while self._balances:
+            await asyncio.sleep(self._balance_seconds)
+            await self._in_parts(
+                lambda image, config: balance_leaders(image, config, ELECTIONS_AT_ONCE),
+                "gave %s back to their preferred leaders",
+            )
+
+    async def _elect_uncleanly(self) -> None:
+        while True:
+            await _happens(self._configs_changed, self._unclean_seconds)
+            await self._in_parts(_elect_missing, "elected leaders of %s that had none")
+
+    async def _in_parts(self, decision: Decision, message: str) -> None:
+        """Again and again, while there is something left to do and the log takes it."""
+        while self._metadata.quorum.is_active and (written := await self._write(decision)):
+            log.info(message, count_of(written, "partition"))
+            await asyncio.sleep(0)
+
+    async def _write(self, decision: Decision) -> int:
+        """How many records were written, and are committed."""
         try:
-            self._metadata.write(fence_broker(self._metadata.newest, broker.id))
+            return await self._metadata.change(decision)
         except KafkaError as error:
-            log.error("cannot fence broker %d, trying again: %s", broker.id, error)
+            level = logging.DEBUG if error.code is ErrorCode.NOT_CONTROLLER else logging.ERROR
+            log.log(level, "the controller could not write, and tries again later: %s", error)
+        except Exception:
+            log.exception("a duty of the controller failed, and is tried again later: this is a bug")
+        return 0
+
+
+def _elect_missing(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
+    return elect_missing_leaders(image, config, {broker.id for broker in image.active_brokers()})
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it happened, within this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True

@@ -10,7 +10,6 @@ Where the only voter is the only one to tell, nothing is sent: it knows.
 import asyncio
 import logging
 import uuid
-from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -23,15 +22,15 @@ from odradek.host.log_lines import counted
 from odradek.metadata.quorum_settings import RegistrationSettings
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
-from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1  # the broker was killed, or never ran
 RETRY_SECONDS = 0.1
-RETIRE_SECONDS = 3.0
 # While the fence is up, heartbeats follow each other quickly: somebody waits for the broker to start.
 FENCED_HEARTBEAT_SECONDS = 0.02
+RETIRE_SECONDS = 3.0  # how long a broker that stops waits for the controller to let it go
 TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
 
@@ -133,22 +132,26 @@ class Lifecycle:
                 await self._heartbeat()
 
     async def retire(self) -> None:
-        """Before a clean stop: let other brokers lead what this one does. Nobody waits long for that."""
-        if self._epoch == NO_EPOCH or (
-            self._metadata.quorum.is_only_voter and len(self._metadata.image.brokers) == 1
-        ):
+        """Before a clean stop: have the controller move away what this broker leads. Returns once every other broker
+        knows of it, or the time is up."""
+        if self._epoch == NO_EPOCH or self._is_on_its_own:
             return
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(RETIRE_SECONDS):
-                await self._heartbeat(want_shut_down=True)
-                while any(
-                    partition.leader == self._node_id and len(partition.replicas) > 1
-                    for topic in self._metadata.image.topics.values()
-                    for partition in topic.partitions.values()
-                ):
-                    await self._metadata.quorum.changed()
+                while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
+                    await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+        except TimeoutError:
+            log.warning(
+                "stopping without the controller's consent: it did not give it within %g s", RETIRE_SECONDS
+            )
 
-    async def _heartbeat(self, want_shut_down: bool = False) -> None:
+    @property
+    def _is_on_its_own(self) -> bool:
+        """Nobody could take over."""
+        quorum, brokers = self._metadata.quorum, self._metadata.image.brokers
+        return quorum.is_only_voter and quorum.is_active and set(brokers) <= {self._node_id}
+
+    async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self._epoch,
@@ -156,10 +159,11 @@ class Lifecycle:
             want_fence=False,
             want_shut_down=want_shut_down,
         )
-        response = await self._ask(request)
+        response: BrokerHeartbeatResponse = await self._ask(request)
         if response.error_code:
             code = ErrorCode(response.error_code)
             counted(log, logging.WARNING, "", code.name, "the controller refused a heartbeat: %s", code.name)
+        return response
 
     async def _ask(self, request: Any) -> Any:
         return await self._metadata.decide(request, RequestContext(request.MAX_VERSION))

@@ -57,13 +57,6 @@ MAX_CHANGES_LOGGED = 20  # of a part of a request, which has up to 50 topics
 Written = TypeVar("Written")
 
 
-HEARTBEATS = (62, 63)  # BrokerRegistration, BrokerHeartbeat
-
-
-def _nobody_counts(broker_id: int) -> None:
-    pass
-
-
 class _Decided(NamedTuple):
     """A part of a request: its response, and what it waits for."""
 
@@ -90,9 +83,11 @@ class BrokerMetadata:
         """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
         reason why the node must stop."""
         self.turns = turns  # for large requests
-        self._controller = Controller(config.node_id, config, rng)
+        self._controller = Controller(config.node_id, config, rng, host.steady_ms)
+        self.sessions = (
+            self._controller.sessions
+        )  # of brokers with this node, while it is the active controller
         self._on_failure = on_failure
-        self.on_heartbeat: Callable[[int], None] = _nobody_counts  # told of every broker that is heard from
         self._node_id = config.node_id
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
@@ -108,7 +103,7 @@ class BrokerMetadata:
             host,
             network,
             self._publish,
-            self._maybe_write_first_records,
+            self._became_active,
             self._leader_changed,
             self._has_failed,
         )
@@ -131,6 +126,17 @@ class BrokerMetadata:
         return self._log.newest
 
     # Decisions
+
+    async def change(self, decision: Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]) -> int:
+        """Write, as the active controller, what nobody asked for. How many records, once they are committed. Raises
+        KafkaError, with NOT_CONTROLLER if this node is not active."""
+        if not self.quorum.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        records = decision(self._log.newest, self._controller.config)
+        if records:
+            self.settle()
+            await self.quorum.committed(self._append(records), self._log.epoch)
+        return len(records)
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
         """Have the controller decide, here or elsewhere. The response, once what it wrote is committed; if it was
@@ -162,8 +168,6 @@ class BrokerMetadata:
 
     def _decide(self, part: Part, context: RequestContext) -> _Decided:
         response: Any = None
-        if part.request.API_KEY in HEARTBEATS:  # type: ignore[attr-defined]
-            self.on_heartbeat(part.request.broker_id)  # type: ignore[attr-defined]
         try:
             before = self._log.newest
             records, response = self._controller.decide(before, part, context)
@@ -201,11 +205,6 @@ class BrokerMetadata:
             self._publish(self._write(self._log.settle))
             self.quorum.appended()  # who waits for it hears of it
 
-    def write(self, records: Sequence[MetadataRecord]) -> None:
-        """What the active controller decides unasked. Raises KafkaError if it cannot be written."""
-        self.settle()
-        self._append(records)
-
     def _commit(self, records: Sequence[MetadataRecord]) -> None:
         self._append(records)
 
@@ -242,8 +241,9 @@ class BrokerMetadata:
     def _is_new_cluster(self) -> bool:
         return self.quorum.is_active and not self._log.newest.features
 
-    def _maybe_write_first_records(self) -> None:
-        """What a new cluster begins with, if this node is its first controller."""
+    def _became_active(self) -> None:
+        """Nobody has been heard of yet. What a new cluster begins with is written, if it is one."""
+        self.sessions.restart(self._log.newest.brokers, self._now_ms())
         if self._is_new_cluster:
             with suppress(KafkaError):  # which is logged; the next controller tries again
                 self._append(bootstrap_records())

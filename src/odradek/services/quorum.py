@@ -421,6 +421,7 @@ class Quorum:
             if self.log.is_active and self._told_active != self.epoch:
                 self._told_active = self.epoch
                 self._on_active()
+                self._told_image = None  # which is news, too
         except (DamagedData, QuorumBroken) as error:
             self._fail(str(error))
             return

@@ -1,119 +1,132 @@
 """AlterPartition (56): the leader of a partition proposes another ISR.
 
-Only the leader may, in its epoch, and only on top of what is in force (`partition_epoch`): a proposal that was made
-to an older registration is refused, and the metadata tells its sender why. A replica joins only if it is registered
-in the epoch that its fetches carried, not fenced, and not about to stop (KIP-841, KIP-903): a broker that was
-restarted since may have lost what it had. The response to each partition is what is in force then.
+Only the leader may, in its leader epoch, and only upon the registration that is in force: the partition epoch tells. A
+replica joins only if it is registered and active, in the very broker epoch that the leader saw it fetch in (KIP-903,
+version 3): one that was restarted meanwhile may have lost what it had.
+
+A partition whose leader was elected uncleanly has no other in-sync replica until the leader says that it is RECOVERED.
 """
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from odradek.controller.brokers import Records
+from odradek.controller.brokers import Records, check_broker_epoch
 from odradek.controller.controller import Terms
+from odradek.controller.elections import (
+    RECOVERED,
+    RECOVERING,
+    Rules,
+    change_record,
+    next_registration,
+    rules_of,
+)
 from odradek.controller.parts import Part
-from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import MetadataImage, Partition, Topic
-from odradek.metadata.records import PartitionChangeRecord
+from odradek.errors import ErrorCode
+from odradek.metadata.image import MetadataImage, Partition
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
+    BrokerState,
     PartitionDataInRequest,
     PartitionDataInResponse,
     TopicDataInResponse,
 )
 
-ISR_EPOCHS_SINCE = 3
-RECOVERED = 0
-NO_EPOCH = -1
+ANY_EPOCH = -1
 
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, AlterPartitionResponse]:
     request: Any = part.request
-    _check_broker(image, request)
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    active = {broker.id for broker in image.active_brokers()}
     records: Records = []
     response = AlterPartitionResponse()
-    version = terms.context.api_version
-    for asked in request.topics:
-        answer = TopicDataInResponse(asked.topic_id)
-        for wanted in asked.partitions:
-            topic = image.topics_by_id.get(asked.topic_id)
-            try:
-                changes, outcome = _alter(image, topic, wanted, request.broker_id, version)
-                records += changes
-            except KafkaError as error:
-                outcome = PartitionDataInResponse(wanted.partition_index, error.code)
-            answer.partitions.append(outcome)
+    for item in request.topics:
+        answer = TopicDataInResponse(item.topic_id)
         response.topics.append(answer)
+        topic = image.topics_by_id.get(item.topic_id)
+        rules = None if topic is None else rules_of(image, topic, terms.config)
+        for wanted in item.partitions:
+            partition = None if topic is None else topic.partitions.get(wanted.partition_index)
+            if rules is None:
+                error = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                error = _why_not(image, request, wanted, partition)
+            if error or partition is None or rules is None:
+                answer.partitions.append(PartitionDataInResponse(wanted.partition_index, error))
+            else:
+                answer.partitions.append(_alter(item.topic_id, wanted, partition, rules, active, records))
     return records, response
 
 
-def _check_broker(image: MetadataImage, request: AlterPartitionRequest) -> None:
-    broker = image.brokers.get(request.broker_id)
-    if broker is None or broker.epoch != request.broker_epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH, f"Broker {request.broker_id} has no epoch {request.broker_epoch}."
-        )
-
-
 def _alter(
-    image: MetadataImage, topic: Topic | None, wanted: PartitionDataInRequest, sender: int, version: int
-) -> tuple[Records, PartitionDataInResponse]:
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    partition = topic.partitions.get(wanted.partition_index)
-    if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    _check_leader(partition, wanted, sender)
-    isr = _isr(wanted, version)
-    _check_isr(image, partition, isr, sender)
-    if wanted.leader_recovery_state not in (RECOVERED, partition.leader_recovery_state):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A partition that has recovered stays so.")
-    changed = tuple(isr) != partition.isr or wanted.leader_recovery_state != partition.leader_recovery_state
-    records: Records = [_record(topic.id, wanted, partition, list(isr))] if changed else []
-    return records, PartitionDataInResponse(
-        partition_index=wanted.partition_index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        isr=list(isr),
-        leader_recovery_state=wanted.leader_recovery_state,
-        partition_epoch=partition.partition_epoch + len(records),
+    topic_id: UUID,
+    wanted: PartitionDataInRequest,
+    before: Partition,
+    rules: Rules,
+    active: set[int],
+    records: Records,
+) -> PartitionDataInResponse:
+    isr = [member.broker_id for member in _members(wanted)]
+    after = next_registration(
+        before, active, *rules, isr=isr, leader_recovery_state=wanted.leader_recovery_state
+    )
+    record = change_record(topic_id, wanted.partition_index, before, after)
+    if record is not None:
+        records.append(record)
+        after = after._replace(partition_epoch=before.partition_epoch + 1)
+    return PartitionDataInResponse(
+        wanted.partition_index,
+        ErrorCode.NONE,
+        after.leader,
+        after.leader_epoch,
+        list(after.isr),
+        after.leader_recovery_state,
+        after.partition_epoch,
     )
 
 
-def _check_leader(partition: Partition, wanted: PartitionDataInRequest, sender: int) -> None:
+def _members(wanted: PartitionDataInRequest) -> Sequence[BrokerState]:
+    return wanted.new_isr_with_epochs or [BrokerState(broker_id, ANY_EPOCH) for broker_id in wanted.new_isr]
+
+
+def _why_not(
+    image: MetadataImage,
+    request: AlterPartitionRequest,
+    wanted: PartitionDataInRequest,
+    partition: Partition | None,
+) -> ErrorCode:
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if wanted.leader_epoch > partition.leader_epoch or wanted.partition_epoch > partition.partition_epoch:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "The sender knows more than this node.")
+        return ErrorCode.NOT_CONTROLLER  # a later controller must have written that
     if wanted.leader_epoch < partition.leader_epoch:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-    if sender != partition.leader:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {sender} does not lead this partition.")
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.broker_id != partition.leader:
+        return ErrorCode.INVALID_REQUEST
     if wanted.partition_epoch < partition.partition_epoch:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+        return ErrorCode.INVALID_UPDATE_VERSION
+    members = _members(wanted)
+    if not _is_possible(partition, [member.broker_id for member in members], wanted.leader_recovery_state):
+        return ErrorCode.INVALID_REQUEST
+    if not all(_may_join(image, member) for member in members):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
 
 
-def _isr(wanted: PartitionDataInRequest, version: int) -> dict[int, int]:
-    """The proposed ISR: brokers, and their epochs as far as they are known."""
-    if version >= ISR_EPOCHS_SINCE:
-        return {state.broker_id: state.broker_epoch for state in wanted.new_isr_with_epochs}
-    return dict.fromkeys(wanted.new_isr, NO_EPOCH)
+def _is_possible(partition: Partition, isr: Sequence[int], recovery_state: int) -> bool:
+    if recovery_state not in (RECOVERED, RECOVERING):
+        return False
+    if len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas) or partition.leader not in isr:
+        return False
+    if recovery_state == RECOVERING:
+        return len(isr) == 1 and partition.leader_recovery_state == RECOVERING
+    return True
 
 
-def _check_isr(image: MetadataImage, partition: Partition, isr: dict[int, int], sender: int) -> None:
-    if sender not in isr or not isr.keys() <= set(partition.replicas):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "An ISR has the leader in it, and replicas alone.")
-    for broker_id, epoch in isr.items():
-        if broker_id in partition.isr and broker_id != sender:
-            continue
-        broker = image.brokers.get(broker_id)
-        if broker is None or not broker.is_active or epoch not in (NO_EPOCH, broker.epoch):
-            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"Broker {broker_id} cannot be in sync now.")
-
-
-def _record(
-    topic_id: UUID, wanted: PartitionDataInRequest, partition: Partition, isr: list[int]
-) -> PartitionChangeRecord:
-    record = PartitionChangeRecord(wanted.partition_index, topic_id, isr=isr)
-    if wanted.leader_recovery_state != partition.leader_recovery_state:
-        record.leader_recovery_state = wanted.leader_recovery_state
-    return record
+def _may_join(image: MetadataImage, member: BrokerState) -> bool:
+    broker = image.brokers.get(member.broker_id)
+    if broker is None or not broker.is_active:
+        return False
+    return member.broker_epoch in (ANY_EPOCH, broker.epoch)

@@ -1,21 +1,25 @@
 """BrokerRegistration (62): a broker that starts says where it can be reached.
 
 It names the broker epoch in which it stopped cleanly (from version 3 on). A broker that names another, or none, was
-killed, and its logs may have lost what was not synced: its partitions get new leader epochs, in the same write, so that
-what it appends from now on cannot be taken for what is gone.
+killed, and its logs may have lost what was not synced (see `controller.elections`). In either case whatever it led has
+a new leader epoch, in the same write: what it appends from now on cannot be taken for what it appended before.
+
+While a process of this id still has a session, another is refused, but for one with the same data directory: that is
+locked by the process that uses it, so the earlier one is gone. A process that repeats its registration, because the
+response was lost, has it already.
 
 The controller's own broker has applied every record already, so it is registered unfenced. Others start fenced.
 """
 
 from typing import Any
 
-from odradek.controller.brokers import Records, leave_partitions, register_broker
+from odradek.controller.brokers import Records, begin_incarnation, register_broker
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import NO_LEADER, MetadataImage
+from odradek.metadata.image import Broker, MetadataImage
 from odradek.metadata.records import BrokerEndpoint, SupportedFeature
-from odradek.wire.messages.broker_registration import BrokerRegistrationResponse
+from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, BrokerRegistrationResponse]:
@@ -25,8 +29,22 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Broker {request.broker_id} belongs to cluster {request.cluster_id}, not to {image.cluster_id}.",
         )
+    existing = image.brokers.get(request.broker_id)
+    if existing is not None and existing.incarnation_id == request.incarnation_id:
+        return [], BrokerRegistrationResponse(broker_epoch=existing.epoch)
+    if existing is not None and _may_be_alive(existing, request, terms):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another process runs as broker {existing.id}."
+        )
+    terms.sessions.begin(request.broker_id, terms.now_ms)
     is_fenced = request.broker_id != terms.node_id
-    changes = _leave(image, request, is_fenced)
+    changes = begin_incarnation(
+        image,
+        terms.config,
+        request.broker_id,
+        was_clean=existing is not None and request.previous_broker_epoch == existing.epoch,
+        is_fenced=is_fenced,
+    )
     broker_epoch = image.offset + 1 + len(changes)
     registration = register_broker(
         image,
@@ -48,10 +66,7 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
     return [*changes, *registration], BrokerRegistrationResponse(broker_epoch=broker_epoch)
 
 
-def _leave(image: MetadataImage, request: Any, is_fenced: bool) -> Records:
-    """A broker that registers again is another process: it leaves every ISR that can do without it, and leads nothing
-    in an epoch that it led before. The controller's own, which stopped cleanly, goes on where it was."""
-    existing = image.brokers.get(request.broker_id)
-    if existing is None or (not is_fenced and request.previous_broker_epoch == existing.epoch):
-        return []
-    return leave_partitions(image, request.broker_id, NO_LEADER if is_fenced else request.broker_id)
+def _may_be_alive(existing: Broker, request: BrokerRegistrationRequest, terms: Terms) -> bool:
+    if set(existing.directories) & set(request.log_dirs):
+        return False
+    return terms.sessions.is_alive(existing.id, terms.now_ms)

@@ -1,0 +1,38 @@
+"""Leaders that should be others: the first replica of every partition is meant to lead it.
+
+After a broker was away, others lead what it is preferred for. Now and then leadership goes back to it, some at a time,
+so that every broker leads about as many partitions as it was meant to.
+"""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from odradek.config.broker import BrokerConfig
+from odradek.controller.elections import Election, change_record, next_registration, rules_of
+from odradek.metadata.image import MetadataImage, Partition
+from odradek.metadata.records import MetadataRecord
+
+
+def imbalanced(image: MetadataImage) -> Iterator[tuple[UUID, int, Partition]]:
+    """Partitions that their preferred leader does not lead, and could."""
+    active = {broker.id for broker in image.active_brokers()}
+    for topic in image.topics_by_id.values():
+        for index, partition in topic.partitions.items():
+            preferred = partition.replicas[0]
+            if partition.leader != preferred and preferred in partition.isr and preferred in active:
+                yield topic.id, index, partition
+
+
+def balance_leaders(image: MetadataImage, config: BrokerConfig, most: int) -> list[MetadataRecord]:
+    """Elect preferred leaders, for up to so many partitions."""
+    active = {broker.id for broker in image.active_brokers()}
+    records: list[MetadataRecord] = []
+    for topic_id, index, partition in imbalanced(image):
+        min_isr = rules_of(image, image.topics_by_id[topic_id], config).min_isr
+        after = next_registration(partition, active, min_isr, Election.PREFERRED)
+        record = change_record(topic_id, index, partition, after)
+        if record is not None:
+            records.append(record)
+        if len(records) >= most:
+            break
+    return records

@@ -1,0 +1,156 @@
+"""Who leads a partition, and who may: one partition's registration in, its next one out. Pure.
+
+- The **in-sync replicas** (ISR) have all that is committed. The leader is one of them.
+- The **eligible leader replicas** (ELR, KIP-966) were in the ISR when it fell below `min.insync.replicas`. Since then
+  nothing was committed, so they have all of it, too: while the ISR is empty, one of them may lead.
+- The **last known leader** is what is left when both are empty, because every member was killed and may have lost what
+  it had not synced. It leads again as soon as it is back, uncleanly, but with less to lose than anybody else.
+- Whoever else leads is elected **uncleanly**, and what it does not have is lost. That is done where a topic's
+  `unclean.leader.election.enable` says so, or an operator.
+
+The first of the replicas that may lead is elected, but a leader that may go on leading stays: only a preferred election
+looks at the first replica before. Every election raises the leader epoch.
+"""
+
+from collections.abc import Collection, Sequence
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigError
+from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+from odradek.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
+from odradek.metadata.records import PartitionChangeRecord
+
+RECOVERED, RECOVERING = 0, 1
+
+MIN_ISR = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+
+class Election(Enum):
+    ONLINE = 0
+    PREFERRED = 1
+    UNCLEAN = 2
+
+
+class Rules(NamedTuple):
+    """What a topic's settings say."""
+
+    min_isr: int  # no more than it has replicas
+    election: Election  # what happens unasked: ONLINE or UNCLEAN
+
+
+def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
+    overrides = image.topic_overrides(topic.name)
+    values = {}
+    for name in (MIN_ISR, UNCLEAN_ELECTION):
+        values[name] = config.topic_defaults[name]
+        if name in overrides:
+            try:
+                values[name] = TOPIC_DEFINITIONS[name].parse(overrides[name])
+            except ConfigError:  # it was allowed once
+                continue
+    replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
+    return Rules(
+        min(values[MIN_ISR], replicas), Election.UNCLEAN if values[UNCLEAN_ELECTION] else Election.ONLINE
+    )
+
+
+def next_registration(
+    partition: Partition,
+    active: Collection[int],
+    min_isr: int,
+    election: Election,
+    *,
+    isr: Sequence[int] | None = None,
+    killed: int | None = None,
+    leader_recovery_state: int | None = None,
+) -> Partition:
+    """What a partition becomes, but for its partition epoch. `active`: the brokers that may lead. `isr`: the new one,
+    if it changes. `killed`: a replica that may have lost what it had not synced."""
+    new_isr = tuple(partition.isr if isr is None else isr)
+    elr = _eligible(partition, new_isr, min_isr, killed)
+    recovery_state = (
+        partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
+    )
+    leader, is_clean = _elect(partition, new_isr, elr, active, election)
+    if not is_clean:
+        new_isr, elr, recovery_state = (leader,), (), RECOVERING
+    elif leader != NO_LEADER and leader not in new_isr:
+        new_isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
+    if len(new_isr) >= min_isr:
+        elr = ()
+    return partition._replace(
+        leader=leader,
+        leader_epoch=partition.leader_epoch + (leader != partition.leader),
+        isr=new_isr,
+        eligible_leader_replicas=elr,
+        last_known_elr=_last_known_leader(partition, leader, new_isr),
+        leader_recovery_state=recovery_state,
+    )
+
+
+def _eligible(
+    partition: Partition, isr: tuple[int, ...], min_isr: int, killed: int | None
+) -> tuple[int, ...]:
+    if len(isr) >= min_isr:
+        return ()
+    candidates = dict.fromkeys((*partition.eligible_leader_replicas, *partition.isr))
+    return tuple(replica for replica in candidates if replica not in isr and replica != killed)
+
+
+def _elect(
+    partition: Partition,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    active: Collection[int],
+    election: Election,
+) -> tuple[int, bool]:
+    """The leader, and whether it has all that is committed."""
+    eligible = isr or elr
+    candidates = (partition.leader, *partition.replicas)
+    if election is Election.PREFERRED:
+        candidates = (partition.replicas[0], *candidates)
+    for replica in candidates:
+        if replica in eligible and replica in active:
+            return replica, True
+    if not eligible and len(partition.last_known_elr) == 1 and partition.last_known_elr[0] in active:
+        return partition.last_known_elr[0], False
+    if election is Election.UNCLEAN:
+        for replica in partition.replicas:
+            if replica in active:
+                return replica, False
+    return NO_LEADER, True
+
+
+def _last_known_leader(partition: Partition, leader: int, isr: tuple[int, ...]) -> tuple[int, ...]:
+    """Kept from when the ISR becomes empty until somebody leads again."""
+    if leader != NO_LEADER:
+        return ()
+    if isr:
+        return partition.last_known_elr
+    if partition.leader != NO_LEADER:
+        return (partition.leader,)
+    return partition.last_known_elr or partition.isr[:1]
+
+
+def change_record(
+    topic_id: UUID, index: int, before: Partition, after: Partition
+) -> PartitionChangeRecord | None:
+    """What leads from one registration to the next; None if that is the same."""
+    if after == before:
+        return None
+    record = PartitionChangeRecord(index, topic_id)
+    if after.leader_epoch != before.leader_epoch:
+        record.leader = after.leader
+    if after.isr != before.isr:
+        record.isr = list(after.isr)
+    if after.eligible_leader_replicas != before.eligible_leader_replicas:
+        record.eligible_leader_replicas = list(after.eligible_leader_replicas)
+    if after.last_known_elr != before.last_known_elr:
+        record.last_known_elr = list(after.last_known_elr)
+    if after.leader_recovery_state != before.leader_recovery_state:
+        record.leader_recovery_state = after.leader_recovery_state
+    return record
