@@ -40,7 +40,7 @@ def _named(prefix: str, *names: str) -> list[str]:
 _BOUNDS = ("{}", "min.{}", "max.{}")
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     [
-        *("broker.rack", "broker.session.timeout.ms", "controlled.shutdown.enable", "request.timeout.ms"),
+        *("broker.session.timeout.ms", "controlled.shutdown.enable", "request.timeout.ms"),
         *("num.network.threads", "num.io.threads", "background.threads", "queued.max.requests"),
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
