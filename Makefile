@@ -11,7 +11,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak sim sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean
+.PHONY: help up demo soak chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,19 +92,33 @@ format: $(INSTALLED) ## Put the code into its format
 soak: $(INSTALLED) ## Kill a broker under random work, compare it with a ledger, again and again (ARGS='--seconds 3600')
 	$(BIN)/python -m tests.lives $(ARGS)
 
+chaos-quorum: $(INSTALLED) ## Kill, stop and cut off real nodes of a quorum under load, by chance (ARGS='--seconds 3600 --seed 7')
+	$(BIN)/python -m tests.processes $(ARGS)
+
 sim: $(INSTALLED) ## Simulate a node: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:10000')
 	$(BIN)/python -m tests.simulation $(SEED) $(ARGS)
 
+sim-quorum: $(INSTALLED) ## Simulate a metadata quorum: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:10000')
+	$(BIN)/python -m tests.quorum $(SEED) $(ARGS)
+
+SIM_NODE_SEEDS ?= 1000:5000
+SIM_QUORUM_SEEDS ?= 1000:21000
+
+sim-long: $(INSTALLED) ## Run many seeds of both simulations, for hours (SIM_NODE_SEEDS=0:100 SIM_QUORUM_SEEDS=0:1000)
+	$(BIN)/python -m tests.quorum --seeds $(SIM_QUORUM_SEEDS)
+	$(BIN)/python -m tests.simulation --seeds $(SIM_NODE_SEEDS)
+
 sim-planted: $(INSTALLED) ## Plant bugs in the product, and find the first seed of the simulation that catches each
 	$(BIN)/python -m tests.simulation.planted
+	$(BIN)/python -m tests.quorum.planted
 
 bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five minutes (options: make bench ARGS='…')
 	$(BIN)/python -m bench own $(ARGS)
 
-bench-stall: $(INSTALLED) ## Measure how long one client's huge requests make the others wait
+bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests make the others wait
 	$(BIN)/python -m bench.stall $(ARGS)
 
-bench-metadata: $(INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
+bench-metadata: $(BENCH_INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
 	$(BIN)/python -m bench.metadata
 
 bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections

@@ -4,7 +4,9 @@ Property tests take the same examples every time, so that a red run can be repea
 HYPOTHESIS_PROFILE=explore python -m pytest tests/storage
 
 A traceback in a broker's log is an error that nobody expected: the test during which it was written fails, whether
-the broker runs in a process of its own or in the test's. A test that plants one is marked `plants_traceback`.
+the broker runs in a process of its own or in the test's, and whether this suite or `odradek.testing` started it. What
+shared brokers write when they end fails the next test, or the last one. A test that plants a traceback is marked
+`plants_traceback`.
 """
 
 import logging
@@ -15,7 +17,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support import RunningBroker
+from odradek.testing import Broker
+from tests.support import TRACEBACK, RunningBroker
 
 settings.register_profile("repeat", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None)
@@ -34,6 +37,34 @@ class Tracebacks(logging.Handler):
             self.found.append(logging.Formatter("%(name)s: %(message)s").format(record))
 
 
+logs_of_closed: list[
+    str
+] = []  # of brokers of `odradek.testing`, whose files are gone; those with a traceback
+
+
+def found_in_logs() -> list[str]:
+    """What was written since the last call."""
+    found = [text for broker in RunningBroker.known if (text := broker.new_tracebacks())] + logs_of_closed
+    logs_of_closed.clear()
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def closed_brokers_are_searched() -> Iterator[None]:
+    close = Broker.close
+
+    def search_and_close(broker: Broker) -> None:
+        if TRACEBACK in broker.log:
+            logs_of_closed.append(broker.log)
+        close(broker)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Broker, "close", search_and_close)
+        yield
+    found = found_in_logs()
+    assert not found, "a traceback was logged:\n" + "\n".join(found)
+
+
 @pytest.fixture(autouse=True)
 def no_tracebacks(request: pytest.FixtureRequest) -> Iterator[None]:
     handler = Tracebacks()
@@ -43,7 +74,7 @@ def no_tracebacks(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for logger in loggers:
         logger.removeHandler(handler)
-    found = handler.found + [text for broker in RunningBroker.known if (text := broker.new_tracebacks())]
+    found = handler.found + found_in_logs()
     if found and request.node.get_closest_marker("plants_traceback") is None:
         pytest.fail("a traceback was logged:\n" + "\n".join(found))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 COMMAND_TIMEOUT_S = 60
+TRACEBACK = "Traceback (most recent call last)"
 
 
 class RunningBroker:
@@ -51,7 +52,7 @@ class RunningBroker:
                 self._searched = log.tell()
         except FileNotFoundError:
             return ""
-        return written if "Traceback (most recent call last)" in written else ""
+        return written if TRACEBACK in written else ""
 
     def start(self) -> None:
         """Start it, and wait until its port is open."""
@@ -135,7 +136,7 @@ def odradek_command(*arguments: str) -> list[str]:
 def run_command(
     *arguments: str, stdin: str | bytes = "", environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `odradek …` to its end; a hang fails the test. Output is text, bad bytes replaced."""
+    """Run `odradek …` to its end; a hang or a traceback fails the test. Output is text, bad bytes replaced."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     result = subprocess.run(
         odradek_command(*arguments),
@@ -144,6 +145,8 @@ def run_command(
         timeout=COMMAND_TIMEOUT_S,
         env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **(environ or {})},
     )
+    errors = result.stderr.decode()
+    assert TRACEBACK not in errors, errors
     return subprocess.CompletedProcess(
-        result.args, result.returncode, result.stdout.decode(errors="replace"), result.stderr.decode()
+        result.args, result.returncode, result.stdout.decode(errors="replace"), errors
     )

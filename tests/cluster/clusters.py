@@ -35,6 +35,7 @@ class Cluster:
         self.controllers = tuple(controllers)
         self.brokers = tuple(brokers)
         self._settings = {**SETTINGS, **(settings or {})}
+        self.generations = dict.fromkeys((*controllers, *brokers), 0)  # of the disks, by node id
         self.machines = {node_id: self._machine(node_id) for node_id in sorted({*controllers, *brokers})}
         for node_id in self.machines:
             self.format(node_id)
@@ -63,16 +64,25 @@ class Cluster:
             },
         )
 
+    def key(self, node_id: int) -> ReplicaKey:
+        return ReplicaKey(node_id, directory_id(node_id, self.generations[node_id]))
+
     def voter(self, node_id: int) -> VoterNode:
         endpoint = Endpoint("CONTROLLER", f"node{node_id}", CONTROLLER_PORT)
-        return VoterNode(ReplicaKey(node_id, directory_id(node_id)), (endpoint,))
+        return VoterNode(self.key(node_id), (endpoint,))
 
     def format(self, node_id: int, generation: int = 0) -> None:
         """With a generation above 0: as a node that lost its disk, and is no voter any more."""
+        self.generations[node_id] = generation
         is_voter = node_id in self.controllers and generation == 0
         voters = VoterSet(map(self.voter, self.controllers)) if is_voter else None
         properties = MetaProperties(CLUSTER_ID, node_id, directory_id(node_id, generation))
         format_directory(self.machines[node_id].files, DATA_DIR, properties, voters)
+
+    def replace_disk(self, node_id: int) -> None:
+        """By an empty one, which is formatted. The machine must be off."""
+        self.machines[node_id].replace_disk()
+        self.format(node_id, self.generations[node_id] + 1)
 
     async def start(self, *node_ids: int) -> None:
         """These nodes, or all, at the same time."""

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from tests.protocol.raw import Raw
 from tests.support import RunningBroker
 
+KILLED_WITHIN_S = (0.003, 0.05)  # while the first request is handled, or one of those behind it
+
 
 class Link(Protocol):
     """A client's connection."""
@@ -67,7 +69,7 @@ class ProcessHome:
 
     def kill(self, soon: bool = False) -> None:
         if soon:
-            time.sleep(self._rng.random() * 0.003)
+            time.sleep(self._rng.random() * self._rng.choice(KILLED_WITHIN_S))
         self._broker.kill()
 
     def kill_while_starting(self) -> None:

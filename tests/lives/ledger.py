@@ -1,7 +1,7 @@
 """What a broker has promised, and whether what is found later keeps the promise.
 
 A ledger notes only what was acknowledged. What was sent and not yet answered when the broker died may or may not have
-happened: it is kept apart (`in_flight`) until the broker, alive again, shows which of the two it was.
+happened: it is kept apart (`in_flight`, `may_…`) until the broker, alive again, shows which of the two it was.
 """
 
 from __future__ import annotations
@@ -93,6 +93,10 @@ class TopicLedger:
     policy: str = "delete"
     may_be_compacted: bool = False  # it was compacted at some time
     may_be_deleted: bool = False  # retention could delete at some time
+    # Of requests that were not answered:
+    may_be_gone: bool = False
+    may_have_grown_to: int | None = None
+    policy_in_flight: str | None = None
 
     def grow(self, count: int) -> None:
         for index in range(len(self.partitions), count):
@@ -128,8 +132,30 @@ class GroupLedger:
 class Ledger:
     topics: dict[str, TopicLedger] = field(default_factory=dict)
     groups: dict[str, GroupLedger] = field(default_factory=dict)
+    may_have_come: dict[str, TopicLedger] = field(default_factory=dict)  # CreateTopics was not answered
 
     def topic_deleted(self, name: str) -> None:
         del self.topics[name]
         for group in self.groups.values():
             group.topic_deleted(name)
+
+    def check_topics(self, found: Mapping[str, tuple[uuid.UUID, int]]) -> None:
+        """`found` is the id and the number of partitions of every topic that there is."""
+        for topic in list(self.topics.values()):
+            self._settle(topic, found.get(topic.name))
+        coming, self.may_have_come = self.may_have_come, {}
+        for name, topic in coming.items():
+            if name in found and name not in self.topics:
+                topic.id = found[name][0]
+                self.topics[name] = topic
+        wanted = {topic.name: (topic.id, len(topic.partitions)) for topic in self.topics.values()}
+        if found != wanted:
+            raise BrokenPromise(f"topics {wanted} have become {dict(found)}")
+
+    def _settle(self, topic: TopicLedger, found: tuple[uuid.UUID, int] | None) -> None:
+        may_be_gone, topic.may_be_gone = topic.may_be_gone, False
+        count, topic.may_have_grown_to = topic.may_have_grown_to, None
+        if may_be_gone and (found is None or found[0] != topic.id):
+            self.topic_deleted(topic.name)
+        elif count is not None and found == (topic.id, count):
+            topic.grow(count)

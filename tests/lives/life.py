@@ -2,7 +2,7 @@
 
 The work mixes what users do with what operators do: records and group commits beside topics deleted and made again,
 records deleted, cleanup policies and segment sizes changed, partitions added. Every life ends with kill -9, now and
-then with requests under way, or with a clean stop; some are killed again while they start. After each start
+then with requests of any kind under way, or with a clean stop; some are killed again while they start. After each start
 everything that can be read is compared with the ledger, byte for byte.
 """
 
@@ -181,12 +181,14 @@ class Lives:
         if topic is None or len(topic.partitions) >= MAX_PARTITIONS:
             return
         count = len(topic.partitions) + 1
-        (result,) = self._link.ask(
-            CreatePartitionsRequest([CreatePartitionsTopic(topic.name, count, None)], 10_000)
-        ).results
+        (result,) = self._link.ask(self._grow_request(topic, count)).results
         self._note(f"grow {topic.name} to {count}: {result.error_code}")
         assert result.error_code == ErrorCode.NONE, result
         topic.grow(count)
+
+    @staticmethod
+    def _grow_request(topic: TopicLedger, count: int) -> CreatePartitionsRequest:
+        return CreatePartitionsRequest([CreatePartitionsTopic(topic.name, count, None)], 10_000)
 
     def alter_config(self) -> None:
         topic = self._any_topic()
@@ -210,15 +212,22 @@ class Lives:
                 ("index.interval.bytes", "0"),
             ]
         )
-        # What the new setting allows may begin before its answer comes.
-        topic.may_be_compacted |= value.startswith("compact")
-        topic.may_be_deleted |= name == "retention.bytes" and value != "-1"
-        resource = AlterConfigsResource(TOPIC_RESOURCE, topic.name, [AlterableConfig(name, SET, value)])
-        (answer,) = self._link.ask(IncrementalAlterConfigsRequest([resource])).responses
+        self._alter(topic, name, value)
+
+    def _alter(self, topic: TopicLedger, name: str, value: str) -> None:
+        (answer,) = self._link.ask(self._alter_request(topic, name, value)).responses
         self._note(f"alter {topic.name} {name}={value}: {answer.error_code}")
         assert answer.error_code == ErrorCode.NONE, answer
         if name == "cleanup.policy":
             topic.policy = value
+
+    @staticmethod
+    def _alter_request(topic: TopicLedger, name: str, value: str) -> IncrementalAlterConfigsRequest:
+        # What the new setting allows may begin before its answer comes.
+        topic.may_be_compacted |= value.startswith("compact")
+        topic.may_be_deleted |= name == "retention.bytes" and value != "-1"
+        resource = AlterConfigsResource(TOPIC_RESOURCE, topic.name, [AlterableConfig(name, SET, value)])
+        return IncrementalAlterConfigsRequest([resource])
 
     # --- records ---
 
@@ -358,13 +367,23 @@ class Lives:
             self._home.kill()
         else:
             self._leave_work_under_way()
-            self._home.kill(soon=self._rng.random() < 0.5)
+            self._home.kill(soon=self._rng.random() < 0.8)
         self._link.close()
 
     def _leave_work_under_way(self) -> None:
         """Sent, and never answered as far as we are concerned."""
         leave = self._rng.choice(
-            [self._leave_batches, self._leave_batches, self._leave_commit, self._leave_deleted_records]
+            [
+                self._leave_batches,
+                self._leave_batches,
+                self._leave_commit,
+                self._leave_deleted_records,
+                self._leave_new_topic,
+                self._leave_deleted_topic,
+                self._leave_topic_made_again,
+                self._leave_more_partitions,
+                self._leave_policy,
+            ]
         )
         leave()
 
@@ -398,6 +417,54 @@ class Lives:
         self._link.send(self._delete_records_request(topic, index, partition.start_in_flight))
         self._note(f"leave delete records {partition.name} {partition.start_in_flight}")
 
+    def _leave_new_topic(self) -> None:
+        free = [name for name in NAMES if name not in self._ledger.topics]
+        if free:
+            self._send_creation(self._rng.choice(free))
+
+    def _leave_deleted_topic(self) -> None:
+        topic = self._any_topic()
+        if topic is not None:
+            self._send_deletion(topic)
+
+    def _leave_topic_made_again(self) -> None:
+        """With records in it: they come after the others, or not at all."""
+        topic = self._any_topic()
+        if topic is None:
+            return
+        new = self._new_topic(topic.name)
+        batch = self._new_batch(new.partitions[0])
+        self._send_deletion(topic)
+        self._send_creation(topic.name, new)
+        new.partitions[0].in_flight = [batch]
+        self._link.send(self._produce_request(new.partitions[0], new.name, 0, batch), 9)
+
+    def _send_creation(self, name: str, topic: TopicLedger | None = None) -> None:
+        topic = topic or self._new_topic(name)
+        self._ledger.may_have_come[name] = topic
+        self._link.send(self._create_request(topic))
+        self._note(f"leave create {name} {len(topic.partitions)}")
+
+    def _send_deletion(self, topic: TopicLedger) -> None:
+        topic.may_be_gone = True
+        self._link.send(self._delete_request(topic))
+        self._note(f"leave delete {topic.name}")
+
+    def _leave_more_partitions(self) -> None:
+        topic = self._any_topic()
+        if topic is None or len(topic.partitions) >= MAX_PARTITIONS:
+            return
+        topic.may_have_grown_to = len(topic.partitions) + 1
+        self._link.send(self._grow_request(topic, topic.may_have_grown_to))
+        self._note(f"leave grow {topic.name} to {topic.may_have_grown_to}")
+
+    def _leave_policy(self) -> None:
+        topic = self._any_topic()
+        if topic is not None:
+            topic.policy_in_flight = self._rng.choice(["compact", "delete"])
+            self._link.send(self._alter_request(topic, "cleanup.policy", topic.policy_in_flight))
+            self._note(f"leave alter {topic.name} cleanup.policy={topic.policy_in_flight}")
+
     def _begin(self) -> None:
         if self._rng.random() < 0.15:
             self._note("kill while it starts")
@@ -407,8 +474,11 @@ class Lives:
         self._link = self._home.connect()
 
     def _retry_in_flight(self) -> None:
-        """As an idempotent producer does that was never answered: each batch is there once, where it was."""
+        """As a client that was never answered: each batch of an idempotent producer is there once, where it was."""
         for topic in self._ledger.topics.values():
+            if topic.policy_in_flight is not None:
+                value, topic.policy_in_flight = topic.policy_in_flight, None
+                self._alter(topic, "cleanup.policy", value)
             for index, partition in enumerate(topic.partitions):
                 batches, partition.in_flight = partition.in_flight, []
                 for batch in batches:
@@ -453,9 +523,7 @@ class Lives:
             for topic in answer.topics
             if not topic.is_internal
         }
-        wanted = {topic.name: (topic.id, len(topic.partitions)) for topic in self._ledger.topics.values()}
-        if found != wanted:
-            raise BrokenPromise(f"topics {wanted} have become {found}")
+        self._ledger.check_topics(found)
 
     def _offset(self, topic: str, index: int, timestamp: int) -> int:
         wanted = [ListOffsetsTopic(topic, [ListOffsetsPartition(index, -1, timestamp)])]

@@ -1,7 +1,7 @@
 """Replicas of a quorum in memory: real cores and drivers, stores that lose what was not synced, and no clock.
 
 `Cluster` delivers messages in the order they were sent, and lets time pass only when it is told to: transcripts are
-written on it. `simulation.Simulation` adds chance and faults. Both watch what must hold (`invariants.Invariants`).
+written on it. It watches what must hold (`invariants.Invariants`). `tests/quorum` adds chance, faults and real logs.
 """
 
 import pickle
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 
 class MemoryStore:
-    """`Store` for a driver. A crash takes along what was not synced, all of it or some."""
+    """`Store` for a driver. A crash takes along what was not synced."""
 
     def __init__(self):
         self.election = None
@@ -155,10 +155,8 @@ class MemoryStore:
     def sync(self):
         self.synced = len(self.log)
 
-    def crash(self, rng=None):
-        kept = rng.randint(self.synced, len(self.log)) if rng else self.synced
-        del self.log[kept:]
-        self.synced = kept  # a start syncs what it finds
+    def crash(self):
+        del self.log[self.synced :]
 
 
 class MemorySnapshots:
@@ -218,7 +216,6 @@ class Node:
 
 
 class Cluster:
-    raft_type = Raft
     invariants_type = Invariants
 
     def __init__(self, voters=3, observers=0, seed=0, settings=None, kraft_version=0):
@@ -242,7 +239,7 @@ class Cluster:
     def start(self, node_id):
         node = self.nodes[node_id]
         node.store.sync()
-        raft = self.raft_type(
+        raft = Raft(
             node.key,
             CLUSTER_ID,
             node.store.view(self.static),

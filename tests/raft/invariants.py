@@ -19,7 +19,7 @@ from bisect import bisect_left
 from odradek.errors import ErrorCode
 from odradek.raft.messages import REQUESTS, FetchResponse, VoteResponse
 from odradek.raft.roles import Leader
-from odradek.raft.voters import VoterSet
+from odradek.raft.voters import ReplicaKey, VoterSet
 
 
 class Broken(AssertionError):
@@ -29,7 +29,15 @@ class Broken(AssertionError):
 def require(holds, *what):
     """The words are put together only when they are needed."""
     if not holds:
-        raise Broken(" ".join(map(str, what)))
+        raise Broken(" ".join(map(in_words, what)))
+
+
+def in_words(item):
+    if isinstance(item, ReplicaKey):
+        return f"{item.node_id}-{item.directory_id.int:x}"
+    if type(item) in (list, tuple):
+        return f"({', '.join(map(in_words, item))})"
+    return str(item)
 
 
 def base_offset(item):

@@ -125,57 +125,6 @@ def test_a_log_that_was_truncated_below_its_recovery_point_opens_again():
     assert cluster.disks[1].read(LOG) == cluster.disks[2].read(LOG)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_committed_records_survive_crashes_of_everybody(seed):
-    """What a leader calls committed is in the logs of all, in its place, when they have come together again."""
-    rng = Random(seed)
-    cluster = DiskCluster(voters=3, seed=seed, kraft_version=seed % 2)
-    committed, proposed = [], 0
-    for _ in range(12):
-        cluster.run(rng.randrange(100, 3000))
-        for leader in cluster.leaders():
-            proposed += 1
-            cluster.propose(leader, str(proposed))
-            cluster.run(rng.choice((0, 0, 400)))
-            if cluster.nodes[leader].role == "leader":
-                raft = cluster.nodes[leader].raft
-                known = committed_values(cluster, leader, raft.high_watermark)
-                shorter = min(
-                    len(known), len(committed)
-                )  # a new leader learns only by and by what is committed
-                assert known[:shorter] == committed[:shorter]
-                committed = max(committed, known, key=len)
-        kind, node_id = rng.random(), rng.randint(1, 3)
-        if kind < 0.4:
-            cluster.crash(node_id)
-            cluster.start(node_id)
-        elif kind < 0.6:
-            cluster.cut(node_id)
-        elif kind < 0.7:
-            for each in cluster.nodes:
-                cluster.crash(each)
-            for each in cluster.nodes:
-                cluster.start(each)
-        else:
-            cluster.heal()
-    cluster.heal()
-    cluster.run(10_000)
-    assert len(cluster.leaders()) == 1
-    for node_id in cluster.nodes:
-        assert cluster.values(node_id)[: len(committed)] == committed
-    assert len({cluster.disks[node_id].read(LOG) for node_id in cluster.nodes}) == 1
-
-
-def committed_values(cluster, node_id, high_watermark):
-    store = cluster.nodes[node_id].store
-    return [
-        record.value.decode()
-        for header, data in store.read_from(store.log.log_start_offset)
-        if not header.is_control and header.next_offset <= high_watermark
-        for record in decode_batch(data, header)
-    ]
-
-
 def leaders_log():
     """Batches of epochs 1, 1 and 2, and their bytes."""
     store = open_store(new_disk())

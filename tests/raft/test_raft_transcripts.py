@@ -20,7 +20,7 @@ from odradek.raft.messages import (
     VoteResponse,
 )
 from odradek.raft.outgoing import Settings
-from odradek.raft.ready import QuorumBroken
+from odradek.raft.ready import QuorumBroken, Unreachable
 from odradek.raft.roles import Candidate, Follower, Leader, Prospective
 from odradek.raft.voters import ReplicaKey
 from tests.raft.cluster import CLUSTER_ID, Cluster, key
@@ -520,6 +520,37 @@ def test_a_voter_that_was_cut_off_does_not_disturb_the_leader():
     assert "3 is follower in epoch 1" in lines
     cluster.run(10_000)
     assert cluster.leaders() == [1] and cluster.nodes[1].raft.epoch == 1
+
+
+def under_way(cluster, node_id, peer):
+    """The correlation id of what this node has asked that one."""
+    return cluster.nodes[node_id].raft._outgoing.requests._peers[peer].correlation_id
+
+
+def test_nobody_waits_for_a_leader_whose_process_has_ended():
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.deliver()
+    cluster.crash(1)
+    began = cluster.now
+    for voter in (2, 3):
+        gone = Unreachable(1, under_way(cluster, voter, 1), is_gone=True)
+        cluster.act(voter, lambda driver, event=gone: driver.report(event, cluster.now))
+    assert {cluster.nodes[voter].role for voter in (2, 3)} == {"follower"}
+    cluster.lose_patience(min((2, 3), key=lambda voter: cluster.nodes[voter].raft.role.deadline_ms))
+    cluster.deliver(until=lambda: cluster.leaders())
+    assert cluster.leaders() and cluster.now - began < cluster.settings.election_timeout_ms // 5
+
+
+def test_a_leader_that_only_does_not_answer_keeps_its_time():
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.deliver()
+    deadline_ms = cluster.nodes[2].raft.role.deadline_ms
+    lost = Unreachable(1, under_way(cluster, 2, 1))
+    cluster.act(2, lambda driver: driver.report(lost, cluster.now))
+    role = cluster.nodes[2].raft.role
+    assert (role.deadline_ms, role.has_fetched) == (deadline_ms, True)
 
 
 def test_followers_that_did_not_fetch_yet_grant_pre_votes():

@@ -56,6 +56,7 @@ class Machine:
         self._former: list[object] = []  # hosts and nodes without power, which must not be collected in a run
         self.starts = 0
         self.crashes = 0
+        self.pauses = 0
         self.lossy_crashes = 0  # those that threw away written bytes
         self.on_power_cut: Callable[[], None] = lambda: None
         self._jumped_ms = 0
@@ -209,6 +210,31 @@ class Machine:
         raise PowerCut
 
     # --- other faults ---
+
+    @property
+    def is_paused(self) -> bool:
+        return self.host is not None and self.host.is_paused
+
+    def pause(self) -> None:
+        """As a process that is stopped by SIGSTOP."""
+        assert self.host is not None
+        self.pauses += 1
+        self.host.pause()
+        self._world.network.pause(self.name)
+        self._world.note(self.name, "is paused")
+
+    def resume(self) -> None:
+        """Does nothing if it is not paused."""
+        if self.host is not None and self.host.is_paused:
+            self._world.note(self.name, "goes on")
+            self.host.resume()
+            self._world.network.resume(self.name)
+
+    def replace_disk(self) -> None:
+        """By an empty one."""
+        assert not self.is_on
+        self.files = SimulatedFiles()
+        self._world.note(self.name, "has a new disk")
 
     def fill_disk(self, free_bytes: int = 0) -> None:
         self.files.free_bytes = free_bytes

@@ -11,7 +11,7 @@ simulation, with the checkers that it always has.
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.simulation.mutation import Mutation, plant
@@ -316,10 +316,12 @@ def run_script(planted: Scripted) -> str:
     return ""
 
 
-def run_seeds(planted: Simulated, seeds: Iterable[int]) -> tuple[int, str] | None:
+def run_seeds(
+    planted: Simulated, seeds: Iterable[int], simulation_module: str = SIMULATION
+) -> tuple[int, str] | None:
     """The first seed that fails, and how. In a fresh process only."""
     plant(planted.mutations)
-    simulation = importlib.import_module(SIMULATION)
+    simulation = importlib.import_module(simulation_module)
     for outcome in simulation.run_seeds(seeds):
         if outcome.failure is not None:
             return outcome.seed, in_a_line(outcome.failure)
@@ -330,25 +332,25 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def find(name: str) -> str:
+def find(name: str, module: str) -> str:
     """Search in a process of its own; what that printed."""
-    command = [sys.executable, "-m", "tests.simulation.planted", name, "0"]
+    command = [sys.executable, "-m", module, name, "0"]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
-def print_table() -> None:
+def print_table(table: Sequence[Simulated], module: str) -> None:
     print("| planted bug | caught at seed | as |")
     print("|---|---|---|")
-    for planted in SIMULATED:
-        seed, _, reason = find(planted.name).partition(" ")
+    for planted in table:
+        seed, _, reason = find(planted.name, module).partition(" ")
         print(f"| {planted.bug} | {seed} | {reason} |", flush=True)
 
 
 def main(arguments: list[str]) -> int:
     """Exits with 0 if the bug was caught."""
     if not arguments:
-        print_table()
+        print_table(SIMULATED, "tests.simulation.planted")
         return 0
     name, *first = arguments
     for scripted in SCRIPTED:

@@ -37,11 +37,11 @@ __all__ = ["Violation", "World"]
 
 
 class World:
-    def __init__(self, seed: int, trace: Trace | None = None) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None, loop: VirtualLoop | None = None) -> None:
         self.seed = seed
         self.trace = trace
         self._seeds = Random(seed)
-        self.loop = VirtualLoop()
+        self.loop = loop or VirtualLoop()
         self.loop.set_exception_handler(self._unhandled)
         self.network = SimulatedNetwork(self.loop, self.new_rng())
         self._machines: dict[str, Machine] = {}
@@ -69,9 +69,9 @@ class World:
         self._machines[name] = Machine(self, name, settings, sync_seconds)
         return self._machines[name]
 
-    async def connect(self, client: str, machine: Machine) -> Connection:
+    async def connect(self, client: str, machine: Machine, port: int = PORT) -> Connection:
         """Raises Disconnected."""
-        return await connect(self, client, machine.name, PORT)
+        return await connect(self, client, machine.name, port)
 
     def started(self, machine: Machine) -> None:
         """Whoever still waits for the broker that was there before notices soon, as by a keepalive."""
@@ -109,11 +109,13 @@ class World:
         self._fault_counts[client, node] = self._fault_counts.get((client, node), 0) + 1
 
     def is_cut(self, client: str, node: str) -> bool:
-        return (client, node) in self._cuts or not self._machines[node].is_on
+        machine = self._machines[node]
+        return (client, node) in self._cuts or not machine.is_on or machine.is_paused
 
     def fault_count(self, client: str, node: str) -> int:
         """A number that grows whenever a request on its way between the two might be lost."""
-        return self._fault_counts.get((client, node), 0) + self._machines[node].starts
+        machine = self._machines[node]
+        return self._fault_counts.get((client, node), 0) + machine.starts + machine.pauses
 
     # --- running ---
 

@@ -110,31 +110,34 @@ async def _serve(
         loop.add_reader(lifeline, _watch_lifeline, loop, lifeline, stopping)
     broker = new_broker(config, loop, on_failure=stopping.set)
     try:
-        if await _started(broker, stopping):
-            loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
-            gc.collect()
-            gc.freeze()  # what is alive now stays: the collector need not look at it again
-            gc.set_threshold(GARBAGE_THRESHOLD)
-            announce(broker)
-            await stopping.wait()
+        if not await _start(broker, stopping):
+            return
+        loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
+        gc.collect()
+        gc.freeze()  # what is alive now stays: the collector need not look at it again
+        gc.set_threshold(GARBAGE_THRESHOLD)
+        announce(broker)
+        await stopping.wait()
     finally:
         await broker.stop()
-    if broker.failure is not None:
-        raise broker.failure
+        if broker.failure is not None:
+            raise broker.failure
 
 
-async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
-    """False if it was asked to stop first: a node that waits for a quorum waits for as long as it takes."""
+async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
+    """False if it is to stop before it has started: a node may wait long for its quorum."""
     starting = asyncio.ensure_future(broker.start())
-    asked = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
-    if starting.done():
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
         starting.result()
         return True
-    starting.cancel()
-    await asyncio.gather(starting, return_exceptions=True)
-    return False
+    finally:
+        starting.cancel()
+        stop.cancel()
+        await asyncio.gather(starting, stop, return_exceptions=True)
 
 
 def _watch_lifeline(loop: asyncio.AbstractEventLoop, lifeline: int, stopping: asyncio.Event) -> None:

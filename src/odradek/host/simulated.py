@@ -7,7 +7,8 @@ the same simulated disk.
 
 Several hosts may share a loop, one for each node. Log lines of a node carry its id, whoever calls it: what a host
 schedules runs in the host's own context. A host whose power is cut runs nothing any more: whatever its node had
-scheduled, and every task that stands somewhere in an `await`, is left where it is.
+scheduled, and every task that stands somewhere in an `await`, is left where it is. A host that is paused, as a process
+by SIGSTOP, goes on later with all that fell due meanwhile.
 """
 
 import asyncio
@@ -80,6 +81,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """What runs now takes this long."""
         self._now += seconds
 
+    def go_on_with(self, handles: list[asyncio.Handle]) -> None:
+        self._ready.extend(handles)
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
     ) -> asyncio.Handle:
@@ -126,6 +130,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         host = handle._context.get(_host)  # type: ignore[attr-defined]
         if host is not None and host.is_off:
             host.abandoned.append(handle)
+        elif host is not None and host.is_paused:
+            host.held.append(handle)
         else:
             handle._run()
 
@@ -143,6 +149,8 @@ class SimulatedHost:
         self.loop = loop
         self.is_off = False
         self.abandoned: list[asyncio.Handle] = []  # what was due after that; tasks that hang on it stay alive
+        self.is_paused = False
+        self.held: list[asyncio.Handle] = []  # what fell due in a pause
         self.context = copy_context()  # build the node in here
         self.context.run(_host.set, self)
         self._rng = rng
@@ -160,6 +168,16 @@ class SimulatedHost:
     def cut_power(self) -> None:
         """Nothing that its node began is ever gone on with."""
         self.is_off = True
+        self.abandoned += self.held
+
+    def pause(self) -> None:
+        """Its node stands still, and does not know of it; what arrives from the network must wait elsewhere."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        held, self.held = self.held, []
+        self.loop.go_on_with(held)
 
     # --- clocks ---
 

@@ -178,10 +178,9 @@ class MetadataLog:
         self._now_ms = now_ms
         self._quorum.step(message, now_ms)
 
-    def unreachable(self, node_id: int, correlation_id: int, now_ms: int) -> None:
-        """A request to this node got no response, and will get none."""
+    def unreachable(self, peer: Unreachable, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._quorum.report(Unreachable(node_id, correlation_id), now_ms)
+        self._quorum.report(peer, now_ms)
 
     def change_voters(self, change: VoterChange, now_ms: int) -> int:
         """Append the voters after this change; the offset of that record, which `newest` counts, too: broker epochs are

@@ -16,6 +16,7 @@ from odradek.net.network import Network
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.5
+CONNECT_SECONDS = 2.0  # a node that does not answer at all, as behind a cut
 MAX_UNDER_WAY = 200
 
 Address = tuple[str, int]
@@ -28,7 +29,8 @@ class Link:
         self._address: Address | None = None
         self._channel: Channel | None = None
         self._connecting = asyncio.Lock()
-        self._pause_seconds = 0.0  # before the next attempt to connect
+        self._pause_seconds = 0.0  # between the last attempt to connect and the next
+        self._next_attempt = 0.0  # not before this time, however many give up meanwhile
         self._under_way = 0
         self._is_closed = False
 
@@ -56,18 +58,29 @@ class Link:
             if channel is not None:
                 channel.close("the peer is elsewhere now")
             if self._address != address:
-                self._pause_seconds = 0.0
+                self._pause_seconds = self._next_attempt = 0.0
             self._address, self._channel = address, None
-            if self._pause_seconds:
-                await asyncio.sleep(self._pause_seconds)
-            self._pause_seconds = min(
-                max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS
-            )
+            if (left := self._next_attempt - self._host.monotonic()) > 0:
+                await asyncio.sleep(left)
             if self._is_closed:
                 raise ChannelClosed("this node stops")
-            self._channel = channel = await self._network.connect(*address, timeout_seconds)
-            self._pause_seconds = 0.0
+            try:
+                self._channel = channel = await self._network.connect(
+                    *address, min(timeout_seconds, CONNECT_SECONDS)
+                )
+            except BaseException:
+                self._pause_seconds = min(
+                    max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS
+                )
+                self._next_attempt = self._host.monotonic() + self._pause_seconds
+                raise
+            self._pause_seconds = self._next_attempt = 0.0
             return channel
+
+    def go_to(self, address: Address) -> None:
+        """The node to be asked is at this address now: whoever waits for one that is elsewhere need not any more."""
+        if self._channel is not None and self._address != address:
+            self._channel.close("the peer is elsewhere now")
 
     def close(self) -> None:
         self._is_closed = True

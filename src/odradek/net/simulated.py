@@ -44,6 +44,7 @@ class SimulatedNetwork:
         self.listeners: dict[tuple[str, int], tuple[SimulatedServer, str]] = {}
         self._places: dict[str, Place] = {}
         self._cuts: dict[tuple[str, str], None] = {}
+        self._paused: dict[str, None] = {}
         self._stalled: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._links: dict[Link, None] = {}
         self._forget_at = MIN_FORGET_AT
@@ -82,6 +83,16 @@ class SimulatedNetwork:
         self.cut(one, other)
         self.cut(other, one)
 
+    def pause(self, name: str) -> None:
+        """Nothing arrives there until `resume`: whoever is there stands still."""
+        self._paused[name] = None
+
+    def resume(self, name: str) -> None:
+        self._paused.pop(name, None)
+        for source, target in list(self._stalled):
+            if target == name:
+                self._go_on(source, target)
+
     def heal(self, source: str, target: str) -> None:
         self._cuts.pop((source, target), None)
         self._go_on(source, target)
@@ -113,14 +124,12 @@ class SimulatedNetwork:
 
     def restart(self, name: str) -> None:
         self.place(name).is_up = True
-        for source, target in list(self._stalled):
-            if target == name:
-                self._go_on(source, target)
+        self.resume(name)
 
     # --- what places and links need ---
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts or not self.place(target).is_up
+        return (source, target) in self._cuts or target in self._paused or not self.place(target).is_up
 
     def delay(self) -> float:
         return self.rng.random() * self.max_delay_seconds

@@ -411,9 +411,17 @@ class Raft(Leadership):
             self._respond(message.sender, message.correlation_id, response)
 
     def _handle_unreachable(self, event: Unreachable) -> None:
-        """As if its time were up: whoever is asked one after the other, the next one is asked at once."""
-        if self._outgoing.requests.complete(event.node_id, event.correlation_id):
-            self._outgoing.requests.back_off(event.node_id, self._now_ms)
+        """As if its time were up: whoever is asked one after the other, the next one is asked at once. A voter need not
+        be patient with a leader that is gone, nor spare it an election. It waits a moment by chance, so that not all
+        voters stand at once."""
+        if not self._outgoing.requests.complete(event.node_id, event.correlation_id):
+            return
+        self._outgoing.requests.back_off(event.node_id, self._now_ms)
+        role = self.role
+        if event.is_gone and isinstance(role, Follower) and role.leader_id == event.node_id:
+            role.has_fetched = False
+            soon_ms = self._now_ms + self._rng.randrange(self._settings.gone_jitter_ms)
+            role.deadline_ms = min(role.deadline_ms, soon_ms)
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""

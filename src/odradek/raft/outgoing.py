@@ -36,6 +36,11 @@ class Settings(NamedTuple):
     fetch_max_bytes: int = 8 << 20
 
     @property
+    def gone_jitter_ms(self) -> int:
+        """How long a voter waits at most before it stands for election when its leader's process has ended."""
+        return max(self.election_timeout_ms // 5, 1)
+
+    @property
     def check_quorum_ms(self) -> int:
         """A leader resigns if a majority did not fetch for so long: followers have given it up by then."""
         return self.fetch_timeout_ms * 3 // 2

@@ -88,10 +88,12 @@ class LogStartMoved(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """An event: a request to this node got no response, and will get none."""
+    """An event: a request to this node got no response, and will get none. `is_gone`: nobody listens where it was, so
+    its process has ended."""
 
     node_id: int
     correlation_id: int
+    is_gone: bool = False
 
 
 Event = (

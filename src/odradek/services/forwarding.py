@@ -102,5 +102,11 @@ class Forwarder:
             unwrap_response_in_steps(wrapped, api_key, context.api_version, correlation_id)
         )
 
+    def leader_changed(self) -> None:
+        """What the last controller has not answered yet goes to the next one: it may be cut off, and never answer."""
+        leader = self._quorum.leader
+        if leader is not None and leader[1] is not None:
+            self._link.go_to(leader[1])
+
     def close(self) -> None:
         self._link.close()

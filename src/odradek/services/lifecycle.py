@@ -62,7 +62,7 @@ class Lifecycle:
             if not response.error_code:
                 break
             code = ErrorCode(response.error_code)
-            if code not in TRANSIENT or self._host.monotonic() > deadline:
+            if not self._is_transient(code) or self._host.monotonic() > deadline:
                 raise KafkaError(
                     code, f"broker {self._node_id} cannot be registered, the log says why: {code.name}"
                 )
@@ -72,6 +72,12 @@ class Lifecycle:
             await self._heartbeat()
             if self._is_fenced:
                 await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+
+    def _is_transient(self, code: ErrorCode) -> bool:
+        """Whether to try again. The controller's full disk is its own trouble, unless it is ours."""
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return not self._metadata.quorum.is_active
+        return code in TRANSIENT
 
     def _registration(
         self, listeners: tuple[Listener, ...], was_clean: bool

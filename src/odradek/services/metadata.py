@@ -101,6 +101,7 @@ class BrokerMetadata:
             network,
             self._publish,
             self._maybe_write_first_records,
+            self._leader_changed,
             self._has_failed,
         )
         self._log = self.quorum.log
@@ -225,6 +226,9 @@ class BrokerMetadata:
         if self._is_new_cluster:
             with suppress(KafkaError):  # which is logged; the next controller tries again
                 self._append(bootstrap_records())
+
+    def _leader_changed(self) -> None:
+        self._forwarder.leader_changed()
 
     def _has_failed(self, reason: str) -> None:
         log.critical("the metadata log failed, so this broker stops: %s", reason)

@@ -29,7 +29,7 @@ from odradek.raft.messages import REQUESTS, Message
 from odradek.raft.messages import Request as Body
 from odradek.raft.messages import Response as Answer
 from odradek.raft.outgoing import Settings
-from odradek.raft.ready import QuorumBroken
+from odradek.raft.ready import QuorumBroken, Unreachable
 from odradek.raft.reconfiguration import UpdateVoter, VoterChange
 from odradek.raft.roles import Follower, Leader, Progress
 from odradek.raft.rpc import NodeAddress
@@ -68,6 +68,13 @@ class _Waiter(NamedTuple):
     done: asyncio.Future[None]
 
 
+class _Led(NamedTuple):
+    """What this node has seen committed while it led."""
+
+    epoch: int = -1
+    offset: int = -1
+
+
 class Quorum:
     def __init__(
         self,
@@ -80,10 +87,11 @@ class Quorum:
         network: Network,
         on_committed: Callable[[Sequence[MetadataDelta]], None],
         on_active: Callable[[], None],
+        on_leader: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
         """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
-        node has become the controller, `on_failure` of the reason why the node must stop."""
+        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why the node must stop."""
         self._host = host
         self._network = network
         self._files = files
@@ -101,17 +109,19 @@ class Quorum:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._is_syncing = False
+        self._syncing: asyncio.Task[None] | None = None  # what a thread does for us
         self._is_settling = False
         self._is_stopped = False
         self._is_updating = False  # the leader is being told where this node is
         self._client_id = f"node-{properties.node_id}"
         self._waiters: deque[_Waiter] = deque()
+        self._led = _Led()  # in the last epoch in which it did
         self._changed = asyncio.Event()  # the role, the leader or the image
         self._told_leader: tuple[int, int | None] | None = None
         self._logged_leader: tuple[int, int] | None = None
         self._on_committed = on_committed
         self._on_active = on_active
+        self._on_leader = on_leader
         self._told_active = -1  # the last epoch in which it was
         self._on_failure = on_failure
         self.log = MetadataLog.open(
@@ -223,8 +233,9 @@ class Quorum:
         if self._timer is not None:
             self._timer.cancel()
         self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node stops."))
-        for task in list(self._tasks):
-            task.cancel()
+        for task in self._tasks:
+            if task is not self._syncing:  # nobody can stop the thread, and the log is closed only after it
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for link in self._links.values():
             link.close()
@@ -239,7 +250,7 @@ class Quorum:
     async def committed(self, offset: int, epoch: int) -> None:
         """Wait until what was appended here in this epoch is committed and applied. Raises NOT_CONTROLLER if that
         cannot be known any more, because this node has lost its lead."""
-        if self.log.image.offset >= offset:
+        if self._led.epoch == epoch and self._led.offset >= offset:
             return
         if not self.log.raft.is_leader or self.epoch != epoch or self._is_stopped:
             raise _lost_lead()
@@ -301,13 +312,11 @@ class Quorum:
                 known = leader[0], leader[1]
             request.answer(rpc.to_response(request.api_key, request.version, body, known))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self._host.create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        task.add_done_callback(self._tasks.pop)
+        return task
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
@@ -323,8 +332,9 @@ class Quorum:
                 self._name_of(peer),
                 error,
             )
+            is_gone = isinstance(error, ConnectionRefusedError)
             with self._happening():
-                self.log.unreachable(peer, correlation_id, self._host.steady_ms())
+                self.log.unreachable(Unreachable(peer, correlation_id, is_gone), self._host.steady_ms())
             return
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
             counted(
@@ -417,7 +427,12 @@ class Quorum:
         self._arm()
 
     def _answer_waiters(self) -> None:
-        while self._waiters and self.log.image.offset >= self._waiters[0].offset:
+        """An offset alone says nothing: after an election another leader's records may have it."""
+        if self.log.raft.is_leader:
+            self._led = _Led(self.epoch, self.log.image.offset)
+        while self._waiters and self._led.epoch == self._waiters[0].epoch:
+            if self._led.offset < self._waiters[0].offset:
+                break
             _set(self._waiters.popleft().done)
         if self._waiters and (not self.log.raft.is_leader or self._waiters[0].epoch != self.epoch):
             self._fail_waiters(_lost_lead())
@@ -435,6 +450,7 @@ class Quorum:
             self._told_leader = leader
             has_news = True
             self._log_leader(*leader)
+            self._on_leader()
         if has_news:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
@@ -470,7 +486,7 @@ class Quorum:
     # Syncing
 
     def _maybe_sync(self) -> None:
-        if not self.log.wants_sync or self._is_syncing:
+        if not self.log.wants_sync or self._syncing is not None:
             return
         if self.is_only_voter:
             committed = self.log.settle()
@@ -488,15 +504,11 @@ class Quorum:
             self.log.settle()  # whatever rolled the log has synced it: the core only has to be told
             self._host.call_soon(self.appended)
             return
-        self._is_syncing = True
-        self._begin(self._sync(ticket))
+        self._syncing = self._begin(self._sync(ticket))
 
     async def _sync(self, ticket: SyncTicket) -> None:
-        try:
-            (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
-        except asyncio.CancelledError:
-            return  # the node stops, and its log is synced when it is closed
-        self._is_syncing = False
+        (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
+        self._syncing = None
         with self._happening():
             committed = self.log.complete_sync(ticket, error)
             if committed:

@@ -320,6 +320,14 @@ class SimulatedFiles:
         """Every file as reads see it, by its path."""
         return dict(_contents(self._root, ""))
 
+    def durable(self, directory: str) -> dict[str, bytes]:
+        """The files that a crash would leave there for certain, by their names."""
+        try:
+            names = self._directory(directory).durable
+        except FileNotFoundError:
+            return {}
+        return {name: bytes(node.durable) for name, node in names.items() if isinstance(node, _Data)}
+
     def take_space(self, wanted: int) -> int:
         """How many more bytes fit."""
         if self.free_bytes is None:

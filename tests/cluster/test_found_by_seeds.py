@@ -1,0 +1,51 @@
+"""Bugs that seeds of the simulated cluster have found, each as a short script."""
+
+import asyncio
+
+from odradek.errors import ErrorCode
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.cluster.clusters import Cluster, new_cluster
+from tests.cluster.plan import SETTINGS
+from tests.simulation.world import World
+
+
+def create(*names: str) -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[CreatableTopic(name, 1, 1) for name in names], timeout_ms=1_000)
+
+
+def three_nodes(seed: int) -> tuple[World, Cluster]:
+    return new_cluster(seed, settings=SETTINGS)
+
+
+def test_a_node_stops_cleanly_while_a_sync_of_the_metadata_log_is_under_way() -> None:
+    world, cluster = three_nodes(1)
+
+    async def scenario() -> None:
+        await cluster.start()
+        (leader,) = cluster.leaders()
+        machine = cluster.machines[leader]
+        assert machine.host is not None
+        machine.host.max_work_seconds = 1.0
+        connection = await world.connect("alice", machine)
+        connection.send(create("apple"))
+        await asyncio.sleep(0.02)
+        await machine.stop()
+        machine.max_work_seconds = None
+        await machine.start()
+
+    world.run(scenario())
+
+
+def test_a_broker_registers_once_the_controllers_disk_has_space_again() -> None:
+    world, cluster = new_cluster(2, controllers=(1, 2, 3), brokers=(101,), settings=SETTINGS)
+
+    async def scenario() -> None:
+        await cluster.start(1, 2, 3)
+        (leader,) = cluster.leaders()
+        cluster.machines[leader].fill_disk(0)
+        world.loop.call_later(1.0, cluster.machines[leader].heal)
+        await cluster.start(101)
+        answer = await cluster.ask(101, create("apple"), 7)
+        assert answer.topics[0].error_code == ErrorCode.NONE
+
+    world.run(scenario())

@@ -1,0 +1,42 @@
+"""Links to other nodes: what they do when the peer is not there."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from odradek.host.simulated import SimulatedHost, VirtualLoop
+from odradek.net.link import LONGEST_PAUSE_SECONDS, Link
+from odradek.net.simulated import SimulatedNetwork
+from odradek.storage.disk.simulated import SimulatedFiles
+from tests.net.echo import BOUNDS, Echo, framed
+
+SHORT = LONGEST_PAUSE_SECONDS / 2
+
+
+def test_a_pause_ends_though_nobody_waits_that_long() -> None:
+    """With a timeout below the pause, every request gives up in it: that must not begin the pause again."""
+    loop = VirtualLoop()
+    host = SimulatedHost(loop, Random(1), SimulatedFiles(), "here")
+    network = SimulatedNetwork(loop, Random(2))
+    link = Link(host, network.place("here", host.context))
+
+    async def scenario() -> None:
+        for _ in range(20):
+            with pytest.raises(OSError):
+                await link.ask(("there", 9093), framed(b"anybody?"), SHORT)
+        network.place("there").serve(Echo().converse, BOUNDS).listen("PLAINTEXT", "there", 9093)
+        for _ in range(3):
+            try:
+                answer = await link.ask(("there", 9093), framed(b"anybody?"), SHORT)
+            except OSError:
+                continue
+            assert b"anybody?" in bytes(answer)
+            return
+        raise AssertionError("the link never tries again")
+
+    async def within_a_minute() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    host.run(within_a_minute())

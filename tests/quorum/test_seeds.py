@@ -1,0 +1,62 @@
+"""Some hundreds of simulated quorums; `make sim-quorum ARGS='--seeds 1000:20000'` goes on with others."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.quorum.run import Totals, run_seed, run_seeds
+
+CHUNK = 20
+CHUNKS = 18
+
+
+@pytest.fixture(autouse=True)
+def _no_log_lines(caplog):
+    """What recovery cuts is all in the day's work here, and there is much of it."""
+    caplog.set_level(logging.ERROR)
+
+
+@pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
+def test_a_quorum_keeps_its_promises_whatever_befalls_it(first):
+    totals = Totals()
+    for outcome in run_seeds(range(first, first + CHUNK)):
+        totals.add(outcome)
+        if outcome.failure is not None:
+            pytest.fail(outcome.explain(), pytrace=False)
+    print(totals)
+    assert totals.worthy > 0.85 * CHUNK, "a seed without an election after a crash does not count"
+    assert totals.counts["committed records"] > 40 * CHUNK
+    assert totals.share("crashes with a loss") > 0.3
+    for what in (
+        "truncations",
+        "snapshots taken",
+        "snapshots installed",
+        "voter changes",
+        "clean stops",
+        "pauses",
+    ):
+        assert totals.share(what) > 0.1, what
+
+
+def test_disks_are_wiped_in_some_runs():
+    assert sum(run_seed(seed).counts["wiped disks"] for seed in range(40)) > 0
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_the_same_seed_gives_the_same_run_in_every_process(seed):
+    command = [sys.executable, "-m", "tests.quorum", str(seed), "--hash"]
+    hashes = {
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in (1, 2)
+    }
+    assert len(hashes) == 1
