@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odradek.config.broker import BrokerConfig, load_broker_config
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener, SecurityProtocol
-from odradek.config.sources import flatten_toml, parse_properties
+from odradek.config.sources import flatten_toml, format_properties, parse_properties
 
 PLAINTEXT, SSL = SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL
 
@@ -44,6 +44,13 @@ def test_properties_survive_a_round_trip(settings):
     settings = {key: value.strip() for key, value in settings.items()}
     text = "\n".join(f"{key}={value}" for key, value in settings.items())
     assert parse_properties(text) == settings
+
+
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
+)
+def test_settings_are_read_as_they_were_written(settings: dict[str, str]) -> None:
+    assert parse_properties(format_properties(settings)) == settings
 
 
 def test_toml_tables_become_dotted_keys():

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -75,16 +76,21 @@ def new_groups(services: Services) -> GroupsOfNode:
 
 
 def run(
-    config: BrokerConfig, announce: Callable[[Broker], None], new_broker: NewBroker | None = None
+    config: BrokerConfig,
+    announce: Callable[[Broker], None],
+    new_broker: NewBroker | None = None,
+    lifeline: int | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed where
-    the broker had to stop by itself."""
+    the broker had to stop by itself.
+
+    `lifeline` is the reading end of a pipe: the broker stops, too, when whoever holds the other end is gone."""
     descriptors.claim_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve(config, loop, announce, new_broker or Broker))
+        loop.run_until_complete(_serve(config, loop, announce, new_broker or Broker, lifeline))
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
@@ -95,10 +101,13 @@ async def _serve(
     loop: asyncio.AbstractEventLoop,
     announce: Callable[[Broker], None],
     new_broker: NewBroker,
+    lifeline: int | None,
 ) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if lifeline is not None:
+        loop.add_reader(lifeline, _watch_lifeline, loop, lifeline, stopping)
     broker = new_broker(config, loop, on_failure=stopping.set)
     try:
         if not await _start(broker, stopping):
@@ -129,6 +138,12 @@ async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
         starting.cancel()
         stop.cancel()
         await asyncio.gather(starting, stop, return_exceptions=True)
+
+
+def _watch_lifeline(loop: asyncio.AbstractEventLoop, lifeline: int, stopping: asyncio.Event) -> None:
+    if not os.read(lifeline, 1024):
+        loop.remove_reader(lifeline)
+        stopping.set()
 
 
 def _import_ahead(module: str) -> None:

@@ -1,16 +1,21 @@
-"""`odradek cluster info`: what a cluster is, and whether it is well."""
+"""`odradek cluster info`: what a cluster is. `odradek cluster status`: whether it is well."""
 
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import is_internal
-from odradek.cli.framework import Group
-from odradek.cli.output import counted, print_columns, print_json, print_line
+from odradek.cli.framework import Exit, Group
+from odradek.cli.output import counted, joined, print_columns, print_json, print_line
+
+if TYPE_CHECKING:
+    from odradek.cli.cluster_status import ClusterStatus, PartitionStatus, QuorumStatus
 
 app = Group(help="Look at a cluster as a whole.")
 
 NO_LEADER = -1
+PARTITIONS_SHOWN = 20  # of each kind
 
 
 @dataclass(frozen=True)
@@ -81,3 +86,79 @@ def view_cluster(cluster: Access) -> ClusterView:
             for node in sorted(description.nodes, key=lambda node: int(node.id))
         ],
     )
+
+
+@app.command()
+@on_cluster
+def status(cluster: Access, as_json: JsonOutput = False) -> None:
+    """Show nodes, the metadata quorum and partitions that lack replicas or leaders. Exit status 1 if something does."""
+    from odradek.cli.cluster_status import find_status  # which brings our own client
+
+    found = find_status(cluster)
+    problems = found.problems()
+    if as_json:
+        print_json({"is_healthy": not problems, "problems": problems, **status_fields(found)})
+    else:
+        print_status(found, problems)
+    if problems:
+        raise Exit(1)
+
+
+def status_fields(found: "ClusterStatus") -> dict[str, object]:
+    fields = asdict(found)
+    del fields["quorum_problem"]
+    for name in ("under_replicated", "under_min_isr", "offline"):
+        fields[f"{name}_partitions"] = fields.pop(name)
+    return fields
+
+
+def print_status(found: "ClusterStatus", problems: list[str]) -> None:
+    print_line(f"cluster {found.cluster_id}: {'healthy' if not problems else 'not healthy'}")
+    for problem in problems:
+        print_line(f"  {problem}")
+    print_line("")
+    rows = [
+        (one.broker, f"{one.host}:{one.port}", one.rack, "fenced" if one.is_fenced else "active", one.leaders)
+        for one in found.brokers
+    ]
+    print_columns(("BROKER", "ADDRESS", "RACK", "STATE", "LEADERS"), rows)
+    if found.quorum is not None:
+        print_line("")
+        print_quorum(found.quorum)
+    for title, partitions in (
+        ("without a leader", found.offline),
+        ("under min.insync.replicas", found.under_min_isr),
+        ("under-replicated", found.under_replicated),
+    ):
+        print_partitions(title, partitions)
+
+
+def print_quorum(quorum: "QuorumStatus") -> None:
+    print_line(
+        f"metadata quorum: leader {quorum.leader}, epoch {quorum.epoch}, high watermark {quorum.high_watermark}"
+    )
+    rows = [
+        (one.node, role_in(quorum, one.node, kind), one.log_end_offset, one.lag, one.behind_ms, remark)
+        for kind, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
+        for one in replicas
+        for remark in ["behind" if kind == "voter" and quorum.is_behind(one) else None]
+    ]
+    print_columns(("NODE", "ROLE", "LOG END", "LAG", "BEHIND MS", "REMARK"), rows)
+
+
+def role_in(quorum: "QuorumStatus", node: int, kind: str) -> str:
+    return "leader" if node == quorum.leader and kind == "voter" else kind
+
+
+def print_partitions(title: str, partitions: "list[PartitionStatus]") -> None:
+    if not partitions:
+        return
+    print_line("")
+    print_line(f"{counted(len(partitions), 'partition')} {title}:")
+    rows = [
+        (one.topic, one.partition, one.leader, joined(one.replicas), joined(one.isr))
+        for one in partitions[:PARTITIONS_SHOWN]
+    ]
+    print_columns(("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC"), rows)
+    if len(partitions) > PARTITIONS_SHOWN:
+        print_line(f"and {len(partitions) - PARTITIONS_SHOWN} more (--json shows all)")

@@ -27,7 +27,7 @@ from odradek.cli.logs import (
     parse_format,
     parse_levels,
 )
-from odradek.host.log_lines import NodeIdFilter
+from odradek.host.log_lines import NodeIdFilter, node_id
 
 if TYPE_CHECKING:
     from odradek.broker.main import Broker, NewBroker
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 HOST = "localhost"
 DEFAULT_PORT = 9092
+MOST_BROKERS = 9  # on one machine: it is for trying things out
 FAILED = 1
 BAD_USAGE = 2
 NOT_SETTINGS = {  # other ODRADEK_ variables name settings
@@ -100,6 +101,10 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
     except ValueError as error:
         return fail(str(error), BAD_USAGE)
     configure_logging(levels, NodeIdFilter(), log_format)
+    if options.brokers > 1:
+        from odradek.cli.up_processes import main as run_cluster
+
+        return run_cluster(options)
     from odradek.broker.main import run
     from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
@@ -112,14 +117,18 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
         config = load_config(options, os.environ)
     except ConfigError as error:
         return fail(str(error), BAD_USAGE)
+    if command == "up" and (refusal := cluster_instead(config)):
+        return fail(refusal, FAILED)
+    node_id.set(config.node_id)
     for warning in config.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
     try:
-        run(config, lambda broker: announce(broker, command, options.json), new_broker)
+        lifeline = sys.stdin.fileno() if options.lifeline else None
+        run(config, lambda broker: announce(broker, command, options.json), new_broker, lifeline)
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
     except ConfigError as error:
-        return fail(str(error), BAD_USAGE)
+        return fail(of_node(str(error), options, config), BAD_USAGE)
     except (
         DataDirectoryLocked,
         DamagedData,
@@ -128,10 +137,15 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
         BrokerFailed,
         KafkaError,
     ) as error:
-        return fail(str(error), FAILED)
+        return fail(of_node(str(error), options, config), FAILED)
     except OSError as error:
-        return fail(reason_of(error, config), FAILED)
+        return fail(of_node(reason_of(error, config), options, config), FAILED)
     return 0
+
+
+def of_node(message: str, options: argparse.Namespace, config: "BrokerConfig") -> str:
+    """Who says it, where several start together."""
+    return f"broker {config.node_id}: {message}" if options.lifeline else message
 
 
 def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.Namespace:
@@ -179,11 +193,30 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         help="text (default), or json: one object per line",
     )
     parser.add_argument(
-        "--json", action="store_true", help="announce in one JSON line: bootstrap, data_dir, pid"
+        "--json",
+        action="store_true",
+        help="announce in one JSON line: bootstrap, data_dir, pid (--brokers: data_dirs, pids)",
     )
+    if command == "up":
+        parser.add_argument(
+            "--brokers",
+            type=broker_count,
+            default=1,
+            metavar="N",
+            help="run a cluster of N brokers, a process each: ports from --port on, data in DIR/1 to DIR/N",
+        )
+    # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
+    parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.command = command
+    options.brokers = getattr(options, "brokers", 1)
     return options
+
+
+def broker_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_BROKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers between 1 and {MOST_BROKERS}")
+    return int(text)
 
 
 def log_options(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[list[LogLevel], str]:
@@ -257,8 +290,27 @@ def controller_listeners(config: "BrokerConfig", key: str) -> list[str]:
 def default_data_dir(environ: Mapping[str, str]) -> Path:
     if chosen := environ.get("ODRADEK_DATA_DIR"):
         return Path(chosen)
+    return base_data_dir(environ)
+
+
+def base_data_dir(environ: Mapping[str, str]) -> Path:
+    """Where the user's own data is, if nobody says otherwise."""
     base = environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "odradek"
+
+
+def cluster_instead(config: "BrokerConfig") -> str:
+    """Why one broker cannot use a directory that belongs to several; empty if it does not."""
+    directory = config.log_dirs[0]
+    if not (directory / "cluster.json").exists():
+        return ""
+    from odradek.cli.up_home import CannotStart, Home
+
+    try:
+        count = len(Home(directory).members())
+    except CannotStart as error:
+        return str(error)
+    return f"{directory} holds a cluster of {count} brokers: start it with --brokers {count}"
 
 
 def announce(broker: "Broker", command: str, as_json: bool) -> None:
@@ -272,6 +324,11 @@ def announce(broker: "Broker", command: str, as_json: bool) -> None:
     else:
         greeting = GREETING if command == "up" else SERVICE_LINE
         text = greeting.format(version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir)
+    say(text, bootstrap)
+
+
+def say(text: str, bootstrap: str) -> None:
+    """To whoever reads standard output, if anybody does."""
     try:
         if sys.stdout is None:
             raise OSError("it is closed")

@@ -13,6 +13,9 @@ from odradek.config.definition import ConfigError
 
 ENVIRONMENT_PREFIX = "ODRADEK_"
 
+_BREAKING = (
+    "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # what would end a line, or get lost at the start of a value
+)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -35,6 +38,23 @@ def parse_properties(text: str) -> dict[str, str]:
         key, value = _split_property(line)
         settings[_unescape(key)] = _unescape(value)
     return settings
+
+
+def format_properties(settings: Mapping[str, str]) -> str:
+    """What `parse_properties` reads as these settings."""
+    return "".join(f"{_escape(key, is_key=True)}={_escape(value)}\n" for key, value in settings.items())
+
+
+def _escape(text: str, is_key: bool = False) -> str:
+    special = "\\=:# !" if is_key else "\\"
+    escaped = "".join(_escaped(character, special) for character in text)
+    return f"\\{escaped}" if escaped[:1] == " " else escaped
+
+
+def _escaped(character: str, special: str) -> str:
+    if character in special:
+        return f"\\{character}"
+    return f"\\u{ord(character):04x}" if character in _BREAKING else character
 
 
 def _logical_lines(text: str) -> Iterable[str]:

@@ -1,0 +1,232 @@
+"""What `odradek cluster status` finds out, and what of it is a problem.
+
+Everything is asked in Kafka's own requests of any broker that answers, so it works against any Kafka: DescribeCluster
+for the brokers, DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for the fewest in-sync
+replicas of those topics that lack some. An older cluster that cannot tell of its quorum or of fenced brokers is judged
+by the rest.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from odradek.cli.access import Access
+from odradek.cli.config import RESOURCE_CODES, Kind
+from odradek.cli.failures import CommandError
+from odradek.cli.output import counted
+from odradek.cli.own_client import Address, ask, broker_addresses, describe_configs
+from odradek.errors import ErrorCode
+from odradek.model import METADATA_TOPIC
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from odradek.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionDataInRequest,
+    PartitionDataInResponse,
+    ReplicaState,
+    TopicDataInRequest,
+)
+from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+NO_LEADER = -1
+MIN_IN_SYNC = "min.insync.replicas"
+TOPICS_AT_ONCE = 500
+VOTER_PATIENCE_MS = 10_000  # followers of the quorum fetch several times a second
+
+
+@dataclass(frozen=True)
+class BrokerStatus:
+    broker: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+    leaders: int  # partitions that it leads
+
+
+@dataclass(frozen=True)
+class ReplicaStatus:
+    """Of the metadata quorum."""
+
+    node: int
+    log_end_offset: int
+    lag: int  # records behind the leader
+    behind_ms: int | None  # since it had all that the leader had; None: not told, or never
+
+
+@dataclass(frozen=True)
+class QuorumStatus:
+    leader: int
+    epoch: int
+    high_watermark: int
+    voters: list[ReplicaStatus]
+    observers: list[ReplicaStatus]
+
+    def is_behind(self, voter: ReplicaStatus) -> bool:
+        if voter.node == self.leader:
+            return False
+        if voter.behind_ms is None:
+            return voter.lag > 0  # an older cluster tells no times
+        return voter.behind_ms > VOTER_PATIENCE_MS
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    isr: list[int]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """Its fields, and `is_healthy` and `problems`, are those of the JSON output."""
+
+    cluster_id: str
+    brokers: list[BrokerStatus]
+    quorum: QuorumStatus | None
+    partition_count: int
+    under_replicated: list[PartitionStatus]
+    under_min_isr: list[PartitionStatus]
+    offline: list[PartitionStatus]
+    quorum_problem: str = field(default="")  # why there is nothing to say of it; empty if that is no problem
+
+    def problems(self) -> list[str]:
+        """In sentences; none where all is well."""
+        return [*self._problems_of_nodes(), *self._problems_of_partitions()]
+
+    def _problems_of_nodes(self) -> Iterator[str]:
+        fenced = [str(one.broker) for one in self.brokers if one.is_fenced]
+        if fenced:
+            noun = "broker" if len(fenced) == 1 else "brokers"
+            yield f"{noun} {', '.join(fenced)} fenced: not running, or not ready yet"
+        if self.quorum is None:
+            if self.quorum_problem:
+                yield f"the metadata quorum: {self.quorum_problem}"
+            return
+        for voter in self.quorum.voters:
+            if self.quorum.is_behind(voter):
+                since = (
+                    "never caught up" if voter.behind_ms is None else f"{voter.behind_ms / 1000:.0f} s behind"
+                )
+                yield f"controller {voter.node} is not up to date: {since}, {counted(voter.lag, 'record')} to fetch"
+
+    def _problems_of_partitions(self) -> Iterator[str]:
+        for partitions, what in (
+            (self.offline, "without a leader"),
+            (self.under_min_isr, f"with fewer in-sync replicas than {MIN_IN_SYNC}"),
+            (self.under_replicated, "with replicas that are not in sync"),
+        ):
+            if partitions:
+                yield f"{counted(len(partitions), 'partition')} {what}"
+
+
+# Asking
+
+
+def find_status(cluster: Access) -> ClusterStatus:
+    address, described = ask_anybody(cluster)
+    metadata = ask(
+        cluster, address, MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse
+    )
+    partitions = list(partitions_in(metadata))
+    lacking = [one for one in partitions if len(one.isr) < len(one.replicas)]
+    leaders = Counter(one.leader for one in partitions)
+    quorum, quorum_problem = find_quorum(cluster, address)
+    return ClusterStatus(
+        cluster_id=described.cluster_id,
+        brokers=[
+            BrokerStatus(
+                one.broker_id, one.host, one.port, one.rack or None, one.is_fenced, leaders[one.broker_id]
+            )
+            for one in sorted(described.brokers, key=lambda broker: broker.broker_id)
+        ],
+        quorum=quorum,
+        partition_count=len(partitions),
+        under_replicated=lacking,
+        under_min_isr=under_min_isr(lacking, fewest_in_sync(cluster, address, lacking)),
+        offline=[one for one in partitions if one.leader is None],
+        quorum_problem=quorum_problem,
+    )
+
+
+def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
+    """A broker that answers, and what it says of the others: one that is listed may have died a moment ago."""
+    reasons = []
+    for address in broker_addresses(cluster).values():
+        try:
+            request = DescribeClusterRequest(include_fenced_brokers=True)
+            return address, ask(cluster, address, request, DescribeClusterResponse)
+        except CommandError as error:
+            reasons.append(str(error))
+    raise CommandError("; ".join(reasons) or "the cluster names no broker")
+
+
+def partitions_in(metadata: MetadataResponse) -> Iterator[PartitionStatus]:
+    for topic in metadata.topics:
+        for one in topic.partitions:
+            leader = None if one.leader_id == NO_LEADER else one.leader_id
+            yield PartitionStatus(
+                topic.name or "", one.partition_index, leader, list(one.replica_nodes), list(one.isr_nodes)
+            )
+
+
+def fewest_in_sync(
+    cluster: Access, address: Address, partitions: Iterable[PartitionStatus]
+) -> dict[str, int]:
+    """min.insync.replicas of the topics that these partitions belong to."""
+    topics = list(dict.fromkeys(one.topic for one in partitions))
+    found: dict[str, int] = {}
+    for at in range(0, len(topics), TOPICS_AT_ONCE):
+        some = topics[at : at + TOPICS_AT_ONCE]
+        for result in describe_configs(cluster, address, RESOURCE_CODES[Kind.TOPIC], some, [MIN_IN_SYNC]):
+            found.update((result.resource_name, int(one.value)) for one in result.configs if one.value)
+    return found
+
+
+def under_min_isr(partitions: Iterable[PartitionStatus], fewest: dict[str, int]) -> list[PartitionStatus]:
+    """A partition with fewer replicas than that is asked for no more than it has."""
+    return [one for one in partitions if len(one.isr) < min(fewest.get(one.topic, 1), len(one.replicas))]
+
+
+def find_quorum(cluster: Access, address: Address) -> tuple[QuorumStatus | None, str]:
+    """The quorum, or why there is none to see."""
+    request = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])
+    try:
+        answer = ask(cluster, address, request, DescribeQuorumResponse)
+    except CommandError as error:
+        return None, "" if ErrorCode.UNSUPPORTED_VERSION.name in str(error) else str(error)
+    if answer.error_code:
+        return None, answer.error_message or ErrorCode(answer.error_code).name
+    (partition,) = answer.topics[0].partitions
+    if partition.error_code:
+        return None, partition.error_message or ErrorCode(partition.error_code).name
+    return quorum_status(partition), ""
+
+
+def quorum_status(found: PartitionDataInResponse) -> QuorumStatus:
+    leader = next(
+        (one for one in found.current_voters if one.replica_id == found.leader_id),
+        ReplicaState(found.leader_id),
+    )
+
+    def status_of(one: ReplicaState) -> ReplicaStatus:
+        is_told = one.last_caught_up_timestamp >= 0 and leader.last_caught_up_timestamp >= 0
+        return ReplicaStatus(
+            one.replica_id,
+            one.log_end_offset,
+            max(leader.log_end_offset - max(one.log_end_offset, 0), 0),
+            max(leader.last_caught_up_timestamp - one.last_caught_up_timestamp, 0) if is_told else None,
+        )
+
+    return QuorumStatus(
+        found.leader_id,
+        found.leader_epoch,
+        found.high_watermark,
+        [status_of(one) for one in sorted(found.current_voters, key=lambda one: one.replica_id)],
+        [status_of(one) for one in sorted(found.observers, key=lambda one: one.replica_id)],
+    )
