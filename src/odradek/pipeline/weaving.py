@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from odradek.pipeline import sources
-from odradek.pipeline.decoding import decode, refuse_rejected, row_schema, rows_of
+from odradek.pipeline.decoding import decode, held_in_place, refuse_rejected, row_schema, rows_of
 from odradek.pipeline.definition import Pipeline, Source
 from odradek.pipeline.transforms import (
     apply,
@@ -181,7 +181,7 @@ class Weaver:
             return met
         hint = ". Declare [dead_letters] to set such rows aside"
         text = F.concat(F.lit(f"transform '{name}': a row does not meet '"), REASON, F.lit(f"'{hint}"))
-        return F.when(met, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))
+        return held_in_place(F.when(met, F.lit(True)).otherwise(F.raise_error(text).cast("boolean")))
 
     def _name(self, name: str, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(name)
