@@ -70,7 +70,7 @@ def schema_text(pipeline: Pipeline, source: Source) -> str:
         return fetch_schema(source.registry, f"subjects/{subject}/versions/latest")
     except (OSError, AvroError, KeyError, ValueError) as error:
         problem = f"the schema of {subject} could not be had: {error}"
-        raise pipeline.error((*source.key, "registry"), problem) from None
+        raise pipeline.document.unreachable((*source.key, "registry"), problem) from None
 
 
 def row_schema(pipeline: Pipeline, source: Source) -> StructType:

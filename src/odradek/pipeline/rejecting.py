@@ -5,21 +5,14 @@ is about a row (a constraint, a value out of range: SQLSTATE classes 22 and 23),
 transaction, until single rows are left; those become dead letters. Other failures are the run's business.
 """
 
-import re
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from odradek.pipeline.dead_letters import row_letters, write_letters
 from odradek.pipeline.definition import JdbcSink, Pipeline, Sink
+from odradek.pipeline.failures import ROW_REFUSED, refusal
 from odradek.pipeline.sinks import without_metadata, write_jdbc
 
-ROW_REFUSED = re.compile(
-    r"SQLIntegrityConstraintViolationException|SQLDataException|DataTruncation|SQLState: 2[23]"
-)
-MESSAGE = re.compile(
-    r"(?:SQLIntegrityConstraintViolationException|SQLDataException|DataTruncation): ([^\n]*)"
-)
 NUMBER = "__number"
 
 
@@ -51,8 +44,7 @@ def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: Dat
             if not ROW_REFUSED.search(str(error)):
                 raise
             if end - first == 1:
-                message = MESSAGE.search(str(error))
-                refused[first] = message[1].strip() if message else str(error).splitlines()[0]
+                refused[first] = refusal(str(error))
                 return
             middle = (first + end) // 2
             write(first, middle)

@@ -20,7 +20,7 @@ from odradek.pipeline.checking import Report, check, declared_topics
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.dead_letters import record_letters, write_letters
 from odradek.pipeline.definition import Pipeline, TopicSink
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError, Unreachable
 from odradek.pipeline.failures import Backoff, Failure, Kind, classify
 from odradek.pipeline.isolation import BadRecord, TooMany, batch_in_flight, isolate
 from odradek.pipeline.planning import RESET, describe, plan
@@ -131,8 +131,12 @@ class PipelineRun:
             supervised.query.start()
         except PipelineError as error:
             self._give_up(error.text())
+        if self.problem is not None:
+            return
         except Exception as error:  # Spark's, or Java's through py4j
             self._judge(supervised, str(error))
+        except Unreachable as error:
+            self._retry(supervised, Failure(Kind.OTHER, error.text()))
 
     @property
     def is_over(self) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -144,12 +143,9 @@ class Weaver:
             return given
         try:
             return self.reader.records(source)
-        except PySparkException as error:
-            reason = str(error).strip().splitlines()[0]
-            raise self.pipeline.error((*source.key, "jdbc"), f"the table cannot be read: {reason}") from None
-        except Exception as error:  # what a driver raises comes through Java
-            reason = _cause(error)
-            raise self.pipeline.error((*source.key, "jdbc"), f"the table cannot be read: {reason}") from None
+        except Exception as error:  # Spark's, or the driver's through Java
+            problem = f"the table cannot be read: {_cause(error)}"
+            raise self.pipeline.document.unreachable((*source.key, "jdbc"), problem) from None
 
     def _decoded_rows(self, source: Source, schema: StructType, skipped: Skipped) -> DataFrame:
         records = self.reader.records(source)
