@@ -16,17 +16,19 @@ from odradek.pipeline.sinks import without_metadata, write_jdbc
 NUMBER = "__number"
 
 
-def write_jdbc_rows(pipeline: Pipeline, sink: Sink, rows: DataFrame, batch: int) -> None:
+def write_jdbc_rows(pipeline: Pipeline, sink: Sink, rows: DataFrame, place: str) -> int:
+    """Write a batch; how many rows became dead letters. In files `place` names them."""
     assert isinstance(sink.target, JdbcSink)
     try:
         write_jdbc(sink.target, without_metadata(rows))
     except Exception as error:
         if pipeline.dead_letters is None or not ROW_REFUSED.search(str(error)):
             raise
-        _write_by_halves(pipeline, sink, sink.target, rows, batch)
+        return _write_by_halves(pipeline, sink, sink.target, rows, place)
+    return 0
 
 
-def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: DataFrame, batch: int) -> None:
+def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: DataFrame, place: str) -> int:
     spark = rows.sparkSession
     found = rows.collect()
     numbered = (
@@ -54,4 +56,5 @@ def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: Dat
     for number, reason in refused.items():
         row = numbered.where(F.col(NUMBER) == number).drop(NUMBER)
         letters = row_letters(row, pipeline, "sink", sink.name, F.lit(reason))
-        write_letters(letters, pipeline, f"sink.{sink.name}/{batch:09d}-{number}")
+        write_letters(letters, pipeline, f"{place}-{number}")
+    return len(refused)
