@@ -64,6 +64,37 @@ class Process:
         self._reader.join(30)
 
 
+def processes_of(session: int) -> dict[int, str]:
+    """Command lines of what a process started, and its own, by the session that it leads."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            facts = (path / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(facts[3]) == session and facts[0] != "Z":
+                found[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue  # gone meanwhile
+    return found
+
+
+def test_an_interrupt_while_java_starts_leaves_nothing_behind(java, lab: Lab):
+    path = lab.write(
+        '[sources.lines]\npath = "in"\nformat = "text"\n[sinks.out]\nfrom = "lines"\nconsole = true\n'
+    )
+    log = lab.directory / "check.log"
+    process = start_command("check", str(path), "--offline", cwd=lab.directory, log=log)
+    try:
+        wait_until(
+            lambda: any("SparkSubmit" in one for one in processes_of(process.pid).values()), log.read_text
+        )
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(300) == 128 + signal.SIGINT, log.read_text()
+        wait_until(lambda: not processes_of(process.pid), lambda: str(processes_of(process.pid)), 60)
+    finally:
+        for one in processes_of(process.pid):
+            os.kill(one, signal.SIGKILL)
+
+
 def derby(spark: Any, url: str, *statements: str) -> None:
     """Statements on a database, which is left for another process afterwards."""
     manager = spark.sparkContext._jvm.java.sql.DriverManager
