@@ -278,11 +278,16 @@ def make_data_directory(files: Files, path: str) -> None:
         files.sync_directory(os.path.dirname(path) or ".")
 
 
-def check_supported(config: BrokerConfig) -> None:
-    """Refuse what is configured and not built: a listener that should be safe must not be open instead."""
+def check_listeners(config: BrokerConfig) -> None:
+    """Refuse TLS and SASL, which are not built: a listener that should be safe must not be open instead."""
     for listener in config.broker_listeners:
         if listener.protocol is not SecurityProtocol.PLAINTEXT:
             raise ConfigError("listeners", listener.name, "TLS and SASL are not there yet, only PLAINTEXT is")
+
+
+def check_supported(config: BrokerConfig) -> None:
+    """Refuse what is configured and not built."""
+    check_listeners(config)
     if len(config.log_dirs) > 1:
         names = ",".join(str(directory) for directory in config.log_dirs)
         raise ConfigError("log.dirs", names, "more than one directory is not supported")

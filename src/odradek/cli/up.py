@@ -215,15 +215,19 @@ def setting(text: str) -> tuple[str, str]:
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
     """Options over environment over file; where none of them says it, localhost and the user's own data, and
     under `up` no wait for more members before a group's first rebalance."""
+    from odradek.broker.node import check_listeners
     from odradek.config.broker import load_broker_config
 
     overrides = dict(options.set)
+    settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
     if options.port is not None:
+        check_listeners(
+            load_broker_config(options.config, overrides, settings)
+        )  # before the port replaces them
         overrides["listeners"] = f"PLAINTEXT://{HOST}:{options.port}"
         overrides.setdefault("advertised.listeners", "")  # the file's would name another port
     if options.data_dir is not None:
         overrides["log.dirs"] = str(options.data_dir.absolute())
-    settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
     config = load_broker_config(options.config, overrides, settings)
     defaults = {}
     if "listeners" not in config.static:
