@@ -198,6 +198,7 @@ def test_a_damaged_file_in_the_data_directory(tmp_path: Path) -> None:
         ("--set", "num.partition=3"),
         ("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("--set", "ssl.keystore.location=/etc/broker.pem"),
+        ("--set", "listeners=SASL_PLAINTEXT://localhost:0"),  # which --port would replace
         ("--config", "/no/such/file"),
     ],
 )

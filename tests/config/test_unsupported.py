@@ -107,8 +107,6 @@ def keys_that_the_code_reads() -> set[str]:
     )
     words = set(re.findall(r"\w+", text))
 
-    words.remove("request_timeout_ms")  # that of the quorum, controller.quorum.request.timeout.ms
-
     def is_read(key: str) -> bool:
         return f'"{key}"' in text or ("." in key and key.replace(".", "_") in words)
 

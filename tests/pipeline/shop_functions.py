@@ -9,6 +9,13 @@ def priced(orders: DataFrame, books: DataFrame) -> DataFrame:
     return joined.select(orders["id"], F.col("TITLE").alias("title"), shouted(F.col("TITLE")).alias("loud"))
 
 
+def titled(orders: DataFrame, books: DataFrame) -> DataFrame:
+    joined = orders.join(books, orders["id"] % 2 == books["BOOK"])
+    return joined.select(
+        "id", F.col("TITLE").alias("title"), F.col("_partition").alias("p"), F.col("_offset").alias("o")
+    )
+
+
 @F.udf("string")
 def shouted(title: str | None) -> str | None:
     if title == "fail":

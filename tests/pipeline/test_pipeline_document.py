@@ -133,6 +133,7 @@ def test_secrets_come_from_files_and_never_stand_in_the_text(tmp_path):
     "line",
     [
         'password = "hush"',
+        '"spark.hadoop.fs.s3a.secret.key" = "hush"',
         'sasl.jaas.config = "org… password=hush"',
         'jdbc = "jdbc:x:y?user=a&password=hush"',
     ],

@@ -4,15 +4,18 @@ import json
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.pipeline.checking import check
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.planning import KEEPS, RESET, plan
+from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare, describe, plan
 from odradek.pipeline.previewing import preview
 from odradek.pipeline.replay import Replay, newest_letters
-from tests.pipeline.lab import Lab
+from odradek.pipeline.running import PipelineRun, Supervisor
+from odradek.pipeline.weaving import BatchReader, Weaver
+from tests.pipeline.lab import Lab, Recorder
 
 HERE = Path(__file__).parent
 DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
@@ -25,6 +28,11 @@ def derby(spark, url: str, *statements: str) -> None:
     for statement in statements:
         connection.createStatement().execute(statement)
     connection.close()
+
+
+def shut_down(spark, path: Path) -> None:
+    with pytest.raises(Exception, match="shutdown"):
+        spark.sparkContext._jvm.java.sql.DriverManager.getConnection(f"jdbc:derby:{path};shutdown=true")
 
 
 def avro_order(number: int, item: str) -> bytes:
@@ -197,6 +205,65 @@ def test_a_join_of_streams_over_a_restart_and_what_edits_do_to_it(spark, lab: La
         lab.run(spark, lab.pipeline(swapped))
 
 
+STATE = """
+[sources.orders]
+topic = "orders"
+schema = "item STRING, at TIMESTAMP, amount DOUBLE"
+watermark = {{ column = "at", delay = "1 minute" }}
+[sources.returns]
+topic = "returns"
+schema = "item STRING, back TIMESTAMP"
+watermark = {{ column = "back", delay = "1 minute" }}
+[transforms.groups]
+sql = "SELECT window(at, '{length}').start AS minute, {functions} FROM orders {where} GROUP BY {by}"
+[transforms.figures]
+sql = "SELECT {figures} FROM groups"
+[transforms.pairs]
+sql = '''
+SELECT {columns} FROM orders JOIN returns
+ON orders.item = returns.item AND back BETWEEN at AND at + INTERVAL 1 HOUR
+'''
+[sinks.figures]
+from = "figures"
+topic = "figures"
+mode = "update"
+key = "minute"
+[sinks.pairs]
+from = "pairs"
+topic = "pairs"
+"""
+BEFORE = {
+    "length": "1 minute",
+    "functions": "min(abs(amount)) AS a, max(abs(amount)) AS b, sum(amount) AS c",
+    "where": "",
+    "by": "window(at, '1 minute')",
+    "figures": "minute, a, b",
+    "columns": "orders.item, back",
+}
+
+
+def test_which_edits_change_what_state_means(spark, lab: Lab):
+    def described(edit: dict[str, str]) -> dict:
+        pipeline = lab.pipeline(STATE.format(**BEFORE | edit))
+        return describe(spark, check(spark, pipeline, offline=True))["sinks"]
+
+    before = described({})
+    amount_too, louder = {"columns": "orders.item, back, amount"}, {"columns": "upper(orders.item), back"}
+    for edit, *verdicts in (
+        ({"where": "WHERE amount > 0"} | louder, KEEPS, KEEPS),
+        ({"figures": "minute, a AS least, b, 1 AS one"} | amount_too, KEEPS, RESET),
+        ({"functions": BEFORE["functions"] + ", avg(amount) AS d"}, KEEPS, UNCHANGED),  # that nobody needs
+        ({"functions": BEFORE["functions"].replace("max(", "min(")}, RESET, UNCHANGED),
+        ({"figures": "minute, b, a"}, RESET, UNCHANGED),  # the order in which Spark keeps them
+        ({"figures": "minute, a, c"}, RESET, UNCHANGED),
+        ({"by": "window(at, '1 minute'), item"}, RESET, UNCHANGED),
+        ({"length": "5 minutes", "by": "window(at, '5 minutes')"}, RESET, UNCHANGED),
+    ):
+        after = described(edit)
+        found = [compare(sink, before[sink], after[sink]).verdict for sink in ("figures", "pairs")]
+        assert (edit, found) == (edit, verdicts)
+
+
 def test_sources_are_known_by_name_not_by_position(spark, lab: Lab):
     one, two, out = lab.topic(1), lab.topic(1), lab.topic(1)
     lab.fill(one, [{"id": 1}, {"id": 2}], 1)
@@ -291,6 +358,89 @@ def test_without_dead_letters_a_bad_record_ends_the_run_and_is_named(spark, lab:
     assert "source orders" in shown and "the value is not JSON" in shown and "nothing is written" in shown
     assert not (lab.directory / "dead").exists()
     shutil.rmtree(pipeline.state_directory)
+
+
+@pytest.mark.parametrize(
+    ("rows", "require", "problem"),
+    [
+        ([{"id": 1}, b"bad"], "", "offset 1: the value is not JSON"),
+        ([{"id": 1}, {"id": None}], 'require = { "there is an id" = "id IS NOT NULL" }', "'there is an id'"),
+    ],
+)
+def test_no_filter_hides_a_bad_record_from_a_pipeline_without_dead_letters(
+    spark, lab: Lab, rows: list, require: str, problem: str
+):
+    source = lab.topic(1)
+    lab.fill(source, rows, 1)
+    text = f'[sources.orders]\ntopic = "{source}"\nschema = "id BIGINT"\n'
+    text += f"[transforms.all]\nsql = 'SELECT * FROM orders'\n{require}\n"
+    text += "[transforms.some]\nsql = 'SELECT id FROM all WHERE id > 0'\n"
+    pipeline = lab.pipeline(text + '[sinks.out]\nfrom = "some"\nconsole = true\n')
+    session = spark.newSession()
+    woven = Weaver(session, pipeline, BatchReader(session, pipeline)).weave()
+    with pytest.raises(Exception, match=problem):
+        woven.rows["some"].collect()
+
+
+class RepairDatabases(Recorder):
+    """Brings a database back once the run says that it misses it, in these words, and will try again."""
+
+    def __init__(self, away: dict[str, Path]) -> None:
+        super().__init__()
+        self.away = away
+
+    def message(self, pipeline: str, text: str, **facts: Any) -> None:
+        super().message(pipeline, text, **facts)
+        for words in [words for words in self.away if words in text and "trying again" in text]:
+            path = self.away.pop(words)
+            path.with_suffix(".away").rename(path)
+
+
+def test_databases_that_are_away_are_waited_for(spark, lab: Lab, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    read, written = lab.directory / "read", lab.directory / "written"
+    derby(
+        spark,
+        f"jdbc:derby:{read}",
+        "CREATE TABLE books (book BIGINT, title VARCHAR(20))",
+        "INSERT INTO books VALUES (1, 'one'), (2, 'two')",
+    )
+    derby(
+        spark,
+        f"jdbc:derby:{written}",
+        "CREATE TABLE priced (id BIGINT PRIMARY KEY, title VARCHAR(20), loud VARCHAR(3))",
+    )
+    source = lab.topic(1)
+    lab.fill(source, [{"id": 1}, {"id": 2}], 1)
+    text = f"""
+[sources.orders]
+topic = "{source}"
+schema = "id BIGINT"
+[sources.books]
+jdbc = "jdbc:derby:{read}"
+table = "books"
+[transforms.priced]
+function = "shop_functions:priced"
+inputs = ["orders", "books"]
+[sinks.table]
+from = "priced"
+jdbc = "jdbc:derby:{written}"
+table = "priced"
+"""
+    missed = "sources.books.jdbc: the table cannot be read"
+    events = RepairDatabases({missed: read, f"Database '{written}' not found": written})
+    run = PipelineRun(spark, lab.pipeline(text), events, once=True, retries=20)
+    run.prepare()
+    for path in (read, written):
+        shut_down(spark, path)
+        path.rename(path.with_suffix(".away"))
+    Supervisor([run]).run()
+    assert run.problem is None and events.away == {}, run.problem
+    rows = spark.read.format("jdbc").options(url=f"jdbc:derby:{written}", dbtable="priced").load().collect()
+    assert sorted(row.ID for row in rows) == [1, 2], "nothing is lost or repeated"
+    lab.fill(source, [{"id": 2}], 1)
+    run = lab.run(spark, lab.pipeline(text))
+    assert run.problem is not None and "duplicate key" in run.problem and "[dead_letters]" in run.problem
 
 
 def test_topics_that_are_not_there(spark, lab: Lab):

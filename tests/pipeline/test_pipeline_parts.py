@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from odradek.model import TopicPartition
 from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
 from odradek.pipeline.checkpoint import Checkpoint, read_progress
 from odradek.pipeline.document import parse
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError, Unreachable
 from odradek.pipeline.examples import example, infer
 from odradek.pipeline.failures import Backoff, Kind, classify
 from odradek.pipeline.isolation import Range, batch_in_flight, halves, isolate
@@ -25,8 +26,10 @@ from odradek.pipeline.live_view import LiveView
 from odradek.pipeline.metrics import Metrics
 from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare
 from odradek.pipeline.progress import BatchProgress, RejectionLimit, batch_progress
+from odradek.pipeline.queries import QueryId
 from odradek.pipeline.reading import load
 from odradek.pipeline.reasons import reason_for
+from odradek.pipeline.running import Events, PipelineRun, Supervised
 from odradek.spark.offsets import to_checkpoint
 
 # Reasons
@@ -202,6 +205,18 @@ def test_the_limit_looks_at_the_newest_rows_only():
         ),
         ("Job aborted java.sql.SQLException: table is locked", Kind.OTHER, "SQLException: table is locked"),
         ("[STREAMING_QUERY_EVOLUTION_ERROR.X] names", Kind.PERMANENT, "names"),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
+            ": org.apache.spark.SparkException: Job aborted\nCaused by: java.sql.SQLException: the disk is full\n",
+            Kind.OTHER,
+            "SQLException: the disk is full",
+        ),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
+            "Caused by: java.sql.SQLIntegrityConstraintViolationException: a duplicate key\n at x",
+            Kind.DATA,
+            "a duplicate key",
+        ),
     ],
 )
 def test_what_failures_mean(text, kind, reason):
@@ -213,6 +228,89 @@ def test_pauses_grow_and_begin_again():
     assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     backoff.reset()
     assert backoff.next_s() == 1
+
+
+SUPERVISED = """
+[sources.orders]
+topic = "orders"
+format = "text"
+[sinks.out]
+from = "orders"
+console = true
+[dead_letters]
+path = "dead"
+limit = 0.5
+limit_rows = 1000
+"""
+
+
+class FakeQuery:
+    """A query that runs for ever; `batches` are rows out and rejected, `refused` what a database refused of them."""
+
+    def __init__(self, kind="sink", batches=(), refused=(), start=lambda: None) -> None:
+        self.identity, self.start, self.refused = QueryId(kind, "out"), start, dict(enumerate(refused))
+        self.is_active, self.stopped = True, False
+        self._batches = list(batches)
+
+    def new_progress(self):
+        batches, self._batches = self._batches, []
+        return [
+            replace(a_batch(), batch=number, rows_out=rows, rejected=rejected)
+            for number, (rows, rejected) in enumerate(batches)
+        ]
+
+    def stop(self):
+        self.stopped = True
+
+
+def a_run(write, *queries: FakeQuery, clock=lambda: 0.0) -> PipelineRun:
+    run = PipelineRun(None, load(write(SUPERVISED), {}), Events(), once=False, clock=clock)
+    run.queries = [Supervised(query, run._new_limit()) for query in queries]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (FakeQuery("transform", [(1000, 600)]), "rejects of out: 600 of the last 1000 rows were rejected"),
+        (FakeQuery("sink", [(1000, None)], refused=[600]), "out: 600 of the last 1000 rows were rejected"),
+        (FakeQuery("sink", [(1000, None)], refused=[400]), None),
+    ],
+)
+def test_what_one_stage_rejects_is_not_made_less_by_what_others_let_pass(write, query, problem):
+    run = a_run(write, FakeQuery("decode", [(1000, 0)]), query)
+    run.look()
+    assert run.problem is None if problem is None else run.problem.startswith(problem)
+    assert query.stopped == (problem is not None)
+
+
+def test_a_pipeline_that_cannot_begin_begins_nothing_after_that(write):
+    started = []
+
+    def fail() -> None:
+        raise PipelineError("there is no such thing")
+
+    run = a_run(write, FakeQuery(start=fail), FakeQuery(start=lambda: started.append(1)))
+    run.start()
+    assert run.problem == "there is no such thing" and not started
+
+
+def test_what_does_not_answer_is_tried_again_after_a_pause(write):
+    answers = [Unreachable("the table cannot be read"), None]
+    now = [0.0]
+
+    def start() -> None:
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    run = a_run(write, FakeQuery(start=start), clock=lambda: now[0])
+    run.start()
+    assert run.problem is None and len(answers) == 1
+    run.look()
+    assert len(answers) == 1, "not before the pause is over"
+    now[0] = 1.0
+    run.look()
+    assert run.problem is None and not answers
 
 
 # Isolation

@@ -18,6 +18,7 @@ from tests.pipeline.lab import Lab, conf_arguments, start_command, wait_until
 
 pytestmark = pytest.mark.timeout(1800)
 ORDERS, BROKEN = 80, 40
+HERE = Path(__file__).parent
 
 
 class Process:
@@ -63,6 +64,37 @@ class Process:
         self._reader.join(30)
 
 
+def processes_of(session: int) -> dict[int, str]:
+    """Command lines of what a process started, and its own, by the session that it leads."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            facts = (path / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(facts[3]) == session and facts[0] != "Z":
+                found[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue  # gone meanwhile
+    return found
+
+
+def test_an_interrupt_while_java_starts_leaves_nothing_behind(java, lab: Lab):
+    path = lab.write(
+        '[sources.lines]\npath = "in"\nformat = "text"\n[sinks.out]\nfrom = "lines"\nconsole = true\n'
+    )
+    log = lab.directory / "check.log"
+    process = start_command("check", str(path), "--offline", cwd=lab.directory, log=log)
+    try:
+        wait_until(
+            lambda: any("SparkSubmit" in one for one in processes_of(process.pid).values()), log.read_text
+        )
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(300) == 128 + signal.SIGINT, log.read_text()
+        wait_until(lambda: not processes_of(process.pid), lambda: str(processes_of(process.pid)), 60)
+    finally:
+        for one in processes_of(process.pid):
+            os.kill(one, signal.SIGKILL)
+
+
 def derby(spark: Any, url: str, *statements: str) -> None:
     """Statements on a database, which is left for another process afterwards."""
     manager = spark.sparkContext._jvm.java.sql.DriverManager
@@ -75,6 +107,8 @@ def derby(spark: Any, url: str, *statements: str) -> None:
 
 
 EVERYTHING = """
+[pipeline]
+python_path = ["{functions}"]
 [sources.orders]
 topic = "{source}"
 schema = "id BIGINT NOT NULL, at TIMESTAMP"
@@ -84,6 +118,12 @@ watermark = {{ column = "at", delay = "1 day" }}
 path = "in"
 schema = "id BIGINT NOT NULL"
 max_files_per_batch = 1
+[sources.books]
+jdbc = "{url}"
+table = "books"
+[transforms.titled]
+function = "shop_functions:titled"
+inputs = ["orders", "books"]
 [transforms.placed]
 sql = "SELECT id, _partition AS p, _offset AS o FROM orders"
 [transforms.hours]
@@ -97,12 +137,12 @@ topic = "{hours}"
 mode = "update"
 key = "hour"
 [sinks.lake]
-from = "placed"
+from = "titled"
 path = "lake"
 [sinks.lines]
 from = "lines"
 path = "lines"
-format = "json"
+format = "csv"
 [sinks.table]
 from = "placed"
 jdbc = "{url}"
@@ -114,7 +154,13 @@ path = "dead"
 
 def test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight(spark, lab: Lab):
     url = f"jdbc:derby:{lab.directory / 'db'}"
-    derby(spark, url, "CREATE TABLE placed (id BIGINT, p INT, o BIGINT)")
+    derby(
+        spark,
+        url,
+        "CREATE TABLE placed (id BIGINT, p INT, o BIGINT)",
+        "CREATE TABLE books (book BIGINT, title VARCHAR(20))",
+        "INSERT INTO books VALUES (0, 'even'), (1, 'odd')",
+    )
     names = {"source": lab.topic(2), "copies": lab.topic(1), "hours": lab.topic(1)}
     rows = [{"id": number, "at": f"2026-01-01T{number % 4:02}:00:00Z"} for number in range(ORDERS)]
     lab.fill(names["source"], [*rows[:BROKEN], b"broken", *rows[BROKEN:]])
@@ -123,7 +169,7 @@ def test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight(spark, lab: L
         (lab.directory / "in" / f"{number}.json").write_text(
             "".join(f'{{"id": {number * 5 + at}}}\n' for at in range(5))
         )
-    path = lab.write(EVERYTHING.format(**names, url=url))
+    path = lab.write(EVERYTHING.format(**names, url=url, functions=HERE))
     pipeline = load(path)
     process = Process(lab.directory, str(path))
     try:
@@ -148,7 +194,8 @@ def test_kill_9_loses_nothing_and_repeats_only_the_batch_in_flight(spark, lab: L
     assert set(places) == wanted and repeated(places) <= may_repeat["table"]
     lake = spark.read.parquet(str(lab.directory / "lake")).collect()
     assert sorted((row.p, row.o) for row in lake) == sorted(wanted), "files have everything once"
-    lines = spark.read.schema("id INT").json(str(lab.directory / "lines")).collect()
+    assert {(row.id % 2, row.title) for row in lake} == {(0, "even"), (1, "odd")}
+    lines = spark.read.schema("id INT").csv(str(lab.directory / "lines")).collect()
     assert sorted(row.id for row in lines) == list(range(8 * 5))
     newest = {record.key(): json.loads(record.value())["n"] for record in lab.records(names["hours"])}
     assert sorted(newest.values()) == [ORDERS // 4] * 4, "state was neither lost nor counted twice"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from odradek.pipeline.checking import check
+from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.examples import example
 from odradek.pipeline.reading import load
@@ -170,6 +171,37 @@ limit = 1
         json.loads(line) for path in (lab.directory / "dead").rglob("*.json") for line in path.open()
     ]
     assert letter["text"] == "broken" and letter["stage"] == "decode" and letter["file"].endswith("in/a.json")
+    Checkpoint(pipeline).remove_query("decode", "rows")
+    (incoming / "a.json").write_text("worse\n")
+    lab.run_well(spark, pipeline)
+    letters = [json.loads(line) for path in (lab.directory / "dead").rglob("*.json") for line in path.open()]
+    assert {one["text"] for one in letters} == {"broken", "worse"}, (
+        "a new beginning writes over no old letter"
+    )
+
+
+def test_a_letter_that_is_too_large_for_its_topic_is_cut(spark, lab: Lab):
+    source, target, dead = lab.topic(1), lab.topic(1), lab.topic(1, max_message_bytes="20000")
+    lab.fill(source, [b"x" * 30_000, {"id": 1}, b"small"], 1, key=b"k", headers=[("mine", b"y" * 100)])
+    lab.run_well(
+        spark,
+        lab.pipeline(
+            ORDERS.format(orders=source)
+            + f"""
+[sinks.out]
+from = "orders"
+topic = "{target}"
+[dead_letters]
+topic = "{dead}"
+limit = 1
+"""
+        ),
+    )
+    assert [row["id"] for row in lab.values(target)] == [1]
+    large, small = sorted(lab.letters(dead), key=lambda letter: int(letter["offset"]))
+    assert (large["content"], large["raw"], large["record_key"]) == ("cut", b"x" * 5000, b"k")
+    assert "the value is not JSON" in large["reason"] and "mine" not in large
+    assert (small["content"], small["raw"], small["mine"]) == ("record", b"small", "y" * 100)
 
 
 def test_a_record_that_a_query_fails_on_is_found_and_set_aside(spark, lab: Lab):

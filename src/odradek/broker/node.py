@@ -367,9 +367,14 @@ def answer_requests(services: Services) -> Converse:
     return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin
 
 
-def check_supported(config: BrokerConfig) -> None:
-    """Refuse what is configured and not built: a listener that should be safe must not be open instead."""
+def check_listeners(config: BrokerConfig) -> None:
+    """Refuse TLS and SASL, which are not built: a listener that should be safe must not be open instead."""
     refuse_protected_listeners(config.listeners, config.controller_protocol)
+
+
+def check_supported(config: BrokerConfig) -> None:
+    """Refuse what is configured and not built."""
+    check_listeners(config)
     if len(config.log_dirs) > 1:
         names = ",".join(str(directory) for directory in config.log_dirs)
         raise ConfigError("log.dirs", names, "more than one directory is not supported")

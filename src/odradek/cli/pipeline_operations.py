@@ -178,4 +178,4 @@ def replay_dead_letters(
     if not found.sent:
         print_line("There is nothing to replay.")
     if found.kept:
-        print_line(f"{found.kept} hold rows whose records are not known; they stay where they are.")
+        print_line(f"{found.kept} hold no whole record; they stay where they are.")

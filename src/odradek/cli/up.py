@@ -256,14 +256,16 @@ def setting(text: str) -> tuple[str, str]:
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
     """Options over environment over file; where none of them says it, localhost and the user's own data, and
     under `up` no wait for more members before a group's first rebalance."""
+    from odradek.broker.node import check_listeners
     from odradek.config.broker import load_broker_config
 
     overrides = dict(options.set)
+    settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
     if options.data_dir is not None:
         overrides["log.dirs"] = str(options.data_dir.absolute())
-    settings = {name: value for name, value in environ.items() if name not in NOT_SETTINGS}
     config = load_broker_config(options.config, overrides, settings)
     if options.port is not None:
+        check_listeners(config)  # before the port replaces them
         listeners = [f"PLAINTEXT://{HOST}:{options.port}", *controller_listeners(config, "listeners")]
         overrides["listeners"] = ",".join(listeners)
         told = controller_listeners(

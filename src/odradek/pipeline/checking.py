@@ -23,7 +23,7 @@ from odradek.pipeline.document import Key
 from odradek.pipeline.errors import PipelineError, PipelineErrors
 from odradek.pipeline.session import new_session
 from odradek.pipeline.sinks import check_jdbc, destination, guarantee, project
-from odradek.pipeline.state import StatefulOperator, stateful_operators, streams_read
+from odradek.pipeline.state import StatefulOperator, state_layout, stateful_operators, streams_read
 from odradek.pipeline.weaving import StreamReader, Weaver, Woven
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Report:
 
     pipeline: Pipeline
     schemas: dict[str, str] = field(default_factory=dict)
-    operators: dict[str, list[StatefulOperator]] = field(default_factory=dict)
+    state: dict[str, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
@@ -112,8 +112,8 @@ def _check_sink(sink: Sink, woven: Woven, report: Report, offline: bool) -> None
     if isinstance(sink.target, JdbcSink) and not offline:
         check_jdbc(pipeline, sink, rows)
     check_reads(pipeline, sink, frame)
-    report.operators[sink.name] = check_state(pipeline, sink, woven)
-    _check_mode(pipeline, sink, frame, report.operators[sink.name])
+    _check_mode(pipeline, sink, frame, check_state(pipeline, sink, woven))
+    report.state[sink.name] = state_layout(frame if isinstance(sink.target, JdbcSink) else rows)
 
 
 def check_reads(pipeline: Pipeline, sink: Sink, frame: "DataFrame") -> bool:

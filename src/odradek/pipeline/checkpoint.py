@@ -155,6 +155,10 @@ class Checkpoint:
     def progress(self, kind: str, name: str) -> Progress | None:
         return read_progress(self.query(kind, name))
 
+    def query_id(self, kind: str, name: str) -> str:
+        """What Spark calls the query: the same after a restart, another one after a reset."""
+        return str(json.loads((self.query(kind, name) / "metadata").read_text())["id"])
+
     def check_output(self, sink: Sink) -> None:
         """Files that Spark lists as finished would make it skip the first batches of a new checkpoint."""
         if not isinstance(sink.target, FileSink) or "://" in sink.target.path:

@@ -2,7 +2,9 @@
 
 A letter has the record's own bytes, key, headers and time, and says in headers (`odradek.…`) which pipeline set it
 aside, at which stage, where it came from and why. A row that no longer knows its record is kept as JSON instead
-(`odradek.content` is then `row`). In files a letter is a line of JSON with the same facts; bytes are base64.
+(`odradek.content` is then `row`). A letter that is larger than its topic allows has only the beginning of its value
+(`cut`): what is bad must not stop what is good. In files a letter is a line of JSON with the same facts; bytes are
+base64.
 
     decode     the record does not follow the source's format or schema
     transform  the row does not meet a requirement, or the query failed on the record
@@ -17,7 +19,10 @@ from pyspark.sql.types import StructType
 
 from odradek.pipeline import sources
 from odradek.pipeline.decoding import METADATA_COLUMNS, REJECTED, reason_column
-from odradek.pipeline.definition import Pipeline, Source, TopicSource
+from odradek.pipeline.definition import Pipeline, Source, TopicDeclaration, TopicSource
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.sinks import DEFAULT_MESSAGE_BYTES
+from odradek.pipeline.topics import topics_of
 from odradek.pipeline.weaving import REASON, Woven
 
 if TYPE_CHECKING:
@@ -28,13 +33,15 @@ PREFIX = "odradek."
 ORIGIN = ("topic", "partition", "offset", "timestamp", "file")
 FACTS = ("pipeline", "version", "stage", "name", "content", "reason", *ORIGIN)
 LETTER_COLUMNS = (*FACTS, "key", "value", "headers", "recordTime")
+REASON_CHARACTERS = 1000  # Spark's own may hold the whole value
+FACTS_BYTES = 8000  # of the headers that we add, generously
 ORIGIN_COLUMNS = ("_topic", "_partition", "_offset")
 
 
 def _letters(frame: DataFrame, pipeline: Pipeline, facts: dict[str, Column]) -> DataFrame:
     """Columns in one order, whatever is known."""
     fixed = {"pipeline": F.lit(pipeline.name), "version": F.lit(pipeline.version)}
-    known = fixed | facts
+    known = fixed | facts | {"reason": F.substring(facts["reason"], 1, REASON_CHARACTERS)}
     missing = {"key": "binary", "headers": HEADER_TYPE, "recordTime": "timestamp", "file": "string"}
     missing |= {"topic": "string", "partition": "int", "offset": "bigint", "timestamp": "bigint"}
     columns = [
@@ -139,8 +146,9 @@ def records_of_rows(spark: "SparkSession", pipeline: Pipeline, source: Source, r
 # Writing
 
 
-def topic_records(letters: DataFrame) -> DataFrame:
+def topic_records(letters: DataFrame, message_bytes: int) -> DataFrame:
     """Letters as records for a topic: facts in headers, after the record's own."""
+    letters = _cut(letters, message_bytes)
     facts = []
     for name in FACTS:
         value = F.col(name).cast("string").cast("binary")
@@ -152,6 +160,38 @@ def topic_records(letters: DataFrame) -> DataFrame:
         lambda header: ~F.startswith(header["key"], F.lit(PREFIX)),
     )
     return letters.select("key", "value", F.concat(own, ours).alias("headers"))
+
+
+def _cut(letters: DataFrame, message_bytes: int) -> DataFrame:
+    """Letters that the topic takes: the value of a larger one is cut, and its own headers and a large key left out."""
+    part = message_bytes // 4
+    no_headers = F.array().cast(HEADER_TYPE)
+    of_headers = F.aggregate(
+        F.coalesce("headers", no_headers),
+        F.lit(0),
+        lambda total, header: (
+            total + F.octet_length(header["key"]) + F.coalesce(F.octet_length(header["value"]), F.lit(0))
+        ),
+    )
+    sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")]
+    is_large = sizes[0] + sizes[1] + of_headers > message_bytes - FACTS_BYTES
+    return letters.withColumns(
+        {
+            "content": F.when(is_large, "cut").otherwise(F.col("content")),
+            "key": F.when(~is_large | (sizes[0] <= part), F.col("key")),
+            "value": F.when(is_large, F.substring("value", 1, part)).otherwise(F.col("value")),
+            "headers": F.when(is_large, no_headers).otherwise(F.col("headers")),
+        }
+    )
+
+
+def _message_bytes(pipeline: Pipeline, topic: TopicDeclaration) -> int:
+    try:
+        with topics_of(pipeline, topic.kafka, ("dead_letters", "topic")) as topics:
+            view = topics.find(topic.topic)
+    except PipelineError:  # the writer waits for brokers, or says what is wrong
+        return DEFAULT_MESSAGE_BYTES
+    return (view.max_message_bytes if view is not None else None) or DEFAULT_MESSAGE_BYTES
 
 
 def file_lines(letters: DataFrame) -> DataFrame:
@@ -176,7 +216,8 @@ def write_letters(letters: DataFrame, pipeline: Pipeline, place: str) -> None:
     assert target is not None
     if target.topic is not None:
         options = sources.kafka_options(target.topic.kafka) | {"topic": target.topic.topic}
-        topic_records(letters).write.format("odradek").options(**options).mode("append").save()
+        records = topic_records(letters, _message_bytes(pipeline, target.topic))
+        records.write.format("odradek").options(**options).mode("append").save()
     else:
         path = f"{pipeline.path(target.path)}/{place}"
         file_lines(letters).coalesce(1).write.mode("overwrite").json(path)

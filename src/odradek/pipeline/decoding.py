@@ -70,7 +70,7 @@ def schema_text(pipeline: Pipeline, source: Source) -> str:
         return fetch_schema(source.registry, f"subjects/{subject}/versions/latest")
     except (OSError, AvroError, KeyError, ValueError) as error:
         problem = f"the schema of {subject} could not be had: {error}"
-        raise pipeline.error((*source.key, "registry"), problem) from None
+        raise pipeline.document.unreachable((*source.key, "registry"), problem) from None
 
 
 def row_schema(pipeline: Pipeline, source: Source) -> StructType:
@@ -178,7 +178,7 @@ def _cached_decoder(text: str, framing: str, registry: str) -> Decoder:
 
 
 def reason_column(pipeline: Pipeline, source: Source, schema: StructType) -> Column:
-    """Why a rejected record was rejected; computed for those only."""
+    """Why a rejected record was rejected; computed for those only, though Spark asks for every row."""
     form, as_json = source.format, schema.jsonValue()
     framing, registry = source.framing, source.registry
     avro = schema_text(pipeline, source) if form == "avro" else ""
@@ -190,7 +190,7 @@ def reason_column(pipeline: Pipeline, source: Source, schema: StructType) -> Col
         )
 
     explained = arrow_udf(explain, "string")  # type: ignore[call-overload]
-    return explained(F.col("value"))  # type: ignore[no-any-return]
+    return explained(F.when(F.col(REJECTED), F.col("value")))  # type: ignore[no-any-return]
 
 
 def rows_of(decoded: DataFrame, source: Source, schema: StructType) -> DataFrame:
@@ -210,7 +210,15 @@ def refuse_rejected(decoded: DataFrame, pipeline: Pipeline, source: Source, sche
         F.lit(". Declare [dead_letters] to set such records aside"),
     ]
     failed = F.raise_error(F.concat(*where)).cast("boolean")
-    return decoded.withColumn(REJECTED, F.when(F.col(REJECTED), failed).otherwise(F.lit(False)))
+    return decoded.withColumn(
+        REJECTED, held_in_place(F.when(F.col(REJECTED), failed).otherwise(F.lit(False)))
+    )
+
+
+def held_in_place(condition: Column) -> Column:
+    """The condition, evaluated for every row that comes to it. Spark moves filters of later stages before earlier
+    ones, and rows that should end the run would be gone unseen; it moves none over what is not deterministic."""
+    return condition & (F.spark_partition_id() >= 0)
 
 
 def _place(source: Source) -> list[Column]:

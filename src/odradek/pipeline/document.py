@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError, Unreachable
 
 Key = tuple[str | int, ...]
 
@@ -35,6 +35,9 @@ class Document:
 
     def error(self, key: Key, problem: str, line: int | None = None) -> PipelineError:
         return PipelineError(problem, self.path, line or self.line(key), dotted(key))
+
+    def unreachable(self, key: Key, problem: str) -> Unreachable:
+        return Unreachable(problem, self.path, self.line(key), dotted(key))
 
 
 def dotted(key: Key) -> str:

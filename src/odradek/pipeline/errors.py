@@ -17,6 +17,10 @@ class PipelineError(Exception):
         return f"{place}{self.key}: {self.problem}" if self.key else f"{place}{self.problem}"
 
 
+class Unreachable(PipelineError):
+    """Something outside does not answer. Nothing is wrong with the pipeline, and it may answer later."""
+
+
 class PipelineErrors(PipelineError):
     """Several at once: a check does not stop at the first."""
 

@@ -2,10 +2,11 @@
 
 Spark wraps everything that goes wrong in a batch into one exception, with the cause as text. SQLSTATE says what
 kind it is: class 22 is data that an expression cannot take. Failures of our source and sink are known by the names
-of their exceptions.
+of their exceptions, refusals of a database by those of JDBC.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,6 +31,12 @@ USER_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] ([^\n]*?)(?: SQLSTATE|\n|$)
 SPARK_MESSAGE = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] (?=([^\n]*))")
 PYTHON_ERROR = re.compile(r"^(?:\s*)([A-Za-z_][\w.]*(?:Error|Exception)): ([^\n]*)$", re.MULTILINE)
 JAVA_ERROR = re.compile(r"(?:Caused by: )?([a-z][\w.]*\.[A-Z]\w*(?:Exception|Error)): ([^\n]*)")
+ROW_REFUSED = re.compile(
+    r"SQLIntegrityConstraintViolationException|SQLDataException|DataTruncation|SQLState: 2[23]"
+)
+REFUSAL = re.compile(
+    r"(?:SQLIntegrityConstraintViolationException|SQLDataException|DataTruncation): ([^\n]*)"
+)
 PERMANENT_CODES = (
     "STREAMING_QUERY_EVOLUTION_ERROR",
     "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
@@ -39,6 +46,7 @@ PERMANENT_CODES = (
     "DATA_SOURCE_NOT_FOUND",
 )
 DATA_STATES = ("22", "P0001")
+BRIDGE = "Py4JJavaError"
 WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF")
 
 
@@ -50,6 +58,8 @@ def classify(text: str) -> Failure:
         return Failure(Kind.OUTAGE, _clean(found[1]) or "no broker answers")
     if (found := USER_RAISED.search(text)) is not None:
         return Failure(Kind.DATA, _clean(found[1]))
+    if ROW_REFUSED.search(text):
+        return Failure(Kind.DATA, refusal(text))
     reason = _reason(text)
     if any(code in text for code in PERMANENT_CODES):
         return Failure(Kind.PERMANENT, reason)
@@ -64,17 +74,28 @@ def _in_user_code(text: str) -> bool:
     return "PythonException" in text and "odradek/spark/" not in text and "odradek/client/" not in text
 
 
+def refusal(text: str) -> str:
+    """Why a database refused a row."""
+    found = REFUSAL.search(text)
+    return _clean(found[1]) if found else _reason(text)
+
+
 def _reason(text: str) -> str:
     for found in SPARK_MESSAGE.finditer(text):
         if found[1].split(".")[0] not in WRAPPERS:
             return _clean(found[2])
-    python = PYTHON_ERROR.findall(text)
+    python = [found for found in PYTHON_ERROR.findall(text) if not found[0].endswith(BRIDGE)]
     if python:
         return _clean(f"{python[-1][0]}: {python[-1][1]}")
-    java = JAVA_ERROR.findall(text)
+    java = list(_java_causes(text))
     if java:
         return _clean(f"{java[-1][0].rsplit('.', 1)[-1]}: {java[-1][1]}")
     return _clean(text.strip().splitlines()[0]) if text.strip() else "no reason is known"
+
+
+def _java_causes(text: str) -> Iterable[tuple[str, str]]:
+    """Java's exceptions, the cause last, without Python's that is only the bridge to them."""
+    return (found for found in JAVA_ERROR.findall(text) if not found[0].endswith(BRIDGE))
 
 
 def _clean(text: str) -> str:

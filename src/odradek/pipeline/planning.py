@@ -57,7 +57,7 @@ def _describe_sink(report: Report, name: str, stages: Graph) -> dict[str, Any]:
             one: _describe_source(pipeline.sources[one]) for one in pipeline.sources if one in needed
         },
         "transforms": transforms,
-        "state": [operator.signature for operator in report.operators.get(name, [])],
+        "state": report.state.get(name, []),
     }
 
 

@@ -29,7 +29,7 @@ from odradek.pipeline.dead_letters import (
     write_letters,
 )
 from odradek.pipeline.decoding import REJECTED
-from odradek.pipeline.definition import JdbcSink, Pipeline
+from odradek.pipeline.definition import JdbcSink, Pipeline, Sink
 from odradek.pipeline.progress import OBSERVED, BatchProgress, batch_progress
 from odradek.pipeline.rejecting import write_jdbc_rows
 from odradek.pipeline.session import new_session
@@ -113,6 +113,7 @@ class Query:
         self._query: StreamingQuery | None = None
         self._gate: Gate | None = None
         self._last_batch_seen = -1
+        self.refused: dict[int, int] = {}  # rows that the database refused, by batch
 
     # Weaving
 
@@ -212,18 +213,26 @@ class Query:
         if identity.kind == "sink":
             sink = pipeline.sinks[identity.name]
             if isinstance(sink.target, JdbcSink):
-                return lambda rows, batch: write_jdbc_rows(pipeline, sink, rows, batch)
+                return lambda rows, batch: self._write_table(sink, rows, batch)
             return batch_writer(sink, self._show)
         return self._write_rejected
 
+    def _letters_place(self, batch: int) -> str:
+        """Where files of a batch's letters are: the same place if it runs again, and no other query's."""
+        identity = self.identity
+        query = self.checkpoint.query_id(identity.kind, identity.name)[:8]
+        return f"{identity.kind}.{identity.name}/{query}-{batch:09d}"
+
+    def _write_table(self, sink: Sink, rows: DataFrame, batch: int) -> None:
+        self.refused[batch] = write_jdbc_rows(self.pipeline, sink, rows, self._letters_place(batch))
+
     def _write_rejected(self, rows: DataFrame, batch: int) -> None:
         """Rejected rows are few. They are kept while they are written, so that they are counted once."""
-        place = f"{self.identity.kind}.{self.identity.name}/{batch:09d}"
         rows.persist()
         try:
             if not rows.isEmpty():
                 letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
-                write_letters(letters, self.pipeline, place)
+                write_letters(letters, self.pipeline, self._letters_place(batch))
         finally:
             rows.unpersist()
 

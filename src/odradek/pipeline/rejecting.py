@@ -5,35 +5,30 @@ is about a row (a constraint, a value out of range: SQLSTATE classes 22 and 23),
 transaction, until single rows are left; those become dead letters. Other failures are the run's business.
 """
 
-import re
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from odradek.pipeline.dead_letters import row_letters, write_letters
 from odradek.pipeline.definition import JdbcSink, Pipeline, Sink
+from odradek.pipeline.failures import ROW_REFUSED, refusal
 from odradek.pipeline.sinks import without_metadata, write_jdbc
 
-ROW_REFUSED = re.compile(
-    r"SQLIntegrityConstraintViolationException|SQLDataException|DataTruncation|SQLState: 2[23]"
-)
-MESSAGE = re.compile(
-    r"(?:SQLIntegrityConstraintViolationException|SQLDataException|DataTruncation): ([^\n]*)"
-)
 NUMBER = "__number"
 
 
-def write_jdbc_rows(pipeline: Pipeline, sink: Sink, rows: DataFrame, batch: int) -> None:
+def write_jdbc_rows(pipeline: Pipeline, sink: Sink, rows: DataFrame, place: str) -> int:
+    """Write a batch; how many rows became dead letters. In files `place` names them."""
     assert isinstance(sink.target, JdbcSink)
     try:
         write_jdbc(sink.target, without_metadata(rows))
     except Exception as error:
         if pipeline.dead_letters is None or not ROW_REFUSED.search(str(error)):
             raise
-        _write_by_halves(pipeline, sink, sink.target, rows, batch)
+        return _write_by_halves(pipeline, sink, sink.target, rows, place)
+    return 0
 
 
-def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: DataFrame, batch: int) -> None:
+def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: DataFrame, place: str) -> int:
     spark = rows.sparkSession
     found = rows.collect()
     numbered = (
@@ -51,8 +46,7 @@ def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: Dat
             if not ROW_REFUSED.search(str(error)):
                 raise
             if end - first == 1:
-                message = MESSAGE.search(str(error))
-                refused[first] = message[1].strip() if message else str(error).splitlines()[0]
+                refused[first] = refusal(str(error))
                 return
             middle = (first + end) // 2
             write(first, middle)
@@ -62,4 +56,5 @@ def _write_by_halves(pipeline: Pipeline, sink: Sink, target: JdbcSink, rows: Dat
     for number, reason in refused.items():
         row = numbered.where(F.col(NUMBER) == number).drop(NUMBER)
         letters = row_letters(row, pipeline, "sink", sink.name, F.lit(reason))
-        write_letters(letters, pipeline, f"sink.{sink.name}/{batch:09d}-{number}")
+        write_letters(letters, pipeline, f"{place}-{number}")
+    return len(refused)

@@ -3,7 +3,7 @@
 Letters that hold a record go back to the topic they came from, or to another (`to`), with their key, value, headers
 and time; records that came from files become a new file beside the others. How far a replay came is kept beside the
 checkpoint, so that the next one takes only what is new. Letters that hold a row, because its record was not known
-any more, stay where they are.
+any more, or only a part of a large record, stay where they are.
 """
 
 import json

@@ -20,7 +20,7 @@ from odradek.pipeline.checking import Report, check, declared_topics
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.dead_letters import record_letters, write_letters
 from odradek.pipeline.definition import Pipeline, TopicSink
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError, Unreachable
 from odradek.pipeline.failures import Backoff, Failure, Kind, classify
 from odradek.pipeline.isolation import BadRecord, TooMany, batch_in_flight, isolate
 from odradek.pipeline.planning import RESET, describe, plan
@@ -49,6 +49,7 @@ class Events:
 @dataclass
 class Supervised:
     query: Query
+    limit: RejectionLimit | None = None
     backoff: Backoff = field(default_factory=Backoff)
     retry_at_s: float | None = None
     done: bool = False
@@ -74,8 +75,6 @@ class PipelineRun:
         self.queries: list[Supervised] = []
         self.problem: str | None = None
         self.is_paused = False
-        letters = pipeline.dead_letters
-        self._limit = RejectionLimit(letters.limit, letters.limit_rows) if letters is not None else None
 
     # Life
 
@@ -99,8 +98,13 @@ class PipelineRun:
         for sink in self.pipeline.sinks.values():
             needed |= stages.needed_by(sink.input)
         for identity in queries_of(self.pipeline, needed):
-            self.queries.append(Supervised(self._query(identity, views)))
+            self.queries.append(Supervised(self._query(identity, views), self._new_limit()))
         return report
+
+    def _new_limit(self) -> RejectionLimit | None:
+        """Of one query: what others let pass does not make its rejections fewer."""
+        letters = self.pipeline.dead_letters
+        return None if letters is None else RejectionLimit(letters.limit, letters.limit_rows)
 
     def _query(self, identity: QueryId, views: dict[str, Any]) -> Query:
         size = None
@@ -127,8 +131,12 @@ class PipelineRun:
 
     def _start(self, supervised: Supervised) -> None:
         supervised.retry_at_s = None
+        if self.problem is not None:
+            return
         try:
             supervised.query.start()
+        except Unreachable as error:
+            self._retry(supervised, Failure(Kind.OTHER, error.text()))
         except PipelineError as error:
             self._give_up(error.text())
         except Exception as error:  # Spark's, or Java's through py4j
@@ -185,10 +193,12 @@ class PipelineRun:
         for progress in supervised.query.new_progress():
             supervised.backoff.reset()
             self.events.batch(progress)
-            if self._limit is not None and progress.rejected is not None:
-                self._limit.add(progress.rows_out or 0, progress.rejected)
-        if self._limit is not None and self._limit.exceeded and self.problem is None:
-            self._give_up(self._limit.exceeded)
+            if supervised.limit is not None:
+                rejected = (progress.rejected or 0) + supervised.query.refused.pop(progress.batch, 0)
+                supervised.limit.add(progress.rows_out or 0, rejected)
+        exceeded = supervised.limit.exceeded if supervised.limit is not None else ""
+        if exceeded and self.problem is None:
+            self._give_up(f"{supervised.query.identity.label}: {exceeded}")
 
     def _ended(self, supervised: Supervised) -> None:
         failure = supervised.query.failure()
@@ -259,8 +269,8 @@ class PipelineRun:
             return self._retry(supervised, classify(str(error)))
         text = f"{label}: set {len(found)} record{'s' if len(found) > 1 else ''} aside as dead letters"
         self.events.message(self.pipeline.name, text, kind="rejected", rejected=len(found))
-        if self._limit is not None:
-            self._limit.add(len(found), len(found))
+        if supervised.limit is not None:
+            supervised.limit.add(len(found), len(found))
         return self._start(supervised)
 
     def _write_letter(self, identity: QueryId, record: BadRecord) -> None:

@@ -4,12 +4,17 @@ Java and Spark write to the terminal before anybody can ask them not to. So whil
 then, standard output and error are a log file: the JVM and Spark's Python workers inherit that, and this process
 gets its terminal back. `verbose` leaves everything where it is.
 
+Ctrl-C waits until Java answers, a few seconds. PySpark, interrupted before that, deletes the directory in which Java
+is about to leave its port; Java fails to, and stays behind for ever.
+
 Every query is woven in a session of its own (`new_session`): views of two pipelines may have the same name.
 """
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +59,7 @@ def start(
     reason = missing()
     if reason is not None:
         raise PipelineError(reason)
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     given = dict(conf)
@@ -70,6 +76,10 @@ def start(
     builder = SparkSession.builder.master(chosen).appName("odradek pipeline").config(map={**settings})
     with _redirected(log_file):
         try:
+            with _interrupts_deferred():
+                SparkContext._ensure_initialized(
+                    conf=SparkConf().setMaster(chosen).setAll([*settings.items()])
+                )
             return builder.getOrCreate()
         except Exception as error:
             raise PipelineError(
@@ -100,6 +110,21 @@ def _extend_path(directories: Sequence[str]) -> None:
             sys.path.insert(0, directory)
     inherited = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*directories, *inherited]))
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # Python interrupts no other
+        yield
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

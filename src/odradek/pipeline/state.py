@@ -5,17 +5,27 @@ seen. It is bounded if a watermark says when it may be forgotten. Spark refuses 
 others until memory ends; here all of them are refused, except where the file states that the keys are few.
 
 The analysed logical plan is walked, not the SQL: it is the same plan whichever way a transform was written.
+
+**Old state under a new query.** Spark compares only the types of what it finds in a checkpoint: a maximum that it
+takes for a minimum is a wrong figure and no error. So a run writes down what its state means (`state_layout`), and
+the next one compares. Columns and functions that nobody needs are not in the state; Spark's optimiser tells which.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from odradek.pipeline.decoding import ROW
+from odradek.pipeline.definition import fingerprint
+
 WATERMARK = "spark.watermarkDelayMs"
 EXPRESSION_ID = re.compile(r"#\d+L?(?:-T\d+ms)?")
+COLUMN = re.compile(r"(\w+)#(\d+)L?(?:-T\d+ms)?")
+LAMBDA_NUMBER = re.compile(r"(?<=lambda )(\w+?)_\d+")  # PySpark counts its variables
+READABLE_CHARACTERS = 60
 SEEN_KEYS = ("Deduplicate", "Distinct", "DeduplicateWithinWatermark")
 PROGRAMS = (
     "FlatMapGroupsWithState",
@@ -27,10 +37,9 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class StatefulOperator:
-    """`signature` changes if and only if old state can no longer be used; `problem` says why it is unbounded."""
+    """`problem` says why it is unbounded."""
 
     kind: str
-    signature: str
     problem: str
 
 
@@ -52,74 +61,65 @@ def _each(sequence: Any) -> Iterator[Any]:
 
 
 def _operator(node: Any) -> StatefulOperator | None:
-    if not node.isStreaming():
-        return None
-    kind = node.getClass().getSimpleName()
+    kind = _stateful_kind(node)
     if kind == "Aggregate":
-        return _aggregate(node)
+        return StatefulOperator(kind, _problem_of_groups(node))
     if kind == "Join":
-        return _join(node)
+        return StatefulOperator(kind, _problem_of_join(node))
     if kind in SEEN_KEYS:
-        return _seen_keys(node, kind)
-    if kind in PROGRAMS:
-        return StatefulOperator(kind, f"{kind}({_types(node.output())})", "")
-    return None
+        return StatefulOperator(kind, _problem_of_keys(node, kind))
+    return StatefulOperator(kind, "") if kind else None
 
 
-def _aggregate(node: Any) -> StatefulOperator:
+def _stateful_kind(node: Any) -> str:
+    """The class of a node that keeps state; empty for others."""
+    kind = str(node.getClass().getSimpleName())
+    if not node.isStreaming() or kind not in ("Aggregate", "Join", *SEEN_KEYS, *PROGRAMS):
+        return ""
+    if kind == "Join" and not (node.left().isStreaming() and node.right().isStreaming()):
+        return ""
+    return kind
+
+
+def _problem_of_groups(node: Any) -> str:
     grouping = list(_each(node.groupingExpressions()))
-    bounded = any(_has_watermark(one) for one in grouping)
+    if any(_has_watermark(one) for one in grouping):
+        return ""
     by = ", ".join(_plain(one.toString()) for one in grouping)
-    signature = f"Aggregate({by} | {_functions(node)})"
-    problem = ""
-    if not bounded:
-        named = f"GROUP BY {by}" if by else "an aggregation without GROUP BY"
-        problem = (
-            f"{named} keeps a group for every key ever seen: group by a window, or by the column, of a source or "
-            "transform with a watermark"
-        )
-    return StatefulOperator("Aggregate", signature, problem)
+    named = f"GROUP BY {by}" if by else "an aggregation without GROUP BY"
+    return (
+        f"{named} keeps a group for every key ever seen: group by a window, or by the column, of a source or "
+        "transform with a watermark"
+    )
 
 
-def _functions(node: Any) -> str:
-    """The aggregate functions, in order: they decide what a group's state looks like."""
-    text = ", ".join(_plain(one.toString()) for one in _each(node.aggregateExpressions()))
-    return ", ".join(sorted(set(re.findall(r"\b[a-z_]+\([^()]*\)", text))))
-
-
-def _join(node: Any) -> StatefulOperator | None:
-    left, right = node.left(), node.right()
-    if not (left.isStreaming() and right.isStreaming()):
-        return None
+def _problem_of_join(node: Any) -> str:
     condition = node.condition()
-    text = _plain(condition.get().toString()) if condition.isDefined() else ""
-    sides = f"{_types(left.output())} with {_types(right.output())}"
-    signature = f"Join({node.joinType().toString()}, {text}, {sides})"
     used = set()
     if condition.isDefined():
         used = {one.exprId().id() for one in _each(condition.get().references()) if _marked(one)}
     unbounded = [
         side
-        for side, plan in (("left", left), ("right", right))
+        for side, plan in (("left", node.left()), ("right", node.right()))
         if not any(one.exprId().id() in used for one in _each(plan.output()))
     ]
-    problem = ""
-    if unbounded:
-        problem = (
-            f"a join of two streams keeps the rows of its {' and '.join(unbounded)} side for ever: give both sides a "
-            "watermark, and join on it: a window, or a range such as b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR"
-        )
-    return StatefulOperator("Join", signature, problem)
+    if not unbounded:
+        return ""
+    return (
+        f"a join of two streams keeps the rows of its {' and '.join(unbounded)} side for ever: give both sides a "
+        "watermark, and join on it: a window, or a range such as b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR"
+    )
 
 
-def _seen_keys(node: Any, kind: str) -> StatefulOperator:
-    keys = list(_each(node.output() if kind == "Distinct" else node.keys()))
-    names = ", ".join(_plain(one.toString()) for one in keys)
-    problem = ""
-    marked = keys if kind != "DeduplicateWithinWatermark" else list(_each(node.child().output()))
-    if not any(_marked(one) for one in marked):
-        problem = "removing duplicates keeps every key ever seen: have a column with a watermark among them"
-    return StatefulOperator(kind, f"{kind}({names})", problem)
+def _problem_of_keys(node: Any, kind: str) -> str:
+    columns = node.child().output() if kind == "DeduplicateWithinWatermark" else _keys(node, kind)
+    if any(_marked(one) for one in _each(columns)):
+        return ""
+    return "removing duplicates keeps every key ever seen: have a column with a watermark among them"
+
+
+def _keys(node: Any, kind: str) -> Any:
+    return node.output() if kind == "Distinct" else node.keys()
 
 
 def _has_watermark(expression: Any) -> bool:
@@ -139,6 +139,82 @@ def _types(output: Any) -> str:
 
 def _plain(text: str) -> str:
     return EXPRESSION_ID.sub("", text)
+
+
+# What state means
+
+
+def state_layout(frame: DataFrame) -> list[str]:
+    """What the query keeps between batches, as text: state of another text must not be taken for this one."""
+    plan = frame._jdf.queryExecution().analyzed()
+    optimised = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
+    explain = _explainer(plan)
+    needed = list(dict.fromkeys(one for node in _walk(optimised) for one in _functions(node)))
+    found = []
+    for node in _walk(plan):
+        kind = _stateful_kind(node)
+        if kind == "Aggregate":
+            found.append(_groups_layout(node, needed, explain))
+        elif kind == "Join":
+            condition = node.condition()
+            on = explain(condition.get().toString()) if condition.isDefined() else ""
+            found.append(f"{node.joinType().toString()} join ON {on}")
+        elif kind in SEEN_KEYS:
+            keys = ", ".join(explain(one.toString()) for one in _each(_keys(node, kind)))
+            found.append(f"{kind} by {keys}")
+        elif kind:
+            found.append(f"{kind}: {_types(node.output())}")
+    sides = [
+        (one.left().output(), one.right().output())
+        for one in _walk(optimised)
+        if _stateful_kind(one) == "Join"
+    ]
+    return found + [f"joined rows: {_types(left)} with {_types(right)}" for left, right in sides]
+
+
+def _groups_layout(node: Any, needed: list[int], explain: Callable[[str], str]) -> str:
+    by = ", ".join(explain(one.toString()) for one in _each(node.groupingExpressions()))
+    functions = _functions(node)
+    kept = dict.fromkeys(explain(functions[one]) for one in needed if one in functions)
+    return f"GROUP BY {by}: {', '.join(kept)}"
+
+
+def _functions(node: Any) -> dict[int, str]:
+    """The aggregate functions of a node by their number, which the optimiser keeps; in the order of their state."""
+    if _stateful_kind(node) != "Aggregate":
+        return {}
+    expressions = (inner for one in _each(node.aggregateExpressions()) for inner in _walk(one))
+    return {
+        one.resultId().id(): one.toString()
+        for one in expressions
+        if one.getClass().getSimpleName() == "AggregateExpression"
+    }
+
+
+def _explainer(plan: Any) -> Callable[[str], str]:
+    """Writes an expression by the columns of sources instead of names that a query made up on the way."""
+    definitions = {
+        one.exprId().id(): one.child().toString()
+        for node in _walk(plan)
+        if node.getClass().getSimpleName() == "Project"
+        for one in _each(node.projectList())
+        if one.getClass().getSimpleName() == "Alias"
+    }
+    known: dict[int, str] = {}
+
+    def of_column(match: re.Match[str]) -> str:
+        name, number = match[1], int(match[2])
+        if number not in known:
+            definition = definitions.get(number, "")
+            is_sources_own = not definition or definition.startswith(f"{ROW}#")
+            text = name if is_sources_own else explain(definition)
+            known[number] = text if len(text) <= READABLE_CHARACTERS else f"{name}[{fingerprint(text)}]"
+        return known[number]
+
+    def explain(text: str) -> str:
+        return EXPRESSION_ID.sub("", LAMBDA_NUMBER.sub(r"\1", COLUMN.sub(of_column, text)))
+
+    return explain
 
 
 SOURCE_NAME = re.compile(r'name="(\w+)"')

@@ -17,7 +17,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
 from odradek.pipeline.definition import BOOTSTRAP, Pipeline, TopicDeclaration, TopicSource
 from odradek.pipeline.document import Key
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.errors import PipelineError, Unreachable
 from odradek.spark.pattern import compile_java
 from odradek.wire.messages.create_topics import (
     CreatableTopic,
@@ -140,8 +140,8 @@ def topics_of(pipeline: Pipeline, kafka: Mapping[str, str], key: Key = ("kafka",
         raise pipeline.error(key, str(error)) from None
 
 
-class BrokersAway(PipelineError):
-    """Nobody answers. That passes; nothing is wrong with the pipeline."""
+class BrokersAway(Unreachable):
+    """No broker answers."""
 
 
 def check_source(pipeline: Pipeline, key: Key, origin: TopicSource) -> None:

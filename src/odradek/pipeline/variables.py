@@ -15,7 +15,9 @@ from odradek.pipeline.errors import PipelineError, PipelineErrors
 
 VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-SECRET_KEY = re.compile(r"(?i)(password|passwd|secret|token|sasl\.jaas\.config|ssl\.keystore\.key)$")
+SECRET_KEY = re.compile(
+    r"(?i)(password|passwd|secret|secret[._-]?key|token|sasl\.jaas\.config|ssl\.keystore\.key)$"
+)
 SECRET_IN_URL = re.compile(r"(?i)[?;&](password|pwd)=(?!\$\{)[^;&]+")
 SECRETS = "secrets"
 

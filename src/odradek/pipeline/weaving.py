@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from odradek.pipeline import sources
-from odradek.pipeline.decoding import decode, refuse_rejected, row_schema, rows_of
+from odradek.pipeline.decoding import decode, held_in_place, refuse_rejected, row_schema, rows_of
 from odradek.pipeline.definition import Pipeline, Source
 from odradek.pipeline.transforms import (
     apply,
@@ -144,12 +143,9 @@ class Weaver:
             return given
         try:
             return self.reader.records(source)
-        except PySparkException as error:
-            reason = str(error).strip().splitlines()[0]
-            raise self.pipeline.error((*source.key, "jdbc"), f"the table cannot be read: {reason}") from None
-        except Exception as error:  # what a driver raises comes through Java
-            reason = _cause(error)
-            raise self.pipeline.error((*source.key, "jdbc"), f"the table cannot be read: {reason}") from None
+        except Exception as error:  # Spark's, or the driver's through Java
+            problem = f"the table cannot be read: {_cause(error)}"
+            raise self.pipeline.document.unreachable((*source.key, "jdbc"), problem) from None
 
     def _decoded_rows(self, source: Source, schema: StructType, skipped: Skipped) -> DataFrame:
         records = self.reader.records(source)
@@ -181,7 +177,7 @@ class Weaver:
             return met
         hint = ". Declare [dead_letters] to set such rows aside"
         text = F.concat(F.lit(f"transform '{name}': a row does not meet '"), REASON, F.lit(f"'{hint}"))
-        return F.when(met, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))
+        return held_in_place(F.when(met, F.lit(True)).otherwise(F.raise_error(text).cast("boolean")))
 
     def _name(self, name: str, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(name)
