@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+
+from odradek.testing.port import KeptPort
 
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
@@ -33,6 +35,7 @@ class RunningBroker:
         self.settings = settings
         self._prefix = prefix  # a command that runs the rest of its arguments as one
         self.bootstrap = ""
+        self.port = KeptPort()
         self.process: subprocess.Popen[str]
         self._log = data_dir.with_name(f"{data_dir.name}.log")
         self._searched = 0  # bytes of the log, for tracebacks
@@ -61,7 +64,7 @@ class RunningBroker:
 
     def launch(self) -> None:
         """Start it, and do not wait."""
-        port = self.bootstrap.rpartition(":")[2] or "0"
+        port = self.bootstrap.rpartition(":")[2] or str(self.port.number)
         command = [*self._prefix, sys.executable, "-m", "odradek", "up", "--json", "--port", port]
         command += ["--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
@@ -110,11 +113,12 @@ def running_broker(tmp_path: Path, *, prefix: Sequence[str] = (), **settings: st
     """A broker for the length of a block. `settings` are Kafka's names, with '_' for '.'."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     broker = RunningBroker(tmp_path / "data", named, prefix)
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.kill()
+    with closing(broker.port):
+        broker.start()
+        try:
+            yield broker
+        finally:
+            broker.kill()
 
 
 @contextmanager

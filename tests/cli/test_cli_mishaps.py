@@ -89,6 +89,15 @@ def test_readers_that_leave_are_no_error(odradek: Odradek, bootstrap: str, topic
         assert (result.returncode, result.stderr) == (0, ""), command
 
 
+def test_who_follows_a_topic_notices_that_the_reader_left(
+    odradek: Odradek, bootstrap: str, topic: str
+) -> None:
+    odradek("topic", "create", topic)
+    odradek("produce", topic, stdin="one\ntwo\n")
+    result = in_shell(f"odradek consume {topic} -o earliest -q | head -1", bootstrap)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "one\n", "")
+
+
 def test_a_closed_output_is_told(bootstrap: str) -> None:
     result = in_shell("odradek topic list >&-", bootstrap)
     assert (result.returncode, result.stderr) == (1, "error: standard output is closed\n")

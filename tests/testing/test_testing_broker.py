@@ -4,6 +4,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,19 @@ def test_a_crash_loses_nothing_that_was_acknowledged_and_a_restart_keeps_the_add
         kafka.restart()
         assert produce(kafka, topic, "two") == 1
         assert consume(kafka, topic, 2) == ["one", "two"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a port can be kept on Linux only")
+def test_nobody_else_gets_its_port_while_it_is_down() -> None:
+    with broker() as kafka:
+        port = int(kafka.bootstrap.rpartition(":")[2])
+        kafka.crash()
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect(("127.0.0.1", port))
+        with socket.socket() as thief, pytest.raises(OSError, match="in use"):
+            thief.bind(("127.0.0.1", port))
+        kafka.restart()
+        assert kafka.bootstrap.endswith(f":{port}")
 
 
 def test_a_paused_broker_answers_nobody_until_it_goes_on() -> None:

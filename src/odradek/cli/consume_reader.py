@@ -14,7 +14,7 @@ from odradek.cli.consume_filter import Predicate
 from odradek.cli.consume_range import Ends
 from odradek.cli.failures import CommandError
 from odradek.cli.group_offsets import Place
-from odradek.cli.output import counted, note, warn
+from odradek.cli.output import check_reader, counted, note, warn
 from odradek.cli.text import Formatter, timestamp_ms
 
 UNREACHABLE_LIMIT_S = 30.0
@@ -146,6 +146,7 @@ class Reader:
             if self.read > read_before:
                 last_message_s = time.monotonic()
             sys.stdout.buffer.flush()
+            check_reader()
             self.watch.check(self.consumer)
             if self._is_timed_out(last_message_s):
                 return

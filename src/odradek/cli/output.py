@@ -2,9 +2,11 @@
 
 import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import UnsupportedOperation
 from typing import Any
 
 from odradek.cli.failures import CommandError
@@ -76,6 +78,20 @@ def output_told() -> Iterator[None]:
         discard_output()
         where = f"{error.filename}: " if error.filename else "cannot go on: "
         raise CommandError(f"{where}{(error.strerror or str(error)).lower()}") from None
+
+
+def check_reader() -> None:
+    """Raise BrokenPipeError if whoever reads our output has left: one who has nothing to write learns of it only so."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (
+        UnsupportedOperation
+    ):  # not a file, but a buffer of somebody who runs the command inside their program
+        return
+    output = select.poll()
+    output.register(descriptor, 0)  # errors are told in any case
+    if any(events & select.POLLERR for _, events in output.poll(0)):
+        raise BrokenPipeError
 
 
 def discard_output() -> None:

@@ -21,6 +21,7 @@ from types import TracebackType
 
 from odradek.testing.control import Control, ControlClosed
 from odradek.testing.faults import Faults
+from odradek.testing.port import KeptPort
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -51,6 +52,7 @@ class Broker:
         self.settings = as_settings(settings or {})
         self.bootstrap = ""
         self.faults = Faults(self)
+        self._port = KeptPort()
         self._process: subprocess.Popen[str] | None = None
         self._control: Control | None = None
         self._is_paused = False
@@ -63,7 +65,7 @@ class Broker:
         """Start it, on the same data and port as before; nothing happens if it runs."""
         if self.is_running:
             return
-        port = self.bootstrap.rpartition(":")[2] or "0"
+        port = self.bootstrap.rpartition(":")[2] or str(self._port.number)
         command = [sys.executable, "-m", "odradek.faults", "--json", "--port", port]
         command += ["--data-dir", str(self._directory / "data")]
         for name, value in self.settings.items():
@@ -185,6 +187,7 @@ class Broker:
     def close(self) -> None:
         """End it, and remove its data."""
         self.crash()
+        self._port.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> "Broker":
