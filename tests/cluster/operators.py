@@ -25,7 +25,7 @@ from tests.simulation.connection import Disconnected, Violation
 
 SETTING = "retention.ms"
 SET = 0
-# Nobody knows whether it has happened. INVALID_REPLICATION_FACTOR: there is no broker at the moment; but it may have been
+# Nobody knows whether it has happened. INVALID_REPLICATION_FACTOR: there is no broker at the moment, but it may have been
 # sent twice by the node that forwarded it.
 IN_DOUBT = {
     ErrorCode.NOT_CONTROLLER,
@@ -132,7 +132,9 @@ class Operator:
     async def _create(self, node_id: int, name: str) -> None:
         topic = self._topics[name] = TopicLedger(name)
         topic.is_in_doubt = True
-        request = CreateTopicsRequest(topics=[CreatableTopic(name, 1 + (self._made % 2), 1)], timeout_ms=1_000)
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name, 1 + (self._made % 2), 1)], timeout_ms=1_000
+        )
         (created,) = (await self._ask(node_id, request)).topics
         if created.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:  # sent twice by the node that forwarded it
             return
@@ -154,7 +156,9 @@ class Operator:
         ):
             return
         if topic.id not in self._chronicle.deleted:
-            raise Violation(f"{topic.name}, {topic.id}, was acknowledged as deleted, but that is not committed")
+            raise Violation(
+                f"{topic.name}, {topic.id}, was acknowledged as deleted, but that is not committed"
+            )
         topic.is_deleted = True
         self._acknowledged()
 

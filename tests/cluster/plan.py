@@ -130,8 +130,12 @@ class Plan:
         for node_id, machine in self.cluster.machines.items():
             if not machine.is_on:
                 self._start_soon(node_id)
-        await self._wait_for(self._has_controller, LEADER_WITHIN, "there is no controller, though all faults are over")
-        await self._wait_for(self._all_serve, SETTLED_WITHIN, "not all nodes serve, though all faults are over")
+        await self._wait_for(
+            self._has_controller, LEADER_WITHIN, "there is no controller, though all faults are over"
+        )
+        await self._wait_for(
+            self._all_serve, SETTLED_WITHIN, "not all nodes serve, though all faults are over"
+        )
 
     async def _wait_for(self, condition: Callable[[], bool], seconds: float, complaint: str) -> None:
         end = self.world.now() + seconds
@@ -144,10 +148,12 @@ class Plan:
         return bool(self.cluster.leaders())
 
     def _all_serve(self) -> bool:
-        machines = self.cluster.machines.values()
-        return not self._starting and not self._is_replacing and all(machine.is_on for machine in machines)
+        is_quiet = not self._starting and not self._busy and not self._is_replacing
+        return is_quiet and all(machine.is_on for machine in self.cluster.machines.values())
 
     def _all_are_caught_up(self) -> bool:
+        if not self._all_serve():
+            return False
         offsets = {self.cluster.image(node_id).offset for node_id in self.cluster.machines}
         return len(offsets) == 1 and max(offsets) == self.chronicle.newest.offset
 
@@ -242,7 +248,11 @@ class Plan:
         return self._rng.choice(free) if free else None
 
     def _is_free(self, node_id: int) -> bool:
-        return node_id not in self._busy and node_id not in self._starting and self.cluster.machines[node_id].is_on
+        return (
+            node_id not in self._busy
+            and node_id not in self._starting
+            and self.cluster.machines[node_id].is_on
+        )
 
     async def _wait(self, least: float, most: float) -> None:
         await asyncio.sleep(least + self._rng.random() * (most - least))
@@ -403,7 +413,9 @@ class Plan:
             if not brokers:
                 continue
             try:
-                response = await self.cluster.ask(self._rng.choice(brokers), request, request.MAX_VERSION, "mender")
+                response = await self.cluster.ask(
+                    self._rng.choice(brokers), request, request.MAX_VERSION, "mender"
+                )
             except Disconnected:
                 continue
             if not response.error_code or response.error_code in done:

@@ -140,7 +140,9 @@ def test_a_node_of_another_cluster_is_refused_with_a_word() -> None:
 
     world.run(scenario())
     (line, *_) = [line for line in trace.lines if "belongs to another cluster than this node" in line]
-    assert "ERROR [node 3]" in line and "check controller.quorum.bootstrap.servers, and meta.properties" in line
+    assert (
+        "ERROR [node 3]" in line and "check controller.quorum.bootstrap.servers, and meta.properties" in line
+    )
 
 
 def test_a_leader_that_stops_cleanly_hands_over_before_anybody_misses_it() -> None:
@@ -247,7 +249,9 @@ def test_a_directory_of_an_older_release_is_upgraded_with_a_word() -> None:
     assert any("kraft.version 1" in line for line in trace.lines if "  log  " in line)
 
 
-def test_a_change_costs_what_it_changes_among_ten_thousand_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_costs_what_it_changes_among_ten_thousand_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Counted, not timed: how many entries of mappings are copied for one more topic."""
     import odradek.metadata.delta as delta
 
@@ -269,11 +273,12 @@ def test_a_change_costs_what_it_changes_among_ten_thousand_partitions(monkeypatc
 
     monkeypatch.setattr(delta, "with_changes", counting)
     new = directory_id(topics)
-    added = [r.TopicRecord("one-more", new), r.PartitionRecord(partition_id=0, topic_id=new, replicas=[1], isr=[1])]
+    added = [
+        r.TopicRecord("one-more", new),
+        r.PartitionRecord(partition_id=0, topic_id=new, replicas=[1], isr=[1]),
+    ]
     after, difference = apply_records(image, added, image.offset + 2, 1)
     assert [topic.name for topic in difference.created_topics] == ["one-more"]
     assert sum(changed) <= 10
     assert after.topics["topic-7"] is image.topics["topic-7"]
     assert len(after.topics) == topics + 1
-
-
