@@ -11,7 +11,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean
+.PHONY: help up demo soak chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +107,11 @@ SIM_QUORUM_SEEDS ?= 1000:21000
 sim-long: $(INSTALLED) ## Run many seeds of both simulations, for hours (SIM_NODE_SEEDS=0:100 SIM_QUORUM_SEEDS=0:1000)
 	$(BIN)/python -m tests.quorum --seeds $(SIM_QUORUM_SEEDS)
 	$(BIN)/python -m tests.simulation --seeds $(SIM_NODE_SEEDS)
+sim-cluster: $(INSTALLED) ## Simulate a cluster of whole nodes: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:100')
+	$(BIN)/python -m tests.cluster $(SEED) $(ARGS)
+
+sim-cluster-planted: $(INSTALLED) ## Plant bugs of clusters in the product, and find the first seed that catches each
+	$(BIN)/python -m tests.cluster.planted
 
 sim-planted: $(INSTALLED) ## Plant bugs in the product, and find the first seed of the simulation that catches each
 	$(BIN)/python -m tests.simulation.planted

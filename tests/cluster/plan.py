@@ -148,10 +148,12 @@ class Plan:
         return bool(self.cluster.leaders())
 
     def _all_serve(self) -> bool:
-        machines = self.cluster.machines.values()
-        return not self._starting and not self._is_replacing and all(machine.is_on for machine in machines)
+        is_quiet = not self._starting and not self._busy and not self._is_replacing
+        return is_quiet and all(machine.is_on for machine in self.cluster.machines.values())
 
     def _all_are_caught_up(self) -> bool:
+        if not self._all_serve():
+            return False
         offsets = {self.cluster.image(node_id).offset for node_id in self.cluster.machines}
         return len(offsets) == 1 and max(offsets) == self.chronicle.newest.offset
 

@@ -1,0 +1,22 @@
+"""Bugs that are planted in the product are caught by the simulation of clusters, each in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster.planted import PLANTED
+from tests.cluster.run import run_seeds
+
+
+@pytest.mark.parametrize("name", [planted.name for planted in PLANTED])
+def test_the_simulation_finds_a_planted_bug(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.planted", name], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_the_product_as_it_is_passes_the_seeds_that_catch_bugs() -> None:
+    for outcome in run_seeds({planted.seed: None for planted in PLANTED}):
+        assert outcome.failure is None, outcome.explain()

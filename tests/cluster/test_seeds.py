@@ -1,0 +1,23 @@
+"""Some dozens of simulated runs of a cluster; `make sim-cluster ARGS='--seeds 100:2000'` goes on with others."""
+
+import pytest
+
+from tests.cluster.plan import WANTED
+from tests.cluster.run import run_seeds
+from tests.simulation.run import Totals
+
+CHUNK = 6
+CHUNKS = 5
+
+
+@pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
+def test_a_cluster_keeps_its_promises_whatever_befalls_it(first: int) -> None:
+    totals = Totals()
+    for outcome in run_seeds(range(first, first + CHUNK)):
+        totals.add(outcome)
+        if outcome.failure is not None:
+            pytest.fail(outcome.explain(), pytrace=False)
+        assert outcome.worth.reaches(WANTED)
+    print(totals)
+    for what in ("installs", "lost disks", "pauses", "isolated nodes", "crashes with a loss"):
+        assert totals.share(what) > 0.3, what
