@@ -421,6 +421,7 @@ def test_the_other_kind_of_nodes_is_not_described(
         request = DescribeClusterRequest(endpoint_type=asked)
         answer = await (node.ask_controller(request, 2) if by_controller else node.ask(request, 2))
         assert (answer.error_code, answer.brokers) == (code, [])
+        assert answer.endpoint_type == 1, "a refusal leaves it at its default, as Kafka's does"
 
     scenario(tmp_path, play)
 

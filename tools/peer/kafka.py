@@ -113,13 +113,18 @@ class KafkaPeer:
         """`more_listeners` are to be there beside PLAINTEXT: SSL, LOGIN (SASL_SSL). `settings` are broker
         properties, with '_' for '.'."""
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
-        self.port = 0
+        self.port = self.controller_port = 0
         self.more_ports = dict.fromkeys(more_listeners, 0)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def controller(self) -> str:
+        """Where its controller listens."""
+        return f"127.0.0.1:{self.controller_port}"
 
     def bootstrap_of(self, listener: str) -> str:
         return f"127.0.0.1:{self.more_ports[listener]}"
@@ -145,12 +150,12 @@ class KafkaPeer:
         self.stop()
 
     def _format(self) -> None:
-        self.port, controller_port = free_port(), free_port()
+        self.port, self.controller_port = free_port(), free_port()
         self.more_ports = {name: free_port() for name in self.more_ports}
-        ports = {"PLAINTEXT": self.port, "CONTROLLER": controller_port, **self.more_ports}
+        ports = {"PLAINTEXT": self.port, "CONTROLLER": self.controller_port, **self.more_ports}
         listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
         properties = BROKER_PROPERTIES.format(
-            listeners=listeners, controller_port=controller_port, data_dir=self.data_dir
+            listeners=listeners, controller_port=self.controller_port, data_dir=self.data_dir
         )
         extra = "".join(f"{name}={value}\n" for name, value in self.settings.items())
         self._properties_file = self._home / "server.properties"

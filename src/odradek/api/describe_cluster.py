@@ -40,7 +40,7 @@ def _refuse(asked: int, served: int) -> DescribeClusterResponse:
     if asked in KINDS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         reason = f"This listener describes {KINDS[served]}, the request is for {KINDS[asked]}."
-    return DescribeClusterResponse(error_code=code, error_message=reason, endpoint_type=asked)
+    return DescribeClusterResponse(error_code=code, error_message=reason)
 
 
 def _brokers(
