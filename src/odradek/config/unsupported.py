@@ -40,7 +40,6 @@ def _named(prefix: str, *names: str) -> list[str]:
 _BOUNDS = ("{}", "min.{}", "max.{}")
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     [
-        *("broker.rack", "broker.session.timeout.ms", "controlled.shutdown.enable", "request.timeout.ms"),
         *("num.network.threads", "num.io.threads", "background.threads", "queued.max.requests"),
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
@@ -50,14 +49,11 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *("log.initial.task.delay.ms", "log.dir.failure.timeout.ms", "log.preallocate"),
         *_named("log.cleaner", "threads", "io.buffer.size", "io.buffer.load.factor"),
         *_named("log.local.retention", "bytes", "ms"),
-        *("replica.lag.time.max.ms", "replica.selector.class"),
+        *("replica.selector.class",),
         *("replica.alter.log.dirs.io.max.bytes.per.second",),
-        *_named("replica.fetch", "min.bytes", "max.bytes", "response.max.bytes", "wait.max.ms", "backoff.ms"),
-        *_named("replica.socket", "timeout.ms", "receive.buffer.bytes"),
+        *("replica.socket.receive.buffer.bytes",),
         *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
-        *("auto.leader.rebalance.enable", "unclean.leader.election.enable"),
-        *("leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage"),
-        *("unclean.leader.election.interval.ms",),
+        *("leader.imbalance.per.broker.percentage",),
         *(f"{kind}.purgatory.purge.interval.requests" for kind in ("fetch", "producer", "delete.records")),
         *("share.fetch.purgatory.purge.interval.requests",),
         *("controller.quorum.append.linger.ms", "metadata.max.idle.interval.ms"),
