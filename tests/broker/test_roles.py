@@ -220,6 +220,11 @@ def test_the_high_watermark_after_a_crash(tmp_path: Path, replicas: list[int], h
         metadata._commit([PartitionChangeRecord(0, topic_id, replicas=replicas, isr=replicas)])
 
     async def after(broker: InProcess) -> None:
+        metadata = broker.broker.metadata
+        if len(replicas) > 1:  # who was killed is not in sync with others any more, until it has caught up
+            assert metadata.image.topics[TOPIC].partitions[0].isr == (2,)
+            topic_id = metadata.image.topics[TOPIC].id
+            metadata._commit([PartitionChangeRecord(0, topic_id, leader=1, isr=replicas)])
         leader = broker.broker.replicas.leader(TOPIC, 0)
         assert (leader.log.end_offset, leader.high_watermark) == (5, high_watermark)
         found = (await broker.ask(fetch_request(), 12)).responses[0].partitions[0]

@@ -1,7 +1,7 @@
 """Those who change the cluster through any of its brokers, and write down what they were told.
 
-Each operator has topics of its own, with names that nobody else uses, and does one thing at a time. What was acknowledged
-must be committed by then, and is never undone. Of what was not answered, or answered with an error that leaves it open,
+Each operator has topics of its own, with names that nobody else uses, and does one thing at a time. What was
+acknowledged must be committed by then, and is never undone. Of what was not answered, or answered with an error that leaves it open,
 nobody knows: it may have happened, and may still happen.
 """
 
@@ -25,8 +25,8 @@ from tests.simulation.connection import Disconnected, Violation
 
 SETTING = "retention.ms"
 SET = 0
-# Nobody knows whether it has happened. INVALID_REPLICATION_FACTOR: there is no broker at the moment, but it may have been
-# sent twice by the node that forwarded it.
+# Nobody knows whether it has happened. INVALID_REPLICATION_FACTOR: there is no broker at the moment, but it may have
+# been sent twice by the node that forwarded it.
 IN_DOUBT = {
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.REQUEST_TIMED_OUT,

@@ -70,11 +70,10 @@ def test_a_later_source_may_take_a_setting_back(tmp_path: Path) -> None:
 
 def test_settings_without_effect_are_told_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
-    file.write_text("num.io.threads=8\nearly.start.listeners=a\nnum.partitions=2\n")
-    config = load_broker_config(file, {"request.timeout.ms": "1"})
+    file.write_text("num.io.threads=8\nbackground.threads=1\nnum.partitions=2\n")
+    config = load_broker_config(file, {"queued.max.requests": "1"})
     assert config.warnings == [
-        f"accepted, but without effect here: early.start.listeners, num.io.threads ({file}), "
-        "request.timeout.ms (--set)"
+        f"accepted, but without effect here: background.threads, num.io.threads ({file}), queued.max.requests (--set)"
     ]
 
 

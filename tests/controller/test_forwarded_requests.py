@@ -41,7 +41,10 @@ from odradek.wire.messages.create_topics import (
 )
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.wire.messages.envelope import EnvelopeRequest
+from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest
+from odradek.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.controller.controller_cluster import apply, cluster
 
 T, U = UUID(int=7), UUID(int=8)
@@ -111,6 +114,10 @@ REQUESTS = {
             TopicDataInRequest(UUID(int=1), [PartitionDataInRequest(0)]),
         ],
     ),
+    "ElectLeaders": ElectLeadersRequest(0, [TopicPartitions("t", [0, 1]), TopicPartitions("gone", [0])]),
+    "ElectLeaders, all": ElectLeadersRequest(1, None),
+    "UnregisterBroker": UnregisterBrokerRequest(2),
+    "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 25)]),
     "ControllerRegistration": ControllerRegistrationRequest(
         1,
         UUID(int=99),
@@ -179,6 +186,7 @@ def test_what_is_decided_above():
     }
     assert {name for name, (records, _) in outcomes.items() if not records} == {
         *("CreateTopics, validated only", "CreateTopics, too many"),
+        *("ElectLeaders", "ElectLeaders, all"),  # every partition has the leader that it should have
     }
     assert outcomes["AllocateProducerIds, stale"][0] is ErrorCode.STALE_BROKER_EPOCH
 

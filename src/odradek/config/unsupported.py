@@ -40,7 +40,7 @@ def _named(prefix: str, *names: str) -> list[str]:
 _BOUNDS = ("{}", "min.{}", "max.{}")
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     [
-        *("controlled.shutdown.enable", "request.timeout.ms"),
+        "request.timeout.ms",
         *("num.network.threads", "num.io.threads", "background.threads", "queued.max.requests"),
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
@@ -53,9 +53,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *("replica.selector.class", "replica.alter.log.dirs.io.max.bytes.per.second"),
         "replica.socket.receive.buffer.bytes",
         *("leader.replication.throttled.rate", "follower.replication.throttled.rate"),
-        *("auto.leader.rebalance.enable", "unclean.leader.election.enable"),
-        *("leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage"),
-        *("unclean.leader.election.interval.ms",),
+        *("leader.imbalance.per.broker.percentage",),
         *(f"{kind}.purgatory.purge.interval.requests" for kind in ("fetch", "producer", "delete.records")),
         *("share.fetch.purgatory.purge.interval.requests",),
         *("controller.quorum.append.linger.ms", "metadata.max.idle.interval.ms"),

@@ -30,6 +30,8 @@ FENCE, UNFENCE = 1, -1
 
 # What a new cluster starts with; 25 is Kafka's 4.0-IV3.
 BOOTSTRAP_FEATURES = {"metadata.version": 25}
+# What this release can do: the lowest and the highest level of each.
+SUPPORTED_FEATURES = {"metadata.version": (25, 25)}
 
 Records = list[MetadataRecord]
 

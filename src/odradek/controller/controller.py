@@ -39,10 +39,13 @@ MODULES = {
     20: "delete_topics",
     33: "alter_configs",
     37: "create_partitions",
+    43: "elect_leaders",
     44: "incremental_alter_configs",
     56: "alter_partition",
+    57: "update_features",
     62: "broker_registration",
     63: "broker_heartbeat",
+    64: "unregister_broker",
     67: "allocate_producer_ids",
     70: "controller_registration",
 }

@@ -36,6 +36,7 @@ FORWARDABLE = frozenset(
         *(19, 20, 37),  # CreateTopics, DeleteTopics, CreatePartitions
         *(33, 44),  # AlterConfigs, IncrementalAlterConfigs
         *(55, 80, 81),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter
+        *(43, 57, 64),  # ElectLeaders, UpdateFeatures, UnregisterBroker
     }
 )
 PRINCIPAL_VERSION = 0

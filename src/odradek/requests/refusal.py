@@ -97,6 +97,14 @@ ITEMS: dict[int, tuple[Items, ...]] = {
     33: (Items("responses", "resources", _RESOURCE),),  # AlterConfigs
     37: (Items("results", "topics", _same("name")),),  # CreatePartitions
     42: (Items("results", "groups_names", _GROUPS),),  # DeleteGroups
+    43: (  # ElectLeaders
+        Items(
+            "replica_election_results",
+            "topic_partitions",
+            _same("topic"),
+            Items("partition_result", "partitions", {"partition_id": ""}),
+        ),
+    ),
     44: (Items("responses", "resources", _RESOURCE),),  # IncrementalAlterConfigs
     61: (  # DescribeProducers
         Items(
@@ -185,14 +193,21 @@ def refuse_undone(response: M, error: KafkaError) -> M:
     if all_items is None:
         _set_error(refusal, error)
         return refusal
-    items = all_items[0]
+    _refuse_undone_items(all_items[0], response, refusal, error)
+    return refusal
+
+
+def _refuse_undone_items(items: Items, response: Any, refusal: Any, error: KafkaError) -> None:
     refused = getattr(refusal, items.response)
     for item in getattr(response, items.response):
-        if not item.error_code:
-            item = type(item)(**{name: getattr(item, name) for name in items.names})
-            _set_error(item, error)
+        if items.inner is not None or not item.error_code:
+            undone = type(item)(**{name: getattr(item, name) for name in items.names})
+            if items.inner is not None:
+                _refuse_undone_items(items.inner, item, undone, error)
+            else:
+                _set_error(undone, error)
+            item = undone
         refused.append(item)
-    return refusal
 
 
 def _set_error(item: Any, error: KafkaError) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from odradek.config.broker import BrokerConfig
 from odradek.controller.configs import Records, alter_configs
 from odradek.controller.controller import Terms
+from odradek.controller.eligible import forget_eligible
 from odradek.controller.parts import Part, cut_resources
 from odradek.metadata.image import MetadataImage
 from odradek.wire.codec import Steps
@@ -15,7 +16,8 @@ ITEMS = "responses"
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, AlterConfigsResponse]:
     request: Any = part.request
-    return alter_configs(image, request, terms.config)
+    records, response = alter_configs(image, request, terms.config)
+    return [*records, *forget_eligible(image, records)], response
 
 
 def cut(image: MetadataImage, request: AlterConfigsRequest, config: BrokerConfig) -> Steps[list[Part]]:

@@ -1,0 +1,12 @@
+"""UnregisterBroker (64): a broker does not come back (see `controller.requests.unregister_broker`)."""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+async def handle(
+    services: Services, request: Request, message: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    response: UnregisterBrokerResponse = await services.decide(request, message)
+    return response

@@ -1,0 +1,32 @@
+"""Eligible leader replicas when `min.insync.replicas` changes.
+
+They have all that is committed, because nothing is committed while the ISR is below the minimum. With a lower minimum
+the leader commits again, without them: so nobody is eligible any more, in the same write as the new setting. A
+partition without an in-sync replica has no leader that could commit anything, and keeps them.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from odradek.controller.elections import MIN_ISR
+from odradek.metadata.image import MetadataImage, ResourceType, Topic
+from odradek.metadata.records import ConfigRecord, MetadataRecord, PartitionChangeRecord
+
+
+def forget_eligible(image: MetadataImage, changes: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
+    """What has to be written with these changes of settings."""
+    names = [
+        record.resource_name if record.resource_type == ResourceType.TOPIC else None
+        for record in changes
+        if isinstance(record, ConfigRecord) and record.name == MIN_ISR
+    ]
+    for topic in _topics(image, names):
+        for index, partition in topic.partitions.items():
+            if partition.eligible_leader_replicas and partition.isr:
+                yield PartitionChangeRecord(index, topic.id, eligible_leader_replicas=[])
+
+
+def _topics(image: MetadataImage, names: list[str | None]) -> Iterable[Topic]:
+    """None stands for all topics: the default of all brokers has changed, or that of one."""
+    if None in names:
+        return image.topics.values()
+    return [topic for name in names if (topic := image.topics.get(name or ""))]

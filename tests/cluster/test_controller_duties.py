@@ -1,0 +1,122 @@
+"""What the active controller does unasked, on simulated machines: fencing, elections, shutdowns."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from odradek.metadata.image import NO_LEADER
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.cluster.clusters import Cluster, new_cluster
+
+TOPIC = "t"
+UNCLEAN = "unclean.leader.election.enable"
+
+
+def run(seed: int, scenario: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Node 4 is the controller; 1, 2 and 3 are brokers. Topic t has 3 partitions with 3 replicas, u has one."""
+    world, cluster = new_cluster(seed, controllers=(4,), brokers=(1, 2, 3), **options)
+
+    async def main() -> None:
+        await cluster.start()
+        settings = [CreatableTopicConfig("min.insync.replicas", "2")]
+        topics = [CreatableTopic(TOPIC, 3, 3, configs=settings), CreatableTopic("u", 3, 1)]
+        response = await cluster.ask(1, CreateTopicsRequest(topics), 7)
+        assert [topic.error_code for topic in response.topics] == [0, 0]
+        await scenario(cluster)
+
+    world.run(main())
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def partitions(cluster: Cluster, topic: str = TOPIC) -> list[Any]:
+    return list(cluster.image(4).topics[topic].partitions.values())
+
+
+def leaders(cluster: Cluster, topic: str = TOPIC) -> set[int]:
+    return {item.leader for item in partitions(cluster, topic)}
+
+
+def is_fenced(cluster: Cluster, broker_id: int) -> bool:
+    return bool(cluster.image(4).brokers[broker_id].is_fenced)
+
+
+def test_a_broker_that_is_silent_is_fenced_when_its_session_is_over() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert leaders(cluster) == leaders(cluster, "u") == {1, 2, 3}
+        began = cluster.world.now()
+        for other in (1, 2, 4):
+            cluster.world.network.cut("node3", f"node{other}")
+        await until(lambda: is_fenced(cluster, 3))
+        assert 7 <= cluster.world.now() - began <= 11, "9 s without a heartbeat"
+        await until(lambda: leaders(cluster) == {1, 2})
+        assert all(3 not in item.isr for item in partitions(cluster))
+        assert leaders(cluster, "u") == {1, 2, NO_LEADER}
+        for other in (1, 2, 4):
+            cluster.world.network.heal("node3", f"node{other}")
+        await until(lambda: leaders(cluster, "u") == {1, 2, 3})
+        await until(lambda: all(set(item.isr) == {1, 2, 3} for item in partitions(cluster)))
+
+    run(1, scenario)
+
+
+def test_a_broker_that_stops_leads_nothing_when_it_does() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        epochs = {item.leader_epoch for item in partitions(cluster)}
+        await cluster.machines[3].stop()
+        assert leaders(cluster) == {1, 2} and is_fenced(cluster, 3)
+        assert cluster.image(4).brokers[3].in_controlled_shutdown
+        await cluster.start(3)
+        assert cluster.image(4).brokers[3].is_active
+        await until(lambda: all(set(item.isr) == {1, 2, 3} for item in partitions(cluster)))
+        assert epochs == {0} and {item.leader_epoch for item in partitions(cluster)} == {0, 1}
+
+    run(3, scenario)
+
+
+def test_leaders_go_back_to_where_they_are_preferred() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.machines[3].stop()
+        await cluster.start(3)
+        await until(lambda: leaders(cluster) == {1, 2, 3})
+        assert all(item.leader == item.replicas[0] for item in partitions(cluster))
+
+    run(4, scenario, settings={"leader.imbalance.check.interval.seconds": "5"})
+
+
+def test_an_unclean_election_waits_for_the_setting() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.machines[3].cut_power()
+        await until(lambda: leaders(cluster) == {1, 2})
+        cluster.machines[2].cut_power()
+        cluster.machines[1].cut_power()
+        await until(lambda: leaders(cluster) == {NO_LEADER})
+        assert all(set(item.eligible_leader_replicas) == {1, 2} for item in partitions(cluster))
+        await cluster.start(3)
+        await asyncio.sleep(20)
+        assert leaders(cluster) == {NO_LEADER}, "3 left the ISR before the others"
+        change = AlterConfigsResource(2, TOPIC, [AlterableConfig(UNCLEAN, 0, "true")])
+        await cluster.ask(3, IncrementalAlterConfigsRequest([change]), 1)
+        await until(lambda: leaders(cluster) == {3}, 5)
+
+    run(5, scenario)
+
+
+def test_all_brokers_are_killed_at_once_and_come_back() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2, 3):
+            cluster.machines[broker_id].cut_power()
+        await cluster.start(1, 2, 3)
+        await until(lambda: NO_LEADER not in leaders(cluster) | leaders(cluster, "u"))
+        await until(lambda: all(set(item.isr) == {1, 2, 3} for item in partitions(cluster)))
+
+    run(6, scenario)
