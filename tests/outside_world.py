@@ -92,6 +92,10 @@ ALLOWED = {
     "host/real.py": {"asyncio", "concurrent", "run_in_executor", "shutil", "socket", "sys", "time"},
     "host/simulated.py": {"gc"},
     "net/output.py": {"os", "socket"},
+    "net/pages.py": {
+        *("asyncio.AbstractServer", "asyncio.BaseTransport", "asyncio.Protocol", "asyncio.Transport"),
+        "create_server",
+    },
     "net/plaintext.py": {"add_reader", "add_writer", "socket"},
     "net/server.py": {"add_reader", "create_server", "getaddrinfo", "socket"},
     "net/sockets.py": {"getaddrinfo", "sock_connect", "socket"},

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from odradek.cli.up import parse_arguments
 from odradek.cli.up_home import CannotStart, Home
 from odradek.cli.up_ports import Reservation
-from odradek.cli.up_processes import home_directory, shared_settings, small_cluster_defaults
+from odradek.cli.up_processes import Nodes, home_directory, shared_settings, small_cluster_defaults
 from odradek.metadata.properties import WrongDirectory
 from odradek.storage.disk.files import DiskFiles
 from tests.process_cluster import PATIENCE_S, Cluster, cluster_in, launched
@@ -367,3 +367,18 @@ def test_what_is_set_wins_over_the_defaults(tmp_path: Path) -> None:
     assert settings["min.insync.replicas"] == "1"
     assert "default.replication.factor" not in settings  # the node is told by --set
     assert "offsets.topic.replication.factor" not in settings  # and by its environment
+
+
+@pytest.mark.parametrize(
+    ("given", "ports"), [("localhost:9404", (9404, 9405, 9406)), ("localhost:0", (0, 0, 0))]
+)
+def test_every_broker_is_watched_on_a_port_of_its_own(
+    tmp_path: Path, given: str, ports: tuple[int, ...]
+) -> None:
+    home = Home(tmp_path)
+    make_cluster(home)
+    options = parse_arguments(("--brokers", "3", "--set", f"metrics.listener={given}"))
+    nodes = Nodes(home, home.members(), [1, 2, 3], options)
+    assert [nodes.options_for(member) for member in home.members()] == [
+        ["--set", f"metrics.listener=localhost:{port}"] for port in ports
+    ]

@@ -1,8 +1,8 @@
 """Those who change the cluster through any of its brokers, and write down what they were told.
 
 Each operator has topics of its own, with names that nobody else uses, and does one thing at a time. What was
-acknowledged must be committed by then, and is never undone. Of what was not answered, or answered with an error that leaves it open,
-nobody knows: it may have happened, and may still happen.
+acknowledged must be committed by then, and is never undone. Of what was not answered, or answered with an error that
+leaves it open, nobody knows: it may have happened, and may still happen.
 """
 
 import asyncio

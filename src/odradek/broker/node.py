@@ -14,8 +14,8 @@ lead of the quorum to another node, bring everything to disk, let go of the dire
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Protocol
 
@@ -25,8 +25,9 @@ from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener
 from odradek.config.unsupported import refuse_protected_listeners
 from odradek.errors import ErrorCode, KafkaError
-from odradek.host import log_lines
+from odradek.host import log_lines, metrics
 from odradek.host.interface import Host
+from odradek.host.metrics import Metrics
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
@@ -51,6 +52,7 @@ from odradek.services.lifecycle import Lifecycle
 from odradek.services.local_partitions import LocalPartitions
 from odradek.services.maintenance import Maintenance
 from odradek.services.metadata import BrokerMetadata
+from odradek.services.monitoring import Monitoring, Parts
 from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
 from odradek.storage.disk.files import Files
@@ -69,6 +71,8 @@ class BrokerFailed(Exception):
 class GroupsOfNode(Groups, Protocol):
     """The group coordinators, as the node that they belong to sees them."""
 
+    @property
+    def group_count(self) -> int: ...
     def new_role(self, replica: Replica) -> None: ...
     def metadata_changed(self, delta: MetadataDelta) -> None: ...
     def close(self) -> None: ...
@@ -95,6 +99,8 @@ class Node:
         `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
         `on_long_work` is told whenever a request waits for a turn of the event loop."""
         self._repeats = log_lines.enter(config.node_id, host)
+        self.metrics = Metrics()
+        metrics.enter(self.metrics)
         check_supported(config)
         self.failure: BrokerFailed | None = None
         self._on_failure = on_failure
@@ -155,7 +161,7 @@ class Node:
             self.metadata,
             config,
         )
-        self._flusher = Flusher(host, self._files, config["slow.sync.ms"])
+        self._flusher = Flusher(host, self._files, config["slow.sync.ms"], self.metrics.sync_time)
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
         )
@@ -177,11 +183,15 @@ class Node:
             host=host,
             quorum=self.metadata.quorum,
             replica_fetched=self._in_sync.fetched,
+            metrics=self.metrics,
         )
         if self.metadata.quorum.is_caught_up:
             self._load()
         self._server = self._network.serve(self._new_converse(self.services), _bounds(config))
+        self._monitoring = Monitoring(self._monitored(), turns)
+        self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
+        self.metrics_port = 0
         self.listeners: tuple[Listener, ...] = ()  # that serve clients
         self.controller_listeners: tuple[Listener, ...] = ()
 
@@ -200,6 +210,20 @@ class Node:
         if OFFSETS_TOPIC in image.topics:
             self._get_groups()
 
+    def _monitored(self) -> Parts:
+        return Parts(
+            node_id=self.node_id,
+            is_broker=self.config.is_broker,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            metrics=self.metrics,
+            traffic={"clients": self._server.traffic, "nodes": self._network.traffic},
+            connection_count=lambda: self._server.connection_count,
+            group_count=lambda: 0 if self._groups is None else self._groups.group_count,
+            failure=lambda: "" if self.failure is None else str(self.failure),
+            is_started=lambda: self._is_started,
+        )
+
     def _get_groups(self) -> GroupsOfNode:
         if self._groups is None:
             self._groups = self._new_groups(self.services)
@@ -215,6 +239,7 @@ class Node:
             self._maybe_reconfigure,
             self._tell_compactor,
             self._tell_duties,
+            self._count,
         )
 
     def _apply(self, delta: MetadataDelta) -> None:
@@ -227,6 +252,10 @@ class Node:
 
     def _tell_duties(self, delta: MetadataDelta) -> None:
         self._duties.metadata_changed(delta)
+
+    def _count(self, delta: MetadataDelta) -> None:
+        if self._is_loaded:
+            self._monitoring.apply(delta)
 
     def _appended(self, replica: Replica) -> None:
         self._flusher.appended(replica)
@@ -279,6 +308,7 @@ class Node:
     async def start(self) -> None:
         """Take part in the quorum; then, as a broker, bind, register, and accept: when this returns, clients are
         served."""
+        await self._serve_pages()
         controllers = self._bind(self.config.controller_listeners)
         self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
         self.metadata.quorum.start(
@@ -302,6 +332,7 @@ class Node:
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"] and self.config.is_broker:
             self._tasks.append(self._host.create_task(self._compactor.run()))
+        self._is_started = True
         log.info(
             "%s %d of cluster %s started: %s",
             "broker" if self.config.is_broker else "controller",
@@ -313,16 +344,20 @@ class Node:
             ),
         )
 
+    async def _serve_pages(self) -> None:
+        """From the beginning: who watches the node sees what it waits for."""
+        listener = self.config.metrics_listener
+        if listener is not None:
+            with _names_address(listener.host, listener.port):
+                self.metrics_port = await self._network.serve_pages(*listener, self._monitoring.page)
+            log.info("metrics: http://%s:%d/metrics", listener.host or "localhost", self.metrics_port)
+
     def _bind(self, listeners: Iterable[Listener]) -> list[Listener]:
         bound = []
-        try:
-            for listener in listeners:
+        for listener in listeners:
+            with _names_address(listener.host, listener.port):
                 port = self._server.listen(listener.name, listener.host, listener.port)
-                bound.append(listener._replace(port=port))
-        except OSError as error:
-            raise OSError(
-                error.errno, f"cannot listen on {listener.host or '*'}:{listener.port}: {error}"
-            ) from error
+            bound.append(listener._replace(port=port))
         return bound
 
     async def stop(self) -> None:
@@ -362,9 +397,19 @@ class Node:
 
 def answer_requests(services: Services) -> Converse:
     host, config = services.host, services.config
-    watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"])
+    lateness = services.metrics.event_loop_lag
+    watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"], lateness)
     handlers = controller_handlers(services)
     return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin
+
+
+@contextmanager
+def _names_address(host: str, port: int) -> Iterator[None]:
+    """Says where a node could not listen."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error}") from error
 
 
 def check_listeners(config: BrokerConfig) -> None:

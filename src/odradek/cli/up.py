@@ -354,9 +354,13 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
 def port_in_use(error: OSError, config: "BrokerConfig") -> str:
     """Of which listener the error tells in its text."""
     ports = [listener.port for listener in config.listeners]
+    if config.metrics_listener is not None:
+        ports.append(config.metrics_listener.port)
     port = next((port for port in ports if f":{port}:" in str(error)), ports[0])
     is_controllers = port in [listener.port for listener in config.controller_listeners]
     choice = "another in listeners" if is_controllers else "another with --port (0: any)"
+    if config.metrics_listener is not None and port == config.metrics_listener.port:
+        choice = "another in metrics.listener"
     return f"port {port} is in use: stop what listens there, or choose {choice}"
 
 

@@ -46,6 +46,7 @@ log = logging.getLogger("odradek.up")
 HIGHEST_PORT = 65535
 STOP_TIMEOUT_SECONDS = 60.0
 MOST_REPLICAS = 3
+METRICS = "metrics.listener"
 
 
 class BadUsage(Exception):
@@ -200,6 +201,8 @@ class Nodes:
         self._members = members
         self._ports = ports
         self._options = options
+        config = load_broker_config(options.config, dict(options.set), setting_variables(os.environ))
+        self._metrics = config.metrics_listener  # of the first; the others have the ports after it
         self._children: list[Child] = []
 
     async def run(self) -> int:
@@ -229,7 +232,7 @@ class Nodes:
             "broker",
             "--config",
             str(self._home.settings_file(member.node_id)),
-            *self._options_for(member),
+            *self.options_for(member),
         ]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "odradek", *command, "--json", "--lifeline"),
@@ -240,9 +243,13 @@ class Nodes:
         data_dir = self._home.data_dir(member.node_id)
         return Child(member, f"localhost:{port}", data_dir, ["odradek", *command], process)
 
-    def _options_for(self, member: Member) -> list[str]:
+    def options_for(self, member: Member) -> list[str]:
         options = self._options
-        given = [item for key, text in options.set for item in ("--set", f"{key}={text}")]
+        settings = dict(options.set)
+        if self._metrics is not None:
+            port = self._metrics.port and self._metrics.port + member.node_id - 1
+            settings[METRICS] = f"{self._metrics.host}:{port}"
+        given = [item for key, text in settings.items() for item in ("--set", f"{key}={text}")]
         given += [item for level in options.log_level for item in ("--log-level", level)]
         return given + (["--log-format", options.log_format] if options.log_format else [])
 

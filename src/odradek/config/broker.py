@@ -19,6 +19,7 @@ from odradek.config.listeners import (
     Server,
     advertise,
     parse_listeners,
+    parse_place,
     parse_protocol_map,
     serves,
 )
@@ -201,6 +202,12 @@ class BrokerConfig:
             any(serves(listener, told, server, hostname) for listener, told in own)
             for server in self.quorum_bootstrap_servers
         )
+
+    @cached_property
+    def metrics_listener(self) -> Server | None:
+        """Where the node is watched, if it is to be."""
+        text = self._values["metrics.listener"]
+        return parse_place(text) if text else None
 
     @cached_property
     def inter_broker_listener_name(self) -> str:

@@ -24,6 +24,7 @@ from odradek.config.definition import (
     each_one_of,
     one_of,
 )
+from odradek.config.listeners import parse_place
 from odradek.config.security_definitions import SECURITY_DEFINITIONS
 from odradek.config.topic_definitions import (
     HOUR_MS,
@@ -41,6 +42,16 @@ FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 PROTOCOL_MAP_DEFAULT = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 NO_EFFECT = "Accepted and without effect: a broker is one event loop."
 REPLICATION_LATER = "Used once there is more than one broker."
+
+
+def place(value: str) -> str | None:
+    """Of metrics.listener; empty is none."""
+    try:
+        if value:
+            parse_place(value)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def per_address(value: str) -> str | None:
@@ -174,6 +185,11 @@ _LOG: tuple[Row, ...] = (
      "Odradek's own: decode every record of every produced batch instead of trusting header and checksum."),
 )  # fmt: skip
 
+_MONITORING: tuple[Row, ...] = (
+    ("metrics.listener", STRING, None, place, MEDIUM, FIXED,
+     "Odradek's own: where to serve /metrics, /healthz and /readyz by HTTP: host:port; no host means all addresses."),
+)  # fmt: skip
+
 _SLOWNESS: tuple[Row, ...] = (
     ("slow.request.ms", LONG, 1000, at_least(-1), LOW, FIXED,
      "Odradek's own: a request that waits for longer than this is logged, with what it waits for; -1: never."),
@@ -300,6 +316,7 @@ def _build() -> dict[str, Definition]:
         _NODE
         + _NETWORK
         + _LOG
+        + _MONITORING
         + _SLOWNESS
         + _REPLICATION
         + _QUORUM

@@ -14,6 +14,8 @@ from odradek.config.definition import ConfigError
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[^\]]*\]|[^:]*):(?P<port>[0-9]+)")
 _SERVER = re.compile(r"(?P<host>\[[^\]]+\]|[^:\s]+):(?P<port>[0-9]+)")
 
+_PLACE = re.compile(r"(?P<host>\[[^\]]*\]|[^:\s]*):(?P<port>[0-9]+)")
+
 # Addresses that mean "all of them": fine to bind to, useless to connect to.
 UNSPECIFIED_HOSTS = frozenset({"", "0.0.0.0", "::"})
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -95,6 +97,15 @@ def parse_server(text: str) -> Server:
     match = _SERVER.fullmatch(text)
     if not match or not 1 <= int(match["port"]) <= 65535:
         raise ValueError(f"{text!r} is not host:port with a port from 1 to 65535")
+    return Server(match["host"].strip("[]"), int(match["port"]))
+
+
+def parse_place(text: str) -> Server:
+    """host:port to listen on: no host means all addresses, port 0 that the system chooses. ValueError says what is
+    wrong."""
+    match = _PLACE.fullmatch(text)
+    if not match or int(match["port"]) > 65535:
+        raise ValueError(f"{text!r} is not host:port with a port from 0 to 65535")
     return Server(match["host"].strip("[]"), int(match["port"]))
 
 

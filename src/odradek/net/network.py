@@ -6,8 +6,10 @@ slow, cut and lost as a seed wants it.
 
 from typing import Protocol
 
+from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
+from odradek.net.pages import Pages
 from odradek.net.transport import Converse
 
 
@@ -16,6 +18,9 @@ class Server(Protocol):
 
     @property
     def connection_count(self) -> int: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
 
     def listen(self, name: str, host: str, port: int) -> int:
         """Bind and accept; returns the port, which the system chooses for 0. Raises OSError."""
@@ -32,11 +37,18 @@ class Server(Protocol):
 
 
 class Network(Protocol):
+    @property
+    def traffic(self) -> Traffic:
+        """Of what was connected by `connect`."""
+
     def serve(self, converse: Converse, bounds: Bounds) -> Server:
         """What others connect to; a conversation begins on each connection."""
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
         """Raises OSError: refused, unreachable, or TimeoutError."""
 
+    async def serve_pages(self, host: str, port: int, pages: Pages) -> int:
+        """Let others read pages by HTTP; returns the port, which the system chooses for 0. Raises OSError."""
+
     def close(self) -> None:
-        """Close what was connected by `connect`."""
+        """Close what was connected by `connect`, and end `serve_pages`."""

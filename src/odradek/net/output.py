@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from odradek.host.metrics import Traffic
 from odradek.net.transport import Part
 from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.segments.row import Slice
@@ -47,8 +48,9 @@ class Output:
     """A queue of parts. The first few slices are pinned while they wait, so that their files stay open, come what
     may; clients that do not read must not use up all descriptors."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, traffic: Traffic | None = None) -> None:
         self._socket = sock
+        self._traffic = traffic or Traffic()
         self._parts: deque[Part] = deque()
         self.size = 0
         self._pinned = 0
@@ -153,6 +155,7 @@ class Output:
         if sent < len(part):
             self._advance(sent)
             return
+        self._traffic.sent_bytes += sent
         self._parts.clear()
         self._joined = None
         self.size = 0
@@ -160,6 +163,7 @@ class Output:
     def _advance(self, sent: int) -> None:
         """Drop what has left from the head of the queue."""
         self.size -= sent
+        self._traffic.sent_bytes += sent
         self._joined = None
         while sent > 0:
             part = self._parts[0]

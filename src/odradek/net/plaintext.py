@@ -55,6 +55,7 @@ class PlaintextTransport:
         on_closed: "Callable[[PlaintextTransport], None]",
     ) -> None:
         self._pool = pool
+        self._traffic = pool.traffic
         self._host = pool.host
         self._loop = pool.host.loop
         self._now = pool.host.monotonic
@@ -63,7 +64,8 @@ class PlaintextTransport:
         self._on_closed = on_closed
         self.address = address
         self.listener = listener
-        self.output = Output(sock)
+        self.output = Output(sock, pool.traffic)
+        pool.traffic.connections += 1
         self.receiving = PAUSED
         self.sending = IDLE
         self._start = b""  # up to 3 bytes of a frame's size
@@ -110,6 +112,7 @@ class PlaintextTransport:
         if count == 0:
             self.close("closed by the peer", logging.DEBUG)
             return
+        self._traffic.received_bytes += count
         self._split(buffer[: start + count])
 
     def _split(self, data: memoryview) -> None:
@@ -161,6 +164,7 @@ class PlaintextTransport:
             self.close("closed by the peer in the middle of a frame", logging.INFO)
             return
         self._filled += count
+        self._traffic.received_bytes += count
         if is_large:
             self._claim(count)
         if self._filled == len(frame):

@@ -5,6 +5,7 @@ for the other.
 """
 
 from odradek.host.interface import SocketHost, Timer
+from odradek.host.metrics import Traffic
 from odradek.net.memory import RequestMemory, new_frame
 from odradek.net.transport import SMALL_FRAME
 
@@ -17,6 +18,7 @@ class Pool:
     def __init__(self, host: SocketHost, max_frame_size: int, max_memory: int) -> None:
         self.host = host
         self.max_frame_size = max_frame_size
+        self.traffic = Traffic()
         self.memory = RequestMemory(max_memory)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._spare = memoryview(b"")  # of a frame that was handled, for the next one

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.host.interface import SocketHost, Timer
+from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
@@ -90,6 +91,10 @@ class Server:
             for connection in sorted(self._connections, key=lambda c: (c.is_busy, c.last_active))[:excess]:
                 connection.close(f"max.connections is {bounds.max_connections} now")
         self._maybe_accept_again()
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.pool.traffic
 
     @property
     def connection_count(self) -> int:

@@ -21,8 +21,10 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from random import Random
 
+from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
+from odradek.net.pages import Pages
 from odradek.net.simulated_wire import Pipe, SimulatedTransport
 from odradek.net.transport import Converse, Receiver
 
@@ -175,6 +177,13 @@ class Place:
         self.is_up = is_up
         self.context: Context | None = None  # None: that of whoever sent what arrives
         self._connected: dict[SimulatedTransport, None] = {}
+        self.traffic = Traffic()  # which nobody counts here
+        self.pages: Pages | None = None  # for tests to ask: there is no HTTP here
+
+    async def serve_pages(self, host: str, port: int, pages: Pages) -> int:
+        self.check_up()
+        self.pages = pages
+        return port or self._network.free_port()
 
     def serve(self, converse: Converse, bounds: Bounds) -> "SimulatedServer":
         return SimulatedServer(self._network, self, converse)
@@ -216,6 +225,7 @@ class SimulatedServer:
         self._network = network
         self._place = place
         self._converse = converse
+        self.traffic = Traffic()
         self._addresses: list[tuple[str, int]] = []
         self._connections: dict[SimulatedTransport, None] = {}
 

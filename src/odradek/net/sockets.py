@@ -6,8 +6,10 @@ import socket
 import sys
 
 from odradek.host.interface import SocketHost
+from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
+from odradek.net.pages import Pages, PageServer
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
 from odradek.net.server import Server
@@ -24,6 +26,11 @@ class SocketNetwork:
         self._max_sockets = max_sockets
         self._pool = Pool(host, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
         self._connected: dict[PlaintextTransport, None] = {}
+        self._page_servers: list[PageServer] = []
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._pool.traffic
 
     def serve(self, converse: Converse, bounds: Bounds) -> Server:
         return Server(self._host, converse, bounds, self._max_sockets)
@@ -65,6 +72,13 @@ class SocketNetwork:
     def _closed(self, transport: PlaintextTransport) -> None:
         self._connected.pop(transport, None)
 
+    async def serve_pages(self, host: str, port: int, pages: Pages) -> int:
+        server = PageServer(self._host, pages)
+        self._page_servers.append(server)
+        return await server.listen(host, port)
+
     def close(self) -> None:
+        for server in self._page_servers:
+            server.close()
         for transport in list(self._connected):
             transport.close("this node stops", logging.DEBUG)

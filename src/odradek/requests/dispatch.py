@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.log_lines import fields
+from odradek.host.metrics import ApiCount
 from odradek.requests import registry
 from odradek.requests.naming import name_of, request_fields, sender_of
 from odradek.requests.refusal import refuse
@@ -47,6 +48,7 @@ class Route(NamedTuple):
 
     message_type: type[Message]
     handle: registry.Handler
+    counter: ApiCount
 
 
 class Dispatcher:
@@ -59,6 +61,7 @@ class Dispatcher:
         self._kind = kind
         self.turns: Turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
+        self._produced = services.metrics.of_api(PRODUCE)
         self._produce_reader = ProduceReader()
         self._productions: list[tuple[Request, ProduceRequest]] = []
         self._produce_versions = _versions_of(PRODUCE, kind)
@@ -69,6 +72,7 @@ class Dispatcher:
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
         """Handle the request; an effect is what is left to be done before the next one may be handled."""
         if request.api_key == PRODUCE and request.version in self._produce_versions:
+            self._produced.requests += 1
             self._productions.append((request, self._produce_reader.read(frame, body, request.version)))
             if len(frame) > LARGE_PRODUCE_FRAME:
                 run, self._productions = self._productions, []
@@ -83,6 +87,7 @@ class Dispatcher:
                 self._refuse(request)
                 return None
             route = self._add_route(request.api_key, request.version)
+        route.counter.requests += 1
         if len(frame) > LARGE_FRAME:
             return self._handle_in_turns(request, route, frame, body)
         return self._handle(request, route, read_message(route.message_type, request.version, frame, body)[0])
@@ -111,7 +116,8 @@ class Dispatcher:
     def _add_route(self, api_key: int, version: int) -> Route:
         """Imports what serves the API, the first time it is asked for."""
         try:
-            route = Route(registry.request_type(api_key), registry.handler(api_key, self._kind))
+            handler = registry.handler(api_key, self._kind)
+            route = Route(registry.request_type(api_key), handler, self._services.metrics.of_api(api_key))
         except OSError as error:  # out of descriptors: the next request tries again
             raise ProtocolError(
                 f"the code that serves {name_of(api_key, version)} cannot be read: {error}"

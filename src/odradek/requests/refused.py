@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import counted
+from odradek.host.metrics import count_error
 from odradek.model import OFFSETS_TOPIC, TopicPartition
 from odradek.requests.naming import api_name, name_of, request_fields, sender_of
 from odradek.requests.refusal import ITEMS, Items
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 MAX_REASON = 300  # characters
 MAX_LOOKED_AT = 200  # items of one response, and of each of them
 MAX_NAMED = 5
-LEAVE_GROUP = 13
+PRODUCE, LEAVE_GROUP = 0, 13
 PLACES = ITEMS | {LEAVE_GROUP: (Items("members", "members", {"member_id": "member_id"}),)}
 
 # What clients meet when nothing is wrong, and act on by themselves.
@@ -129,6 +130,7 @@ def log_refused_partition(request: "Request", topic: str | None, index: int, err
 
 def log_refused_batch(partition: TopicPartition, error: KafkaError) -> None:
     """When it was to be appended: who sent it is not known there, but which producer is, and `error` says it."""
+    count_error(PRODUCE, error.code)
     what = f"a batch for {partition} refused with {error.code.name}"
     reason = one_line(error.message, MAX_REASON) or EXPLANATIONS.get(error.code, "")
     counted(
@@ -172,6 +174,7 @@ def log_timed_out(request: "Request", partitions: Iterable[TopicPartition], time
 def log_refusal(request: "Request", subject: str, code: int, reason: str | None) -> None:
     """`subject` is what was asked for, as shown."""
     error = ErrorCode(code)
+    count_error(request.api_key, code)
     level = logging.DEBUG if error in ROUTINE else logging.INFO
     if not log.isEnabledFor(level):
         return

@@ -11,6 +11,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host, Timer
+from odradek.host.metrics import Metrics
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 from odradek.raft.messages import Request as QuorumRequest
@@ -156,6 +157,7 @@ class Services:
     host: Host
     quorum: Quorum = field(default_factory=NoQuorum)
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
+    metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's
 
     def __post_init__(self) -> None:

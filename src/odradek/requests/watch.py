@@ -14,6 +14,7 @@ from typing import Protocol
 
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
+from odradek.host.metrics import Histogram
 from odradek.requests.naming import api_name, name_of, request_fields, sender_of
 from odradek.requests.request import Request
 from odradek.wording import duration
@@ -34,9 +35,16 @@ class Conversation(Protocol):
 
 
 class Watch:
-    def __init__(self, host: Host | None, slow_request_ms: int, slow_turn_ms: int) -> None:
-        """A threshold of -1 means never."""
+    def __init__(
+        self,
+        host: Host | None,
+        slow_request_ms: int,
+        slow_turn_ms: int,
+        lateness: Histogram | None = None,
+    ) -> None:
+        """A threshold of -1 means never. `lateness` takes down how late each look is."""
         self._host = host
+        self._lateness = lateness or Histogram()
         self._slow_request = slow_request_ms / 1000 if slow_request_ms >= 0 else float("inf")
         self._slow_turn = slow_turn_ms / 1000 if slow_turn_ms >= 0 else float("inf")
         self.is_awake = host is None  # whoever handles a request calls `wake` unless it is
@@ -61,6 +69,7 @@ class Watch:
     def _tick(self) -> None:
         assert self._host is not None
         now = self._host.monotonic()
+        self._lateness.observe(max(now - self._due, 0.0))
         if now - self._due >= self._slow_turn:
             self._name_turn(now - self._due)
         is_busy, self.last = self.last is not None, None

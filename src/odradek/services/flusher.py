@@ -21,6 +21,7 @@ import logging
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
+from odradek.host.metrics import Histogram
 from odradek.replication.replica import Replica
 from odradek.storage.config import NEVER
 from odradek.storage.disk.files import Files
@@ -37,8 +38,11 @@ Round = list[tuple[Replica, SyncTicket]]
 
 
 class Flusher:
-    def __init__(self, host: Host, files: Files, slow_ms: int = -1) -> None:
-        """A round that takes longer than `slow_ms` is logged; -1 means never."""
+    def __init__(
+        self, host: Host, files: Files, slow_ms: int = -1, sync_time: Histogram | None = None
+    ) -> None:
+        """A round that takes longer than `slow_ms` is logged; -1 means never. `sync_time` takes down each of them."""
+        self._sync_time = sync_time or Histogram()
         self._slow_seconds = slow_ms / 1000 if slow_ms >= 0 else float("inf")
         self._host = host
         self._files = files
@@ -136,6 +140,7 @@ class Flusher:
     def _finish_round(self, tickets: Round, errors: list[OSError | None], seconds: float) -> None:
         self._average_seconds += SMOOTHING * (seconds - self._average_seconds)
         self._scheduled = False
+        self._sync_time.observe(seconds)
         if seconds > self._slow_seconds:
             _log_slow(tickets, seconds)
         if self._dirty:

@@ -105,6 +105,11 @@ class Groups:
             )
 
     @property
+    def group_count(self) -> int:
+        """Of those that this broker coordinates."""
+        return sum(len(shard.runner.coordinator.groups) for shard in self._shards.values())
+
+    @property
     def _partition_count(self) -> int:
         topic = self._services.image.topics.get(OFFSETS_TOPIC)
         return len(topic.partitions) if topic else 1
