@@ -4,7 +4,7 @@ The checks and what is written are the controller's (`controller.topics`). The a
 committed and this broker leads its partitions of them. If the metadata log cannot be written, as on a full disk, each
 topic is refused with KAFKA_STORAGE_ERROR; so it is with every API that changes metadata.
 
-Left out: `timeout_ms`: creation does not outlast it on one broker.
+Left out: `timeout_ms`: the answer comes with the commit, or says that there was no controller in time.
 """
 
 from odradek.requests.request import Request

@@ -3,7 +3,7 @@
 The current epoch ends where the log does. An epoch older than all that are known ended where the first of those
 began: nothing of it is left. An epoch newer than all that are known is answered with -1.
 
-Left out: asking as a replica that is not one (answered like a consumer; there is one broker).
+Left out: asking as a replica (answered like a consumer; our followers are told by Fetch where logs part).
 """
 
 from odradek.errors import ErrorCode, KafkaError
