@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from odradek.metadata.image import NO_LEADER
+from odradek.services import controller_duties
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest
@@ -70,6 +73,17 @@ def test_a_broker_that_is_silent_is_fenced_when_its_session_is_over() -> None:
         await until(lambda: all(set(item.isr) == {1, 2, 3} for item in partitions(cluster)))
 
     run(1, scenario)
+
+
+def test_a_broker_is_fenced_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_duties, "PARTITIONS_AT_ONCE", 1)
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.machines[3].cut_power()
+        await until(lambda: leaders(cluster) == {1, 2})
+        await until(lambda: all(3 not in item.isr for item in partitions(cluster)))
+
+    run(9, scenario)
 
 
 def test_a_broker_that_stops_leads_nothing_when_it_does() -> None:
