@@ -4,13 +4,19 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from odradek.metadata.image import NO_LEADER
+from odradek.services import controller_duties
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.cluster.clusters import Cluster, new_cluster
 
 TOPIC = "t"
@@ -69,6 +75,17 @@ def test_a_broker_that_is_silent_is_fenced_when_its_session_is_over() -> None:
     run(1, scenario)
 
 
+def test_a_broker_is_fenced_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_duties, "PARTITIONS_AT_ONCE", 1)
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.machines[3].cut_power()
+        await until(lambda: leaders(cluster) == {1, 2})
+        await until(lambda: all(3 not in item.isr for item in partitions(cluster)))
+
+    run(9, scenario)
+
+
 def test_a_broker_that_stops_leads_nothing_when_it_does() -> None:
     async def scenario(cluster: Cluster) -> None:
         epochs = {item.leader_epoch for item in partitions(cluster)}
@@ -120,3 +137,29 @@ def test_all_brokers_are_killed_at_once_and_come_back() -> None:
         await until(lambda: all(set(item.isr) == {1, 2, 3} for item in partitions(cluster)))
 
     run(6, scenario)
+
+
+def test_clients_see_which_replicas_are_offline() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.machines[3].stop()
+        await until(lambda: is_fenced(cluster, 3) and bool(cluster.image(1).brokers[3].is_fenced))
+        metadata = await cluster.ask(1, MetadataRequest([MetadataRequestTopic(name=TOPIC)]), 12)
+        described = await cluster.ask(1, DescribeTopicPartitionsRequest([TopicRequest(TOPIC)]), 0)
+        assert [broker.node_id for broker in metadata.brokers] == [1, 2]
+        for response in (metadata, described):
+            assert [item.offline_replicas for item in response.topics[0].partitions] == [[3]] * 3
+            assert all(3 not in item.isr_nodes for item in response.topics[0].partitions)
+
+    run(7, scenario)
+
+
+def test_an_operator_elects_leaders() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.machines[3].stop()
+        await cluster.start(3)
+        await until(lambda: all(set(item.isr) == {1, 2, 3} for item in partitions(cluster)))
+        response = await cluster.ask(1, ElectLeadersRequest(0, None), 2)
+        assert [item.error_code for item in response.replica_election_results[0].partition_result] == [0]
+        assert leaders(cluster) == {1, 2, 3}
+
+    run(8, scenario)

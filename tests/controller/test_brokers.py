@@ -11,6 +11,7 @@ from odradek.controller.brokers import (
     allocate_producer_ids,
     begin_controlled_shutdown,
     bootstrap_records,
+    empty_isrs_of_inactive,
     fence_broker,
     unfence_broker,
 )
@@ -106,6 +107,17 @@ def test_a_topic_may_allow_an_unclean_election_by_itself():
 
 def test_leadership_does_not_go_to_a_broker_that_is_fenced_too():
     assert states(fence(fence(with_partitions([1, 2, 3]), 2), 1)) == [(3, [3], 1)]
+
+
+def test_a_broker_is_fenced_some_partitions_at_a_time():
+    image = with_partitions([1, 2], [2, 1], [1], [3])
+    whole = fence(image, 1)
+    image = apply(image, fence_broker(image, BrokerConfig(), 1, 1))
+    assert states(image) == [(2, [2], 1), (2, [2, 1], 0), (1, [1], 0), (3, [3], 0)]
+    while records := empty_isrs_of_inactive(image, BrokerConfig(), 1):
+        assert len(records) == 1
+        image = apply(image, records)
+    assert (states(image), eligible(image)) == (states(whole), eligible(whole))
 
 
 def test_a_broker_that_shuts_down_leads_nothing_and_is_elected_nowhere():

@@ -48,7 +48,7 @@ def with_partition(topic_id, name, isr, elr, image):
 
 
 def test_a_broker_that_is_unregistered_is_in_no_isr_and_no_elr():
-    image = with_partition(T, "t", [2, 3], [], cluster(1, 2, 3))
+    image = with_partition(T, "t", [2, 3], [], cluster(1, 2, 3, fenced=[2]))
     image = with_partition(U, "u", [1], [2], image)
     records, response = decide(image, UnregisterBrokerRequest(2))
     image = apply(image, records)
@@ -60,6 +60,10 @@ def test_a_broker_that_is_unregistered_is_in_no_isr_and_no_elr():
 
 def test_a_broker_that_is_not_there_cannot_be_unregistered():
     assert refusal(cluster(1), UnregisterBrokerRequest(2)).code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_broker_that_is_alive_stays_registered():
+    assert refusal(cluster(1, 2), UnregisterBrokerRequest(2)).code is ErrorCode.INVALID_REQUEST
 
 
 # UpdateFeatures

@@ -50,7 +50,7 @@ from tests.controller.controller_cluster import apply, cluster
 T, U = UUID(int=7), UUID(int=8)
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 IMAGE = apply(
-    cluster(1, 2, 3),
+    cluster(1, 2, 3, 4, fenced=[4]),
     [
         *(TopicRecord("t", T), PartitionRecord(0, T, [1, 2], [1, 2], leader=1)),
         *(TopicRecord("u", U), PartitionRecord(0, U, [1], [1], leader=1)),
@@ -116,7 +116,7 @@ REQUESTS = {
     ),
     "ElectLeaders": ElectLeadersRequest(0, [TopicPartitions("t", [0, 1]), TopicPartitions("gone", [0])]),
     "ElectLeaders, all": ElectLeadersRequest(1, None),
-    "UnregisterBroker": UnregisterBrokerRequest(2),
+    "UnregisterBroker": UnregisterBrokerRequest(4),
     "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 25)]),
     "ControllerRegistration": ControllerRegistrationRequest(
         1,

@@ -192,6 +192,11 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         lambda r: [(name,) for name in r.groups_names],
         lambda r: pairs(r.results, "group_id"),
     ),
+    "elect_leaders": (
+        range(3),
+        lambda r: nested(r.topic_partitions, "topic", "partitions"),
+        lambda r: nested(r.replica_election_results, "topic", "partition_result", "partition_id"),
+    ),
     "describe_producers": (
         range(1),
         lambda r: nested(r.topics, "name", "partition_indexes"),

@@ -1,6 +1,6 @@
 """BrokerHeartbeat (63): a broker is alive, and says how far it has followed the metadata log.
 
-Left out: fencing a broker that falls silent; offline and cordoned log directories.
+Left out: offline and cordoned log directories.
 """
 
 from odradek.requests.request import Request

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import groupby, islice
 
+from odradek.api.metadata import online_brokers
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
@@ -32,6 +33,7 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
     if first_partition < 0:
         return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
     topics = services.image.topics
+    online = online_brokers(services.image, request.listener)
     names = [topic.name for topic in message.topics] or list(topics)
     most = services.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
@@ -46,7 +48,7 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
             answer.next_cursor = CursorInResponse(name, 0)
             break
         start = first_partition if name == first_topic else 0
-        described = _describe(topic, start, room)
+        described = _describe(topic, start, room, online)
         room -= len(described.partitions)
         answer.topics.append(described)
         if start + len(described.partitions) < len(topic.partitions):
@@ -80,22 +82,28 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     )
 
 
-def _describe(topic: Topic, start: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    topic: Topic, start: int, room: int, online: frozenset[int]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         topic_authorized_operations=TOPIC_OPERATIONS,
-        partitions=list(_partitions(topic, start, room)),
+        partitions=list(_partitions(topic, start, room, online)),
     )
 
 
-def _partitions(topic: Topic, start: int, room: int) -> Iterator[DescribeTopicPartitionsResponsePartition]:
+def _partitions(
+    topic: Topic, start: int, room: int, online: frozenset[int]
+) -> Iterator[DescribeTopicPartitionsResponsePartition]:
     for index in range(start, min(start + room, len(topic.partitions))):
-        yield _describe_partition(index, topic.partitions[index])
+        yield _describe_partition(index, topic.partitions[index], online)
 
 
-def _describe_partition(index: int, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+def _describe_partition(
+    index: int, partition: Partition, online: frozenset[int]
+) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,
@@ -105,4 +113,5 @@ def _describe_partition(index: int, partition: Partition) -> DescribeTopicPartit
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible_leader_replicas),
         last_known_elr=list(partition.last_known_elr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in online],
     )

@@ -90,9 +90,10 @@ def describe(
 def _described(
     image: MetadataImage, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
 ) -> Iterator[MetadataResponseTopic]:
+    online = online_brokers(image, request.listener)
     if message.topics is None or (request.version == 0 and not message.topics):
-        return map(describe_topic, image.topics.values())
-    return (_find_topic(image, topic, refused) for topic in message.topics)
+        return (describe_topic(topic, online) for topic in image.topics.values())
+    return (_find_topic(image, topic, refused, online) for topic in message.topics)
 
 
 def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
@@ -106,17 +107,20 @@ def brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]
 
 
 def _find_topic(
-    image: MetadataImage, wanted: MetadataRequestTopic, refused: dict[str, ErrorCode]
+    image: MetadataImage,
+    wanted: MetadataRequestTopic,
+    refused: dict[str, ErrorCode],
+    online: frozenset[int],
 ) -> MetadataResponseTopic:
     if wanted.topic_id != NO_TOPIC_ID:
         topic = image.topics_by_id.get(wanted.topic_id)
         if topic is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
-        return describe_topic(topic)
+        return describe_topic(topic, online)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return describe_topic(topic)
+        return describe_topic(topic, online)
     return MetadataResponseTopic(
         refused.get(name) or _why_unknown(name), name=name, is_internal=name in INTERNAL_TOPICS
     )
@@ -130,8 +134,15 @@ def _why_unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def describe_topic(topic: Topic) -> MetadataResponseTopic:
-    return _describe_topic(_Same(topic))
+def online_brokers(image: MetadataImage, listener: str) -> frozenset[int]:
+    """Those that can be reached on this listener; a replica elsewhere is offline for whoever asks."""
+    return frozenset(
+        broker.id for broker in image.brokers.values() if not broker.is_fenced and broker.endpoint(listener)
+    )
+
+
+def describe_topic(topic: Topic, online: frozenset[int]) -> MetadataResponseTopic:
+    return _describe_topic(_Same(topic), online)
 
 
 class _Same:
@@ -150,7 +161,7 @@ class _Same:
 
 
 @lru_cache(maxsize=16_384)
-def _describe_topic(same: _Same) -> MetadataResponseTopic:
+def _describe_topic(same: _Same, online: frozenset[int]) -> MetadataResponseTopic:
     topic = same.topic
     return MetadataResponseTopic(
         name=topic.name,
@@ -166,6 +177,7 @@ def _describe_topic(same: _Same) -> MetadataResponseTopic:
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
+                offline_replicas=[replica for replica in partition.replicas if replica not in online],
             )
             for index, partition in sorted(topic.partitions.items())
         ],

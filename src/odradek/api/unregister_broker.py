@@ -1,4 +1,7 @@
-"""UnregisterBroker (64): a broker does not come back (see `controller.requests.unregister_broker`)."""
+"""UnregisterBroker (64): a broker does not come back (see `controller.requests.unregister_broker`).
+
+Left out: forgetting a broker that is alive. Kafka does, and the broker has to be restarted.
+"""
 
 from odradek.requests.request import Request
 from odradek.requests.services import Services

@@ -70,11 +70,26 @@ def register_broker(
     return [record]
 
 
-def fence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
-    """Take a broker that fell silent, or stops, out of every ISR and leadership."""
+def fence_broker(
+    image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
+) -> Records:
+    """Take a broker that fell silent, or stops, out of every ISR and leadership, or for a start out of so many."""
     broker = registered_broker(image, broker_id)
     fenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)
-    return [fenced, *_leave_isr(image, config, broker_id)]
+    return [fenced, *_leave_isr(image, config, broker_id, most)]
+
+
+def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int) -> Records:
+    """Go on, for so many partitions, where a fencing was written in part: nobody but active brokers is in sync."""
+    active = {broker.id for broker in image.active_brokers()}
+
+    def leave(partition: Partition, rules: Rules) -> Partition:
+        isr = [replica for replica in partition.isr if replica in active]
+        return next_registration(partition, active, *rules, isr=isr)
+
+    return change_partitions(
+        image, config, lambda partition: not active.issuperset(partition.isr), leave, most
+    )
 
 
 def begin_controlled_shutdown(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
@@ -84,14 +99,16 @@ def begin_controlled_shutdown(image: MetadataImage, config: BrokerConfig, broker
     return [stopping, *_leave_isr(image, config, broker_id)]
 
 
-def _leave_isr(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
+def _leave_isr(
+    image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
+) -> Records:
     active = {broker.id for broker in image.active_brokers()} - {broker_id}
 
     def leave(partition: Partition, rules: Rules) -> Partition:
         isr = [replica for replica in partition.isr if replica != broker_id]
         return next_registration(partition, active, *rules, isr=isr)
 
-    return change_partitions(image, config, lambda partition: broker_id in partition.isr, leave)
+    return change_partitions(image, config, lambda partition: broker_id in partition.isr, leave, most)
 
 
 def unfence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
@@ -142,8 +159,9 @@ def change_partitions(
     config: BrokerConfig,
     concerns: Callable[[Partition], bool],
     change: Callable[[Partition, Rules], Partition],
+    most: int | None = None,
 ) -> Records:
-    """The records that change all partitions which this concerns."""
+    """The records that change all partitions which this concerns, or the first of them."""
     records: Records = []
     for topic in image.topics_by_id.values():
         rules: Rules | None = None
@@ -153,6 +171,8 @@ def change_partitions(
                 record = change_record(topic.id, index, partition, change(partition, rules))
                 if record is not None:
                     records.append(record)
+                    if len(records) == most:
+                        return records
     return records
 
 

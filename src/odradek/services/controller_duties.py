@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.balance import balance_leaders
-from odradek.controller.brokers import elect_missing_leaders, fence_broker
+from odradek.controller.brokers import elect_missing_leaders, empty_isrs_of_inactive, fence_broker
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 LOOKS_PER_SESSION = 10
 STALL_MS = 500  # a timer that is so late shows that this process stood still
-ELECTIONS_AT_ONCE = 500  # in one write
+PARTITIONS_AT_ONCE = 500  # in one write
 
 Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
 
@@ -51,6 +51,9 @@ class ControllerDuties:
         self._balances = config["auto.leader.rebalance.enable"]
         self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
         self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000
+        self._taken_over = (
+            -1
+        )  # the last epoch in which this node went on with what the controller before left
         self._somebody_is_gone = asyncio.Event()
         self._configs_changed = asyncio.Event()
 
@@ -87,6 +90,7 @@ class ControllerDuties:
         period_ms = max(self._sessions.timeout_ms // LOOKS_PER_SESSION, 1)
         while True:
             if quorum.is_active:
+                await self._maybe_take_over()
                 self._watch.look_at(self._metadata.image)
                 await self._fence_silent()
             else:
@@ -96,6 +100,12 @@ class ControllerDuties:
                 async with asyncio.timeout(period_ms / 1000):
                     await quorum.changed()
             self._forgive_own_stall(self._host.steady_ms() - began_ms - period_ms)
+
+    async def _maybe_take_over(self) -> None:
+        """The controller before may have fenced a broker, and not come to the end of its partitions."""
+        if self._taken_over != self._metadata.quorum.epoch:
+            self._taken_over = self._metadata.quorum.epoch
+            await self._go_on_fencing()
 
     def _forgive_own_stall(self, late_ms: int) -> None:
         if late_ms > STALL_MS:
@@ -123,13 +133,21 @@ class ControllerDuties:
 
     async def _fence(self, broker_id: int) -> bool:
         def fence(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
-            return fence_broker(image, config, broker_id) if broker_id in self._silent(image) else []
+            if broker_id not in self._silent(image):
+                return []
+            return fence_broker(image, config, broker_id, PARTITIONS_AT_ONCE)
 
-        written = await self._write(fence)
-        if written:
-            partitions = count_of(written - 1, "partition")
-            log.warning("fenced broker %d, which does not answer: %s changed", broker_id, partitions)
-        return written > 0
+        if not await self._write(fence):
+            return False
+        log.warning("fenced broker %d, which does not answer", broker_id)
+        await self._go_on_fencing()
+        return True
+
+    async def _go_on_fencing(self) -> None:
+        await self._in_parts(
+            lambda image, config: empty_isrs_of_inactive(image, config, PARTITIONS_AT_ONCE),
+            "took inactive brokers out of the ISR of %s",
+        )
 
     # Elections
 
@@ -137,7 +155,7 @@ class ControllerDuties:
         while self._balances:
             await asyncio.sleep(self._balance_seconds)
             await self._in_parts(
-                lambda image, config: balance_leaders(image, config, ELECTIONS_AT_ONCE),
+                lambda image, config: balance_leaders(image, config, PARTITIONS_AT_ONCE),
                 "gave %s back to their preferred leaders",
             )
 

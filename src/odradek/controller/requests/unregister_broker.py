@@ -1,6 +1,7 @@
 """UnregisterBroker (64): a broker does not come back. It leaves every ISR and ELR, and is forgotten.
 
-Its replicas stay assigned to it until somebody assigns them to others. If it is alive after all, it has to register.
+Its replicas stay assigned to it until somebody assigns them to others. A broker that is not fenced is alive, and would
+go on without a registration: unlike Kafka, this controller refuses to forget it.
 """
 
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from odradek.controller.brokers import Records, begin_incarnation, registered_broker
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import UnregisterBrokerRecord
 from odradek.wire.messages.unregister_broker import UnregisterBrokerResponse
@@ -16,6 +18,8 @@ from odradek.wire.messages.unregister_broker import UnregisterBrokerResponse
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, UnregisterBrokerResponse]:
     request: Any = part.request
     broker = registered_broker(image, request.broker_id)
+    if not broker.is_fenced:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker.id} is alive: stop it first.")
     left = begin_incarnation(image, terms.config, broker.id, was_clean=False, is_fenced=True)
     terms.sessions.forget(broker.id)
     records: Records = [*left, UnregisterBrokerRecord(broker.id, broker.epoch)]
