@@ -34,6 +34,7 @@ IN_DOUBT = {
     ErrorCode.INVALID_REPLICATION_FACTOR,
 }
 PATIENCE_SECONDS = 12.0
+STALE_SECONDS = 3.0  # after so long a leader without a majority has resigned, slow network and all
 
 
 class TopicLedger:
@@ -83,6 +84,7 @@ class Operator:
         self.is_over = False
         self.acknowledged = 0
         self.in_doubt = 0
+        self.refused_late = 0
 
     async def live(self) -> None:
         while not self.is_over:
@@ -129,6 +131,14 @@ class Operator:
         self.in_doubt += 1
         return True
 
+    def _refused_by_a_former_controller(self, what: str) -> None:
+        """One that does not know yet that it lost its lead may refuse, without writing anything, what it has not heard
+        of, as Kafka's would. Shortly after an election only."""
+        elected = self._chronicle.elected_at
+        if not elected or elected[-1] < self._cluster.world.now() - STALE_SECONDS:
+            raise Violation(f"{what} was refused, as if there were no such topic")
+        self.refused_late += 1
+
     async def _create(self, node_id: int, name: str) -> None:
         topic = self._topics[name] = TopicLedger(name)
         topic.is_in_doubt = True
@@ -151,6 +161,9 @@ class Operator:
         topic.may_be_deleted = True
         request = DeleteTopicsRequest(topics=[DeleteTopicState(None, topic.id)], timeout_ms=1_000)
         (deleted,) = (await self._ask(node_id, request)).responses
+        if deleted.error_code == ErrorCode.UNKNOWN_TOPIC_ID and topic.id not in self._chronicle.deleted:
+            self._refused_by_a_former_controller(f"deleting {topic.name}")
+            return
         if deleted.error_code != ErrorCode.UNKNOWN_TOPIC_ID and self._is_in_doubt(
             f"deleting {topic.name}", deleted.error_code
         ):
@@ -168,6 +181,9 @@ class Operator:
         resource = AlterConfigsResource(2, topic.name, [AlterableConfig(SETTING, SET, value)])
         request = IncrementalAlterConfigsRequest([resource], validate_only=False)
         (altered,) = (await self._ask(node_id, request)).responses
+        if altered.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._refused_by_a_former_controller(f"altering {topic.name}")
+            return
         if self._is_in_doubt(f"altering {topic.name}", altered.error_code):
             return
         if (topic.name, SETTING, value) not in self._chronicle.configured:

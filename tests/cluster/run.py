@@ -48,6 +48,7 @@ def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
     counts = {
         "acknowledged changes": plan.worth.acknowledged,
         "changes in doubt": sum(operator.in_doubt for operator in plan.operators),
+        "refusals by former controllers": sum(operator.refused_late for operator in plan.operators),
         "crashes": sum(machine.crashes for machine in machines),
         "crashes with a loss": sum(machine.lossy_crashes for machine in machines),
         "refusals by controllers that were not active": plan.prober.refused,

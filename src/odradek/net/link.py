@@ -44,7 +44,7 @@ class Link:
                 channel = await self._connected(address, timeout_seconds)
                 try:
                     return await channel.send(frame)
-                except asyncio.CancelledError:  # its time is up, or we are closed
+                except BaseException:  # its time is up, or we are closed
                     channel.close("no response in time")
                     raise
         finally:
