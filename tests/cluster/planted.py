@@ -67,7 +67,7 @@ PLANTED = [
         (
             Mutation(
                 "services.quorum",
-                """        if self.log.image.offset >= offset:
+                """        if self._led.epoch == epoch and self._led.offset >= offset:
             return
         if not self.log.raft""",
                 """        if self.log.newest.offset >= offset:

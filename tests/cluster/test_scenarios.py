@@ -146,7 +146,7 @@ def test_a_node_of_another_cluster_is_refused_with_a_word() -> None:
 
 
 def test_a_leader_that_stops_cleanly_hands_over_before_anybody_misses_it() -> None:
-    world, cluster = new_cluster(4, settings=SETTINGS)
+    world, cluster = new_cluster(4, controllers=(1, 2, 3), brokers=(101,), settings=SETTINGS)
 
     async def scenario() -> None:
         await cluster.start()
