@@ -192,7 +192,7 @@ def test_the_process_ends_with_the_reason_when_its_broker_fails(tmp_path: Path) 
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        await _serve(config, loop, lambda broker: broker._failed("the disk is gone"), Broker)
+        await _serve(config, loop, lambda broker: broker._failed("the disk is gone"), Broker, None)
 
     with pytest.raises(BrokerFailed, match="the disk is gone"):
         asyncio.run(asyncio.wait_for(serve(), TIMEOUT_S))

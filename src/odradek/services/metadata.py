@@ -182,6 +182,8 @@ class BrokerMetadata:
             return _Decided(part, self._refused(part.request, context, error))
 
     async def _respond(self, decided: _Decided, context: RequestContext) -> Any:
+        if decided.offset < 0:  # it was refused, and rests on nothing
+            return decided.response
         try:
             await self.quorum.committed(decided.offset, decided.epoch)
         except KafkaError as error:
