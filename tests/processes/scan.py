@@ -76,9 +76,11 @@ class StoredLog:
 
 
 def check_equal(logs: Mapping[int, StoredLog], committed: int) -> tuple[MetadataImage, int]:
-    """All nodes say the same below the committed offset: the image there, and how many comparisons were made."""
-    compared = _compare_batches(logs, committed)
+    """All nodes say the same below the committed offset: the image there, and how many comparisons were made. Nodes that
+    stop write, too, and may have cut their logs since: what is in a snapshot was committed, so the newest one counts."""
     snapshots = {one.end_offset for log in logs.values() for one in log.snapshots}
+    committed = max(committed, *snapshots, 0)
+    compared = _compare_batches(logs, committed)
     for end_offset in sorted({*snapshots, committed}):
         found = {
             (node_id, way): digest(image)
@@ -90,7 +92,7 @@ def check_equal(logs: Mapping[int, StoredLog], committed: int) -> tuple[Metadata
         compared += len(found) - 1
     images = {node_id: log.image_at(committed) for node_id, log in logs.items()}
     behind = [node_id for node_id, image in images.items() if image is None]
-    assert not behind, f"nodes {behind} do not reach the committed offset {committed}"
+    assert not behind, f"nodes {behind} do not reach the committed offset {committed}: {describe(logs)}"
     image = next(iter(images.values()))
     assert image is not None
     return image, compared
@@ -107,3 +109,12 @@ def _compare_batches(logs: Mapping[int, StoredLog], committed: int) -> int:
             assert data == bytes(batch.data), f"nodes {other} and {node_id} differ at offset {offset}"
             compared += other != node_id
     return compared
+
+
+def describe(logs: Mapping[int, StoredLog]) -> str:
+    """Where each log begins and ends, and its snapshots."""
+    return "; ".join(
+        f"node {node_id} has {min(log.batches, default=None)} to {log.end_offset}, snapshots at "
+        f"{[one.end_offset for one in log.snapshots]}"
+        for node_id, log in logs.items()
+    )
