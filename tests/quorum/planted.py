@@ -72,7 +72,7 @@ PLANTED = [
         [
             Mutation(
                 "raft.leadership",
-                "        if not request.voter.names(self.node):\n            return self._voted",
+                "        if not self._is_meant_by(request.voter):\n            return self._voted",
                 "        if request.voter.node_id != self.node.node_id:\n            return self._voted",
             )
         ],
