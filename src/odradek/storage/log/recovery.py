@@ -284,7 +284,7 @@ class Recovery:
         intact = scan.find_intact(segment.size)
         if may_be_torn and intact is None:
             return
-        if may_be_followed and intact != segment.size:
+        if may_be_followed:  # and its header, which the CRC does not cover as a whole, may be torn as well
             return
         what = f"{segment.log.path} is damaged at byte {segment.size}"
         if intact == segment.size:
