@@ -76,8 +76,9 @@ class StoredLog:
 
 
 def check_equal(logs: Mapping[int, StoredLog], committed: int) -> tuple[MetadataImage, int]:
-    """All nodes say the same below the committed offset: the image there, and how many comparisons were made. Nodes that
-    stop write, too, and may have cut their logs since: what is in a snapshot was committed, so the newest one counts."""
+    """All nodes say the same below the committed offset: the image there, and how many comparisons were made. Nodes
+    that stop write, too, and may have cut their logs since: what is in a snapshot was committed, so the newest one
+    counts."""
     snapshots = {one.end_offset for log in logs.values() for one in log.snapshots}
     committed = max(committed, *snapshots, 0)
     compared = _compare_batches(logs, committed)
