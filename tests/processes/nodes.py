@@ -279,7 +279,8 @@ class Nodes:
         for node in self:
             if node.process.poll() is None:
                 node.process.send_signal(signal.SIGTERM)
-        for node in self:
+        for node in self:  # asked once: a second signal would end a process that is about to end
+            node.process.wait(TIMEOUT_S)
             status = node.stop()
             assert status == 0, f"node {node.id} stopped with {status}:\n{node.log}"
 
