@@ -48,8 +48,11 @@ def is_allowed(frame: FrameType | None) -> bool:
 
 
 def watched(work: Callable[[], object]) -> Watch:
-    """Whoever else in this process is told of each garbage collection, as hypothesis is, is not told meanwhile."""
+    """What other tests have left is collected before, and not meanwhile: it may close files of its own. Nor is anybody
+    told of a collection, as hypothesis would be."""
     watch, before, callbacks = Watch(), sys.getprofile(), gc.callbacks[:]
+    gc.collect()
+    gc.disable()
     gc.callbacks.clear()
     sys.setprofile(watch)
     try:
@@ -57,6 +60,7 @@ def watched(work: Callable[[], object]) -> Watch:
     finally:
         sys.setprofile(before)
         gc.callbacks.extend(callbacks)
+        gc.enable()
     return watch
 
 

@@ -53,9 +53,8 @@ def test_the_docs_list_every_bug_and_its_seed() -> None:
     assert [(f"test_{row[2:4]}", row.split(" | ")[1].removesuffix(" |")) for row in scripted] == [
         (planted.script, planted.bug) for planted in SCRIPTED
     ]
-    assert [tuple(row[2:].split(" | ")[:2]) for row in rows[-len(SIMULATED) :]] == [
-        (planted.bug, str(planted.seed)) for planted in SIMULATED
-    ]
+    listed = {tuple(row[2:].split(" | ")[:2]) for row in rows}
+    assert {(planted.bug, str(planted.seed)) for planted in SIMULATED} <= listed
 
 
 # --- the mechanism ---
