@@ -1,7 +1,6 @@
 """Clusters of simulated machines: directories that are formatted for one quorum, and a way to ask any node."""
 
 from collections.abc import Sequence
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -113,7 +112,3 @@ class Cluster:
 def new_cluster(seed: int, **options: Any) -> tuple[World, Cluster]:
     world = World(seed)
     return world, Cluster(world, **options)
-
-
-def rng(seed: int) -> Random:
-    return Random(seed)
