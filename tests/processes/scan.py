@@ -52,6 +52,13 @@ class StoredLog:
             image = self._fold(image, batch)
         return image
 
+    def image_from(self, end_offset: int) -> MetadataImage | None:
+        """The image at this offset, or that of a newer snapshot: the log may be cut above it. None: it ends before."""
+        newest = max(self.snapshots, default=None)
+        if newest and newest.end_offset >= end_offset:
+            return self._image_of(newest)
+        return self.image_at(end_offset)
+
     def _snapshot_before(self, end_offset: int) -> SnapshotId | None:
         return max((one for one in self.snapshots if one.end_offset <= end_offset), default=None)
 
@@ -76,12 +83,11 @@ class StoredLog:
 
 
 def check_equal(logs: Mapping[int, StoredLog], committed: int) -> tuple[MetadataImage, int]:
-    """All nodes say the same below the committed offset: the image there, and how many comparisons were made. Nodes
-    that stop write, too, and may have cut their logs since: what is in a snapshot was committed, so the newest one
-    counts."""
+    """All nodes hold everything below the committed offset, and say the same wherever two can be asked: the newest
+    image, and how many comparisons were made. A node that stops goes on writing, for those that still run; so its last
+    snapshot may be of an offset that another one, gone earlier, does not reach."""
     snapshots = {one.end_offset for log in logs.values() for one in log.snapshots}
-    committed = max(committed, *snapshots, 0)
-    compared = _compare_batches(logs, committed)
+    compared = _compare_batches(logs, max(committed, *snapshots, 0))
     for end_offset in sorted({*snapshots, committed}):
         found = {
             (node_id, way): digest(image)
@@ -90,13 +96,11 @@ def check_equal(logs: Mapping[int, StoredLog], committed: int) -> tuple[Metadata
             if image is not None
         }
         assert len(set(found.values())) <= 1, f"images differ at offset {end_offset}: {found}"
-        compared += len(found) - 1
-    images = {node_id: log.image_at(committed) for node_id, log in logs.items()}
-    behind = [node_id for node_id, image in images.items() if image is None]
+        compared += max(len(found) - 1, 0)
+    newest = {node_id: log.image_from(committed) for node_id, log in logs.items()}
+    behind = [node_id for node_id, image in newest.items() if image is None]
     assert not behind, f"nodes {behind} do not reach the committed offset {committed}: {describe(logs)}"
-    image = next(iter(images.values()))
-    assert image is not None
-    return image, compared
+    return max((image for image in newest.values() if image), key=lambda image: image.offset), compared
 
 
 def _compare_batches(logs: Mapping[int, StoredLog], committed: int) -> int:

@@ -8,8 +8,11 @@ import pytest
 from odradek.metadata.log import MetadataLog
 from odradek.metadata.properties import MetaProperties
 from odradek.metadata.records import TopicRecord
+from odradek.metadata.snapshot import id_of, write_snapshot
+from odradek.raft.store import METADATA_PARTITION
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import DiskFiles
+from odradek.wire.codec import drain
 from tests.processes.scan import StoredLog, check_equal
 
 CLUSTER = "a-cluster"
@@ -44,3 +47,14 @@ def test_a_log_that_is_too_short_is_seen(tmp_path: Path) -> None:
     one, other = stored(tmp_path / "1", "a", "b"), stored(tmp_path / "2", "a")
     with pytest.raises(AssertionError, match=r"nodes \[2\] do not reach the committed offset"):
         check_equal({1: one, 2: other}, one.end_offset)
+
+
+def test_a_node_that_stopped_before_another_wrote_its_last_snapshot_is_not_behind(tmp_path: Path) -> None:
+    one, other = stored(tmp_path / "1", "a", "b"), stored(tmp_path / "2", "a", "b", "c")
+    committed = one.end_offset
+    newest = other.image_at(other.end_offset)
+    assert newest is not None
+    path = tmp_path / "2" / str(METADATA_PARTITION) / id_of(newest).file_name
+    drain(write_snapshot(DiskFiles().create(str(path)), newest))
+    image, _ = check_equal({1: one, 2: StoredLog(tmp_path / "2", CLUSTER)}, committed)
+    assert set(image.topics) == {"a", "b", "c"}
