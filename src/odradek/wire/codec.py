@@ -28,7 +28,7 @@ from typing import TypeVar
 
 from odradek.errors import ProtocolError
 from odradek.wire.reading import reader_of, stepping_reader_of
-from odradek.wire.schema import FOREVER, Buffer, Field, Message, Wire, field_of
+from odradek.wire.schema import FOREVER, Buffer, Field, Message, Wire, field_of, wire_struct
 from odradek.wire.source import ELEMENTS_PER_STEP, Steps, T, takes_steps
 from odradek.wire.varint import read_uvarint, write_uvarint
 from odradek.wire.writing import stepping_writer_of, writer_of
@@ -48,6 +48,7 @@ __all__ = [
     "read_in_steps",
     "read_message",
     "read_uvarint",
+    "wire_struct",
     "write_in_steps",
     "write_message",
     "write_uvarint",
