@@ -16,7 +16,6 @@ from odradek.metadata.image import NO_LEADER, Broker, MetadataImage, Partition
 from odradek.metadata.records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
-    FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -28,17 +27,7 @@ MAX_PRODUCER_ID = 2**63 - 1
 
 FENCE, UNFENCE = 1, -1
 
-# What a new cluster starts with; 25 is Kafka's 4.0-IV3.
-BOOTSTRAP_FEATURES = {"metadata.version": 25}
-# What this release can do: the lowest and the highest level of each.
-SUPPORTED_FEATURES = {"metadata.version": (25, 25)}
-
 Records = list[MetadataRecord]
-
-
-def bootstrap_records() -> Records:
-    """The first records of a new metadata log."""
-    return [FeatureLevelRecord(name, level) for name, level in BOOTSTRAP_FEATURES.items()]
 
 
 def register_broker(

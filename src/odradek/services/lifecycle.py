@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from odradek.config.listeners import Listener
-from odradek.controller.brokers import BOOTSTRAP_FEATURES
 from odradek.controller.context import RequestContext
+from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
@@ -93,7 +93,7 @@ class Lifecycle:
                 for item in listeners
             ],
             features=[
-                broker_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+                broker_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
             ],
             rack=self._rack,
             log_dirs=[self._metadata.properties.directory_id],
@@ -111,7 +111,7 @@ class Lifecycle:
                 for item in listeners
             ],
             features=[
-                controller_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+                controller_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
             ],
         )
         while (response := await self._ask(request)).error_code:

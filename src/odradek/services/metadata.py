@@ -23,10 +23,11 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.brokers import bootstrap_records
 from odradek.controller.changes import changes
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
+from odradek.controller.elections import MIN_ISR
+from odradek.controller.features import activation_records
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
@@ -112,8 +113,8 @@ class BrokerMetadata:
             self._node_id, self.quorum, host, network, turns, config["controller.socket.timeout.ms"]
         )
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
-        if self._is_new_cluster:  # nobody listens yet: this is what they begin with
-            self._write(lambda: self._log.commit(bootstrap_records(), self._now_ms()))
+        if self.quorum.is_active:  # nobody listens yet: this is what they begin with
+            self._activate(self._commit_alone)
 
     @property
     def image(self) -> MetadataImage:
@@ -210,6 +211,9 @@ class BrokerMetadata:
     def _commit(self, records: Sequence[MetadataRecord]) -> None:
         self._append(records)
 
+    def _commit_alone(self, records: Sequence[MetadataRecord]) -> None:
+        self._write(lambda: self._log.commit(records, self._now_ms()))
+
     def _append(self, records: Sequence[MetadataRecord]) -> int:
         """The offset of the last record. The only voter has committed and applied it."""
         if not self.quorum.is_only_voter:
@@ -239,16 +243,22 @@ class BrokerMetadata:
                 )
             raise KafkaError(code, reason) from error
 
-    @property
-    def _is_new_cluster(self) -> bool:
-        return self.quorum.is_active and not self._log.newest.features
-
     def _became_active(self) -> None:
-        """Nobody has been heard of yet. What a new cluster begins with is written, if it is one."""
+        """Nobody has been heard of yet."""
         self.sessions.restart(self._log.newest.brokers, self._now_ms())
-        if self._is_new_cluster:
-            with suppress(KafkaError):  # which is logged; the next controller tries again
-                self._append(bootstrap_records())
+        with suppress(KafkaError):  # which is logged; the next controller tries again
+            self._activate(self._append)
+
+    def _activate(self, write: Callable[[list[MetadataRecord]], object]) -> None:
+        """Write what a cluster begins with, where it is not there yet."""
+        image = self._log.newest
+        records = activation_records(image, self._controller.config)
+        try:
+            if records:
+                write(records)
+        except KafkaError:  # which is logged
+            if not image.features:  # without them a new cluster cannot begin
+                raise
 
     def _leader_changed(self) -> None:
         self._forwarder.leader_changed()
@@ -280,6 +290,16 @@ class BrokerMetadata:
         for warning in changed.warnings:
             if warning not in config.warnings:
                 log.warning("ignoring a dynamic setting: %s", warning)
+        own, of_all = changed.static.get(MIN_ISR), changed.dynamic_default.get(MIN_ISR)
+        if own is not None and of_all is not None and own != of_all:
+            log.warning(
+                "%s=%s in the settings of this node has no effect: it is %s for the whole cluster; "
+                "'odradek config alter broker --set %s=…' changes that",
+                MIN_ISR,
+                own,
+                of_all,
+                MIN_ISR,
+            )
         return changed
 
     def checkpoint(self) -> None:
