@@ -10,6 +10,9 @@
 - acks=0 is never answered, and an error then closes the connection; acks=1 is answered once written; acks=all
   once committed, which includes being on disk (see `replication.leader`), or at the request's timeout with
   REQUEST_TIMED_OUT.
+- acks=all with too small an ISR is refused with NOT_ENOUGH_REPLICAS before anything is written. If the ISR becomes too
+  small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
@@ -113,8 +116,8 @@ class BatchAnswer(ProducedPartition):
         return self.last_offset < self.leader.high_watermark
 
     def fail(self, error: ErrorCode) -> None:
+        """It was appended, and is not known to be committed: as in Kafka, the answer says where it is all the same."""
         self.error_code = error
-        self.base_offset = -1
 
 
 class Production:
