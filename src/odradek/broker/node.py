@@ -140,7 +140,13 @@ class Node:
         )
         self.replicas = self._partitions.replicas
         self._lifecycle = Lifecycle(
-            self.node_id, self.metadata, host, self._rng, config["broker.rack"], registration_settings(config)
+            self.node_id,
+            self.metadata,
+            host,
+            self._network,
+            self._rng,
+            config["broker.rack"],
+            registration_settings(config),
         )
         self._replication = Replication(
             self.node_id,

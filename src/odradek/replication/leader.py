@@ -140,7 +140,9 @@ class Leader:
         """acks=all is refused before anything is written where it could not be kept."""
         if not self.has_enough_replicas:
             minimum = min(self.settings.min_insync_replicas, len(self.replicas))
-            reason = f"{self.topic_partition} has {len(self.isr)} in-sync replicas, and acks=all needs {minimum}."
+            reason = (
+                f"{self.topic_partition} has {len(self.isr)} in-sync replicas, and acks=all needs {minimum}."
+            )
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
 
     # --- what is committed ---

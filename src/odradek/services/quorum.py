@@ -165,6 +165,15 @@ class Quorum:
         return None if leader_id is None else (leader_id, self._address_of(leader_id))
 
     @property
+    def node_id(self) -> int:
+        return self._node.node_id
+
+    @property
+    def voter_addresses(self) -> dict[int, NodeAddress | None]:
+        """Where each voter is, if that is known."""
+        return {key.node_id: self._address_of(key.node_id) for key in self.log.raft.voters.keys}
+
+    @property
     def is_caught_up(self) -> bool:
         """All that is committed is in the image, as of a moment ago. A leader knows that only of its own epoch's
         records, so one of them must be in."""
