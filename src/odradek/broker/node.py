@@ -132,7 +132,15 @@ class Node:
         turns = Turns(host.monotonic, on_long_work)
         self._is_loaded = False  # the logs are open
         self.metadata = BrokerMetadata(
-            self._files, config, self._rng, host, self._network, turns, self._listeners(), self._failed
+            self._files,
+            config,
+            self._rng,
+            host,
+            self._network,
+            turns,
+            self._listeners(),
+            self._failed,
+            self.metrics.metadata_sync_time,
         )
         config = self.config = self.metadata.effective_config(config)
         self._partitions = LocalPartitions(

@@ -32,6 +32,7 @@ from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import fields
+from odradek.host.metrics import Histogram
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import load_or_format
 from odradek.metadata.image import MetadataImage
@@ -80,6 +81,7 @@ class BrokerMetadata:
         turns: Turns,
         listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
+        sync_time: Histogram | None = None,
     ) -> None:
         """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
         reason why the node must stop."""
@@ -89,6 +91,8 @@ class BrokerMetadata:
             self._controller.sessions
         )  # of brokers with this node, while it is the active controller
         self._on_failure = on_failure
+        self._sync_time = sync_time or Histogram()
+        self._monotonic = host.monotonic
         self._node_id = config.node_id
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
@@ -107,6 +111,7 @@ class BrokerMetadata:
             self._became_active,
             self._leader_changed,
             self._has_failed,
+            self._sync_time,
         )
         self._log = self.quorum.log
         self._forwarder = Forwarder(
@@ -220,7 +225,10 @@ class BrokerMetadata:
             offset = self._write(lambda: self._log.append(records, self._now_ms()))
             self.quorum.appended()
             return offset
-        self._publish(self._write(lambda: self._log.commit(records, self._now_ms())))
+        began = self._monotonic()
+        committed = self._write(lambda: self._log.commit(records, self._now_ms()))
+        self._sync_time.observe(self._monotonic() - began)  # nearly all of it is the sync
+        self._publish(committed)
         self.quorum.appended()
         return self._log.image.offset
 
@@ -330,7 +338,7 @@ def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], conte
     who = (
         sender(context.client_host, context.client_id, context.principal)
         if context.client_host
-        else "this broker"
+        else f"{context.client_id or 'this broker'} itself"
     )
     level = logging.INFO
     for number, (text, named) in enumerate(changes(before, records)):
