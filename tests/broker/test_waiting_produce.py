@@ -175,7 +175,7 @@ def test_an_isr_too_small_before_the_append_refuses_acks_all_alone(tmp_path: Pat
             refused = (await broker.ask(produce_request(20_000), 9)).responses[0].partition_responses[0]
             assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             assert refused.error_message == "t-0 has 1 in-sync replicas, and acks=all needs 2."
-            assert (refused.base_offset, refused.log_append_time_ms, refused.log_start_offset) == (-1, -1, -1)
+            assert (refused.base_offset, refused.log_append_time_ms, refused.log_start_offset) == (-1, -1, 0)
             assert leader.log.end_offset == 0
             taken = (await broker.ask(produce_request(20_000, acks=1), 9)).responses[0].partition_responses[0]
             assert (taken.error_code, taken.base_offset, leader.log.end_offset) == (0, 0, 1)

@@ -67,7 +67,6 @@ TELL_NOTHING = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
@@ -329,6 +328,8 @@ class Appends:
             return ProducedPartition(index, error.code, error_message=error.message or None)
         answer = BatchAnswer(index, leader)
         try:
+            if message.acks == ALL:
+                leader.check_enough_replicas()
             is_transactional = message.transactional_id is not None
             batch = self._checked(leader, records, production.request.version, is_transactional)
         except KafkaError as error:
@@ -348,10 +349,7 @@ class Appends:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        leader = self._services.replicas.leader(topic, index)
-        if acks == ALL:
-            leader.check_enough_replicas()
-        return leader
+        return self._services.replicas.leader(topic, index)
 
     def _checked(
         self, leader: Leader, batch: memoryview | None, version: int, is_transactional: bool
