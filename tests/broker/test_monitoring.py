@@ -60,6 +60,7 @@ def test_a_broker_tells_what_it_does(tmp_path: Path) -> None:
     for name in ("received_bytes", "sent_bytes", "connections"):
         assert after[f'{name}_total{{side="clients"}}'] > before[f'{name}_total{{side="clients"}}']
     assert after["sync_seconds_count"] > before["sync_seconds_count"]
+    assert after["metadata_sync_seconds_count"] > before["metadata_sync_seconds_count"]
     assert after["metadata_offset"] > before["metadata_offset"]
     for name in ("under_replicated_partitions", "under_min_isr_partitions", "offline_partitions"):
         assert after[name] == 0

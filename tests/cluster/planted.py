@@ -98,10 +98,8 @@ PLANTED = [
         (
             Mutation(
                 "services.metadata",
-                """        if self._is_new_cluster:
-            with suppress(KafkaError):""",
-                """        if False:
-            with suppress(KafkaError):""",
+                "            self._activate(self._append)\n",
+                "            pass\n",
             ),
         ),
     ),

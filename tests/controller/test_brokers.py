@@ -10,7 +10,6 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import (
     allocate_producer_ids,
     begin_controlled_shutdown,
-    bootstrap_records,
     empty_isrs_of_inactive,
     fence_broker,
     unfence_broker,
@@ -255,7 +254,3 @@ def test_no_producer_ids_when_all_are_given_out():
     image = apply(cluster(1), [ProducerIdsRecord(1, 0, 2**63 - 1000)])
     with pytest.raises(KafkaError):
         allocate_producer_ids(image, 1, image.brokers[1].epoch)
-
-
-def test_a_new_cluster_says_which_metadata_version_it_writes():
-    assert apply(cluster(), bootstrap_records()).features == {"metadata.version": 25}

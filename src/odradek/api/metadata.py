@@ -75,7 +75,7 @@ def describe(
     answer = MetadataResponse(
         brokers=brokers(image, request.listener),
         cluster_id=image.cluster_id,
-        controller_id=services.controller_id,
+        controller_id=services.next_controller_id(),
     )
     if message.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS

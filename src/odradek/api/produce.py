@@ -10,6 +10,9 @@
 - acks=0 is never answered, and an error then closes the connection; acks=1 is answered once written; acks=all
   once committed, which includes being on disk (see `replication.leader`), or at the request's timeout with
   REQUEST_TIMED_OUT.
+- acks=all with too small an ISR is refused with NOT_ENOUGH_REPLICAS before anything is written. If the ISR becomes too
+  small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
@@ -64,7 +67,6 @@ TELL_NOTHING = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
@@ -113,8 +115,8 @@ class BatchAnswer(ProducedPartition):
         return self.last_offset < self.leader.high_watermark
 
     def fail(self, error: ErrorCode) -> None:
+        """It was appended, and is not known to be committed: as in Kafka, the answer says where it is all the same."""
         self.error_code = error
-        self.base_offset = -1
 
 
 class Production:
@@ -326,6 +328,8 @@ class Appends:
             return ProducedPartition(index, error.code, error_message=error.message or None)
         answer = BatchAnswer(index, leader)
         try:
+            if message.acks == ALL:
+                leader.check_enough_replicas()
             is_transactional = message.transactional_id is not None
             batch = self._checked(leader, records, production.request.version, is_transactional)
         except KafkaError as error:
@@ -345,10 +349,7 @@ class Appends:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        leader = self._services.replicas.leader(topic, index)
-        if acks == ALL:
-            leader.check_enough_replicas()
-        return leader
+        return self._services.replicas.leader(topic, index)
 
     def _checked(
         self, leader: Leader, batch: memoryview | None, version: int, is_transactional: bool

@@ -132,7 +132,15 @@ class Node:
         turns = Turns(host.monotonic, on_long_work)
         self._is_loaded = False  # the logs are open
         self.metadata = BrokerMetadata(
-            self._files, config, self._rng, host, self._network, turns, self._listeners(), self._failed
+            self._files,
+            config,
+            self._rng,
+            host,
+            self._network,
+            turns,
+            self._listeners(),
+            self._failed,
+            self.metrics.metadata_sync_time,
         )
         config = self.config = self.metadata.effective_config(config)
         self._partitions = LocalPartitions(
@@ -140,7 +148,13 @@ class Node:
         )
         self.replicas = self._partitions.replicas
         self._lifecycle = Lifecycle(
-            self.node_id, self.metadata, host, self._rng, config["broker.rack"], registration_settings(config)
+            self.node_id,
+            self.metadata,
+            host,
+            self._network,
+            self._rng,
+            config["broker.rack"],
+            registration_settings(config),
         )
         self._replication = Replication(
             self.node_id,

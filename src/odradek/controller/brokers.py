@@ -16,7 +16,6 @@ from odradek.metadata.image import NO_LEADER, Broker, MetadataImage, Partition
 from odradek.metadata.records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
-    FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -27,18 +26,11 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
 FENCE, UNFENCE = 1, -1
-
-# What a new cluster starts with; 25 is Kafka's 4.0-IV3.
-BOOTSTRAP_FEATURES = {"metadata.version": 25}
-# What this release can do: the lowest and the highest level of each.
-SUPPORTED_FEATURES = {"metadata.version": (25, 25)}
+PARTITIONS_AT_ONCE = (
+    500  # are changed in one write where that can be: deciding and applying it blocks the event loop
+)
 
 Records = list[MetadataRecord]
-
-
-def bootstrap_records() -> Records:
-    """The first records of a new metadata log."""
-    return [FeatureLevelRecord(name, level) for name, level in BOOTSTRAP_FEATURES.items()]
 
 
 def register_broker(
@@ -76,7 +68,7 @@ def fence_broker(
     """Take a broker that fell silent, or stops, out of every ISR and leadership, or for a start out of so many."""
     broker = registered_broker(image, broker_id)
     fenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)
-    return [fenced, *_leave_isr(image, config, broker_id, most)]
+    return [fenced, *leave_isr(image, config, broker_id, most)]
 
 
 def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int) -> Records:
@@ -92,16 +84,17 @@ def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int
     )
 
 
-def begin_controlled_shutdown(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
-    """Move away what a broker leads, while it can still tell clients so."""
-    broker = registered_broker(image, broker_id)
-    stopping = BrokerRegistrationChangeRecord(broker_id, broker.epoch, in_controlled_shutdown=1)
-    return [stopping, *_leave_isr(image, config, broker_id)]
-
-
-def _leave_isr(
+def begin_controlled_shutdown(
     image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
 ) -> Records:
+    """Move away what a broker leads, while it can still tell clients so, or for a start so much of it."""
+    broker = registered_broker(image, broker_id)
+    stopping = BrokerRegistrationChangeRecord(broker_id, broker.epoch, in_controlled_shutdown=1)
+    return [stopping, *leave_isr(image, config, broker_id, most)]
+
+
+def leave_isr(image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None) -> Records:
+    """Take a broker out of every ISR and leadership, or out of so many."""
     active = {broker.id for broker in image.active_brokers()} - {broker_id}
 
     def leave(partition: Partition, rules: Rules) -> Partition:
@@ -111,19 +104,23 @@ def _leave_isr(
     return change_partitions(image, config, lambda partition: broker_id in partition.isr, leave, most)
 
 
-def unfence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
-    """Let a broker serve, and give it the partitions that had to wait for it."""
+def unfence_broker(
+    image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
+) -> Records:
+    """Let a broker serve, and give it the partitions that had to wait for it, or for a start so many."""
     broker = registered_broker(image, broker_id)
     unfenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, UNFENCE)
     active = {broker.id for broker in image.active_brokers()} | {broker_id}
-    return [unfenced, *elect_missing_leaders(image, config, active)]
+    return [unfenced, *elect_missing_leaders(image, config, active, most)]
 
 
-def elect_missing_leaders(image: MetadataImage, config: BrokerConfig, active: Collection[int]) -> Records:
+def elect_missing_leaders(
+    image: MetadataImage, config: BrokerConfig, active: Collection[int], most: int | None = None
+) -> Records:
     def elect(partition: Partition, rules: Rules) -> Partition:
         return next_registration(partition, active, *rules)
 
-    return change_partitions(image, config, lambda partition: partition.leader == NO_LEADER, elect)
+    return change_partitions(image, config, lambda partition: partition.leader == NO_LEADER, elect, most)
 
 
 def begin_incarnation(
@@ -131,7 +128,10 @@ def begin_incarnation(
 ) -> Records:
     """A broker has started anew: it leaves every ISR, so that it leads nothing in an epoch of its earlier life. If it
     was killed it leaves the ELR too: its logs may have lost what was not synced. One that registers without a fence may
-    lead at once what nobody else can."""
+    lead at once what nobody else can.
+
+    All of it is one write with the registration, however many partitions there are: were the broker registered before
+    it has left the last ELR, it could be elected from there. Where it was fenced before, little is left to do."""
     others = {broker.id for broker in image.active_brokers()} - {broker_id}
     killed = None if was_clean else broker_id
 

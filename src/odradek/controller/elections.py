@@ -12,9 +12,9 @@ The first of the replicas that may lead is elected, but a leader that may go on 
 looks at the first replica before. Every election raises the leader epoch.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
@@ -44,18 +44,22 @@ class Rules(NamedTuple):
 
 def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
     overrides = image.topic_overrides(topic.name)
-    values = {}
-    for name in (MIN_ISR, UNCLEAN_ELECTION):
-        values[name] = config.topic_defaults[name]
-        if name in overrides:
+    # Of the image, not of the configuration that it led to: all controllers must read it alike.
+    min_isr = _first(MIN_ISR, (overrides, image.default_broker_overrides), config)
+    is_unclean = _first(UNCLEAN_ELECTION, (overrides,), config)
+    replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
+    return Rules(min(min_isr, replicas), Election.UNCLEAN if is_unclean else Election.ONLINE)
+
+
+def _first(name: str, layers: Iterable[Mapping[str, str]], config: BrokerConfig) -> Any:
+    """The value of the first layer that sets it, or of the broker."""
+    for layer in layers:
+        if name in layer:
             try:
-                values[name] = TOPIC_DEFINITIONS[name].parse(overrides[name])
+                return TOPIC_DEFINITIONS[name].parse(layer[name])
             except ConfigError:  # it was allowed once
                 continue
-    replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
-    return Rules(
-        min(values[MIN_ISR], replicas), Election.UNCLEAN if values[UNCLEAN_ELECTION] else Election.ONLINE
-    )
+    return config.topic_defaults[name]
 
 
 def next_registration(

@@ -59,6 +59,7 @@ class Metrics:
         "isr_expands",
         "isr_shrinks",
         "leader_elections",
+        "metadata_sync_time",
         "sync_time",
         "unclean_leader_elections",
     )
@@ -67,7 +68,8 @@ class Metrics:
         self.apis: dict[int, ApiCount] = {}  # by API key
         self.errors: dict[tuple[int, int], int] = {}  # by API key and error code
         self.event_loop_lag = Histogram()
-        self.sync_time = Histogram()
+        self.sync_time = Histogram()  # of partitions
+        self.metadata_sync_time = Histogram()
         self.isr_shrinks = 0  # of partitions that this node leads
         self.isr_expands = 0
         self.leader_elections = 0  # decided by this node as the active controller

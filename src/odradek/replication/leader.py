@@ -139,7 +139,11 @@ class Leader:
     def check_enough_replicas(self) -> None:
         """acks=all is refused before anything is written where it could not be kept."""
         if not self.has_enough_replicas:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            minimum = min(self.settings.min_insync_replicas, len(self.replicas))
+            reason = (
+                f"{self.topic_partition} has {len(self.isr)} in-sync replicas, and acks=all needs {minimum}."
+            )
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
 
     # --- what is committed ---
 

@@ -129,8 +129,9 @@ def _read_principal(data: bytes | None) -> str:
 
 
 def _read_address(data: bytes) -> str:
+    """Empty where a broker asks for itself."""
     try:
-        return str(ip_address(bytes(data)))
+        return "" if data == NO_ADDRESS else str(ip_address(bytes(data)))
     except ValueError:
         raise _invalid(f"The client's address in the envelope has {len(data)} bytes, not 4 or 16.") from None
 

@@ -134,6 +134,9 @@ class Groups(Protocol):
         """A request about all groups."""
 
 
+NO_NODE = -1
+
+
 def _nothing(leader: Leader) -> None:
     pass
 
@@ -159,6 +162,7 @@ class Services:
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's
+    _controllers_told: int = 0
 
     def __post_init__(self) -> None:
         self.now_ms = self.host.now_ms
@@ -171,10 +175,12 @@ class Services:
     def groups(self) -> Groups:
         return self.get_groups()
 
-    @property
-    def controller_id(self) -> int:
-        """Clients send what is for the controller to any broker; what they are told is a broker they can reach."""
-        return self.node_id
+    def next_controller_id(self) -> int:
+        """What clients take for the controller: any broker, as each forwards to it. They get one after the other, where
+        Kafka takes a random one."""
+        alive = [broker.id for broker in self.image.brokers.values() if not broker.is_fenced]
+        self._controllers_told += 1
+        return alive[(self.node_id + self._controllers_told) % len(alive)] if alive else NO_NODE
 
     def topic_name(self, topic_id: UUID) -> str | None:
         topic = self.metadata.image.topics_by_id.get(topic_id)

@@ -14,12 +14,14 @@ from random import Random
 from typing import Any
 
 from odradek.config.listeners import Listener
-from odradek.controller.brokers import BOOTSTRAP_FEATURES
 from odradek.controller.context import RequestContext
+from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.metadata.quorum_settings import RegistrationSettings
+from odradek.net.network import Network
+from odradek.services.majority import majority_gone
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -40,6 +42,7 @@ class Lifecycle:
         node_id: int,
         metadata: BrokerMetadata,
         host: Host,
+        network: Network,
         rng: Random,
         rack: str | None,
         settings: RegistrationSettings,
@@ -47,6 +50,7 @@ class Lifecycle:
         self._node_id = node_id
         self._metadata = metadata
         self._host = host
+        self._network = network
         self._rng = rng
         self._rack = rack
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
@@ -93,7 +97,7 @@ class Lifecycle:
                 for item in listeners
             ],
             features=[
-                broker_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+                broker_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
             ],
             rack=self._rack,
             log_dirs=[self._metadata.properties.directory_id],
@@ -111,7 +115,7 @@ class Lifecycle:
                 for item in listeners
             ],
             features=[
-                controller_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+                controller_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
             ],
         )
         while (response := await self._ask(request)).error_code:
@@ -133,17 +137,28 @@ class Lifecycle:
 
     async def retire(self) -> None:
         """Before a clean stop: have the controller move away what this broker leads. Returns once every other broker
-        knows of it, or the time is up."""
+        knows of it, the time is up, or nobody can decide it any more."""
         if self._epoch == NO_EPOCH or self._is_on_its_own:
             return
+        allowed = self._host.create_task(self._be_let_go())
+        alone = self._host.create_task(majority_gone(self._metadata.quorum, self._network))
         try:
             async with asyncio.timeout(RETIRE_SECONDS):
-                while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
-                    await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+                await asyncio.wait((allowed, alone), return_when=asyncio.FIRST_COMPLETED)
+            if not allowed.done():
+                log.info("stopping without the controller's consent: too few controllers are left to give it")
         except TimeoutError:
             log.warning(
                 "stopping without the controller's consent: it did not give it within %g s", RETIRE_SECONDS
             )
+        finally:
+            for task in (allowed, alone):
+                task.cancel()
+            await asyncio.gather(allowed, alone, return_exceptions=True)
+
+    async def _be_let_go(self) -> None:
+        while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
+            await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
 
     @property
     def _is_on_its_own(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host, Timer
 from odradek.host.log_lines import counted
+from odradek.host.metrics import Histogram
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import Membership, MetadataLog
@@ -90,6 +91,7 @@ class Quorum:
         on_active: Callable[[], None],
         on_leader: Callable[[], None],
         on_failure: Callable[[str], None],
+        sync_time: Histogram,
     ) -> None:
         """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
         node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why
@@ -127,6 +129,7 @@ class Quorum:
         self._on_leader = on_leader
         self._told_active = -1  # the last epoch in which it was
         self._on_failure = on_failure
+        self._sync_time = sync_time  # takes down each sync
         self.log = MetadataLog.open(
             files,
             directory,
@@ -163,6 +166,15 @@ class Quorum:
         """Who leads, and where it is, if that is known."""
         leader_id = self.log.leader_id
         return None if leader_id is None else (leader_id, self._address_of(leader_id))
+
+    @property
+    def node_id(self) -> int:
+        return self._node.node_id
+
+    @property
+    def voter_addresses(self) -> dict[int, NodeAddress | None]:
+        """Where each voter is, if that is known."""
+        return {key.node_id: self._address_of(key.node_id) for key in self.log.raft.voters.keys}
 
     @property
     def is_caught_up(self) -> bool:
@@ -513,7 +525,9 @@ class Quorum:
         self._syncing = self._begin(self._sync(ticket))
 
     async def _sync(self, ticket: SyncTicket) -> None:
+        began = self._host.monotonic()
         (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
+        self._sync_time.observe(self._host.monotonic() - began)
         self._syncing = None
         with self._happening():
             committed = self.log.complete_sync(ticket, error)
