@@ -1,6 +1,8 @@
 """Appending to a log, reading it, syncing it, rolling and cutting it."""
 
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from tests.storage.batches import (
     append,
     append_values,
     batches_of,
+    cut_power_within,
+    durable_disk,
     make_batch,
     new_log,
     reopen,
@@ -430,6 +434,27 @@ def test_truncating_keeps_what_lies_before(files: SimulatedFiles, offset: int) -
     again = reopen(files, D, config)
     assert [record for record, _ in values_of(again)] == list(range(again.end_offset))
     assert again.end_offset <= kept + 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "cut", [lambda log: log.truncate_to(3), lambda log: log.truncate_fully_and_start_at(1000)]
+)
+def test_a_crash_while_a_log_is_cut_leaves_no_hole(cut: Callable[[Log], object], seed: int) -> None:
+    config = LogConfig(segment_bytes=300)
+    for steps in range(100):
+        files = durable_disk(D)
+        log = new_log(files, D, config)
+        for number in range(8):
+            append_values(log, b"%d" % number * 100)
+        log.persist_state()
+        log.sync()
+        is_cut_short = cut_power_within(files, partial(cut, log), steps, seed)
+        offsets = [offset for offset, _ in values_of(reopen(files, D, config))]
+        assert offsets == list(range(len(offsets)))
+        if not is_cut_short:
+            return
+    pytest.fail("there are more steps than were tried")
 
 
 def test_truncating_into_a_gap_leaves_nothing_unsynced(files: SimulatedFiles) -> None:

@@ -212,21 +212,18 @@ class Recovery:
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
-            is_last = slot + 1 == len(segments)
-            limit = (
-                segment.base_offset + MAX_RELATIVE_OFFSET if is_last else segments[slot + 1].base_offset - 1
-            )
-            is_whole = self._recover_segment(segment, producers, limit, is_last)
+            is_whole = self._recover_segment(segment, producers, segments[slot + 1 :])
             self.recovered.extend(segment.files)
             if snapshot is not None:
                 self.recovered.append(snapshot)
             if not is_whole:
-                self._drop(segments[slot + 1 :], "it follows a damaged segment")
                 return segments[: slot + 1]
         return segments
 
-    def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
-        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
+    def _recover_segment(self, segment: Segment, producers: Producers, following: list[Segment]) -> bool:
+        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was. Otherwise those that follow
+        are gone first: if a crash left one of them behind a segment that was cut, the hole would look lawful."""
+        limit = following[0].base_offset - 1 if following else segment.base_offset + MAX_RELATIVE_OFFSET
         size, end_offset = segment.size, segment.base_offset
         segment.size = 0
         segment.reset_indexes()
@@ -247,9 +244,10 @@ class Recovery:
                 segment.aborted.append(aborted)
         if segment.size < size:
             if self.opening.strict:
-                may_be_torn = is_last and end_offset >= self.recovery_point
+                may_be_torn = not following and end_offset >= self.recovery_point
                 self._check_torn_tail(segment, scan, may_be_torn, may_be_torn and self._is_in_run(end_offset))
             self._report_cut(segment, scan, size, end_offset)
+            self._drop(following, "it follows a damaged segment")
             segment.log.truncate(segment.size)
         segment.finish()
         return segment.size == size
@@ -334,5 +332,4 @@ class Recovery:
             logger.warning("removed %s of %d bytes: %s", segment.log.path, segment.size, reason)
             self.report.segments_removed += 1
             segment.remove()
-        if segments:
-            self.files.sync_directory(self.directory)
+            self.files.sync_directory(self.directory)  # before the next: see `SegmentRow`
