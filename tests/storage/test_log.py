@@ -551,6 +551,37 @@ def test_a_log_whose_sync_failed_is_neither_rolled_nor_taken_for_synced(files: S
     assert (log.failed, log.synced_offset, len(log.segments)) == (True, 1, 1)
 
 
+@pytest.mark.parametrize("change", [lambda log: log.roll(NOW_MS), lambda log: log.truncate_to(2)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_synced_again_before_a_sync_is_known_to_have_failed_is_not_taken_for_synced(
+    files: SimulatedFiles, change: Callable[[Log], object], fails: bool
+) -> None:
+    log = new_log(files, D)
+    append_values(log, b"durable")
+    log.sync()
+    append_values(log, b"perhaps lost")
+    ticket = log.begin_sync()
+    assert ticket is not None
+    files.fail_syncs = int(fails)
+    (error,) = sync_tickets(files, [ticket])
+    append_values(log, b"later")
+    change(log)
+    assert log.synced_offset == 1
+    log.complete_sync(ticket, error)
+    assert (log.failed, log.synced_offset) == (fails, 1 if fails else log.end_offset)
+
+
+def test_a_ticket_that_comes_back_after_another_sync_has_failed_tells_nothing(files: SimulatedFiles) -> None:
+    log = new_log(files, D)
+    append_values(log, b"perhaps lost")
+    ticket = log.begin_sync()
+    assert ticket is not None
+    files.fail_syncs = 1
+    assert code_of(lambda: log.roll(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    log.complete_sync(ticket, *sync_tickets(files, [ticket]))
+    assert (log.failed, log.synced_offset) == (True, 0)
+
+
 def test_retention_keeps_the_last_segment_of_a_log_that_has_failed(files: SimulatedFiles) -> None:
     log = new_log(files, D, LogConfig(retention_ms=1000))
     append_values(log, b"old")

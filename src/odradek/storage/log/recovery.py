@@ -18,7 +18,9 @@ The files in the directory are what counts. Where a checkpoint contradicts them,
 log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
 checked, and a log start beyond the end is ignored unless the log holds no record at all.
 
-A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`.
+A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`. It also writes again what is
+beyond the recovery point: a sync that failed may have left it in the page cache alone, where it is read like anything
+else and no later sync writes it.
 """
 
 import logging
@@ -49,6 +51,8 @@ from odradek.storage.segments.swap import offset_of
 from odradek.wording import count_of
 
 logger = logging.getLogger(__name__)
+
+REWRITE_BYTES = 1 << 20
 
 
 class Opening(NamedTuple):
@@ -231,6 +235,7 @@ class Recovery:
         self.report.segments_scanned += 1
         self.report.bytes_scanned += size
         scan = SegmentScan(segment.log, size)
+        synced_size = 0
         for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
                 aborted = replay_batch(producers, segment, position, header)
@@ -238,6 +243,8 @@ class Recovery:
                 break
             segment.appended(position, header.size, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
+            if end_offset <= self.recovery_point:
+                synced_size = segment.size
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if aborted is not None:
@@ -249,8 +256,17 @@ class Recovery:
             self._report_cut(segment, scan, size, end_offset)
             self._drop(following, "it follows a damaged segment")
             segment.log.truncate(segment.size)
+        if self.opening.strict:
+            self._write_again(segment, synced_size)
         segment.finish()
         return segment.size == size
+
+    @staticmethod
+    def _write_again(segment: Segment, position: int) -> None:
+        while position < segment.size:
+            data = segment.log.read_at(position, min(REWRITE_BYTES, segment.size - position))
+            segment.log.write_at(position, data)
+            position += len(data)
 
     def _report_cut(self, segment: Segment, scan: SegmentScan, size: int, end_offset: int) -> None:
         records, position = 0, segment.size

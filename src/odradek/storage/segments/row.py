@@ -78,8 +78,10 @@ class SegmentRow:
 
     def cut_tail(self, end_offset: int) -> None:
         """Whatever the files hold beyond the last batch was never appended."""
+        self.active.aborted.truncate_to(
+            end_offset
+        )  # first: readers must not see it, even if nothing can be cut
         self.active.log.truncate(self.active.size)
-        self.active.aborted.truncate_to(end_offset)
 
     def begin_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
         """All of its files, or none: with one of them left, and more appended to the segment before it, a later
