@@ -562,7 +562,7 @@ def test_a_sync_that_fails_costs_the_snapshot_or_stops_the_node(nth):
     else:
         assert not world.log.failed
     world.files.on_sync = None
-    if not world.log.failed:
+    if not world.log.failed and not world.files.is_shut_down:
         world.commit(feature(2))
         world.pass_time(60)
         world.maintain()

@@ -504,20 +504,26 @@ class Quorum:
     # Syncing
 
     def _maybe_sync(self) -> None:
-        if not self.log.wants_sync or self._syncing is not None:
+        if not self.log.wants_sync or self._syncing is not None or self.log.failed:
             return
+        try:
+            self._begin_sync()
+        except KafkaError as error:
+            if self.log.failed:
+                self._fail(str(error))
+                return
+            # No descriptor is left.
+            counted(log, logging.ERROR, "", "sync", "cannot sync the metadata log, trying again: %s", error)
+            self._host.call_later(RETRY_SECONDS, self.appended)
+
+    def _begin_sync(self) -> None:
         if self.is_only_voter:
             committed = self.log.settle()
             if committed:
                 self._on_committed(committed)
             self._answer_waiters()
             return
-        try:
-            ticket = self.log.begin_sync()
-        except KafkaError as error:  # no descriptor is left
-            counted(log, logging.ERROR, "", "sync", "cannot sync the metadata log, trying again: %s", error)
-            self._host.call_later(RETRY_SECONDS, self.appended)
-            return
+        ticket = self.log.begin_sync()
         if ticket is None:
             self.log.settle()  # whatever rolled the log has synced it: the core only has to be told
             self._host.call_soon(self.appended)

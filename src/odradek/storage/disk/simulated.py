@@ -12,9 +12,11 @@ file.
 gets `PowerCut`, which is no `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
 
 Errors: `free_bytes` makes the disk full when used up; `fail_syncs` lets the next syncs fail. A failed sync
-loses what it should have written, and the one after it succeeds, as Linux has it: whoever tries again is
-fooled. `run_out_of_descriptors` closes all files but pinned ones and lets nothing be opened, at once or after a few
-more, until `free_descriptors`.
+of a file loses what was written to it, though reads still see it, and the one after it succeeds, as Linux has it:
+whoever tries again is fooled. The size of a file that was cut, and names, are in the file system's journal. If that
+cannot be written, which is what a failed sync of a directory means, the file system shuts down: nothing can be changed
+or synced before the machine was off. `run_out_of_descriptors` closes all files but pinned ones and lets nothing be
+opened, at once or after a few more, until `free_descriptors`.
 """
 
 import copy
@@ -51,6 +53,10 @@ class _Data:
         for position, data in self.changes:
             _apply(self.durable, position, data)
         self.changes.clear()
+
+    def fail(self) -> None:
+        """What was written is lost; where the file was cut is not."""
+        self.changes = [(position, data) for position, data in self.changes if data is None]
 
     @property
     def unsynced_bytes(self) -> int:
@@ -123,6 +129,9 @@ class _Directory:
     def sync(self) -> None:
         for name, to in self.changes:
             _apply_name(self.durable, name, to)
+        self.changes.clear()
+
+    def fail(self) -> None:
         self.changes.clear()
 
     @property
@@ -287,6 +296,7 @@ class SimulatedFiles:
         # Called with the path before each write, truncation and change of names.
         self.on_change: Callable[[str], None] | None = None
         self.is_off = False
+        self.is_shut_down = False  # its journal could not be written
 
     # Faults
 
@@ -294,6 +304,7 @@ class SimulatedFiles:
         """Lose what is not durable; every handle and lock from before is void. Returns how many bytes that were written
         are lost."""
         self._locks.clear()
+        self.is_shut_down = False
         written = self._root.unsynced_bytes
         return max(0, written - self._root.crash(rng, is_scattered))
 
@@ -304,11 +315,14 @@ class SimulatedFiles:
         other._root, self._root = self._root, _Directory()
         other.max_open = self.max_open
         other.free_bytes, other.opens_left = self.free_bytes, self.opens_left
+        other.is_shut_down = self.is_shut_down
         return other
 
     def about_to_change(self, path: str) -> None:
         if self.on_change is not None:
             self.on_change(path)
+        if self.is_shut_down:
+            raise OSError(errno.EROFS, "the simulated file system has shut down", path)
 
     def twin(self) -> "SimulatedFiles":
         """Another disk in the same state, as a killed process leaves it: every write is seen, no lock is held."""
@@ -362,9 +376,12 @@ class SimulatedFiles:
             raise PowerCut
         if self.on_sync is not None:
             self.on_sync()
+        if self.is_shut_down:
+            raise OSError(errno.EIO, "the simulated file system has shut down")
         if self.fail_syncs:
             self.fail_syncs -= 1
-            node.changes.clear()
+            node.fail()
+            self.is_shut_down = isinstance(node, _Directory)
             raise OSError(errno.EIO, "the simulated disk failed to sync")
         node.sync()
 

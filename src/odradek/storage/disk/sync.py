@@ -79,7 +79,7 @@ class Durability:
             file.unpin()
         if error is not None:
             self._health.fail()
-        elif ticket.offset > self.synced_offset:
+        elif ticket.offset > self.synced_offset and not self._health.failed:
             self.synced_offset = ticket.offset
 
     def sync(self, files: Files, end_offset: int) -> None:
@@ -99,7 +99,15 @@ class Durability:
             with pinned(file):
                 self.sync_open(file)
         self.dirty.clear()
-        self.synced_offset = end_offset
+        self.reached(end_offset)
+
+    def reached(self, offset: int) -> None:
+        """Everything below is on disk; with a ticket out, once it comes back without an error. If its sync has failed
+        and nobody knows yet, another one of the same file succeeds, and tells nothing."""
+        if self._ticket is None:
+            self.synced_offset = offset
+        else:
+            self._ticket.offset = offset
 
     def sync_open(self, file: File) -> None:
         """Sync a file that is pinned: whatever goes wrong then, the disk has failed."""

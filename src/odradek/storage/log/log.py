@@ -400,7 +400,7 @@ class Log:
         self._health.nothing_to_finish()  # what lay beyond the end was cut off, or removed
         self._ends_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        self._row.durability.synced_offset = offset  # older segments were synced when they were rolled
+        self._row.durability.reached(offset)  # older segments were synced when they were rolled
         self.leader_epochs.truncate_from_end(offset)
         self._finish_later(self.leader_epochs.persist, self._rebuild_producers)
         self._health.finish()

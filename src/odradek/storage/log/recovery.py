@@ -18,7 +18,9 @@ The files in the directory are what counts. Where a checkpoint contradicts them,
 log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
 checked, and a log start beyond the end is ignored unless the log holds no record at all.
 
-A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`.
+A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`. It also writes again what is
+beyond the recovery point: a sync that failed may have left it in the page cache alone, where it is read like anything
+else and no later sync writes it.
 """
 
 import logging
@@ -49,6 +51,8 @@ from odradek.storage.segments.swap import offset_of
 from odradek.wording import count_of
 
 logger = logging.getLogger(__name__)
+
+REWRITE_BYTES = 1 << 20
 
 
 class Opening(NamedTuple):
@@ -212,21 +216,18 @@ class Recovery:
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
-            is_last = slot + 1 == len(segments)
-            limit = (
-                segment.base_offset + MAX_RELATIVE_OFFSET if is_last else segments[slot + 1].base_offset - 1
-            )
-            is_whole = self._recover_segment(segment, producers, limit, is_last)
+            is_whole = self._recover_segment(segment, producers, segments[slot + 1 :])
             self.recovered.extend(segment.files)
             if snapshot is not None:
                 self.recovered.append(snapshot)
             if not is_whole:
-                self._drop(segments[slot + 1 :], "it follows a damaged segment")
                 return segments[: slot + 1]
         return segments
 
-    def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
-        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
+    def _recover_segment(self, segment: Segment, producers: Producers, following: list[Segment]) -> bool:
+        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was. Otherwise those that follow
+        are gone first: if a crash left one of them behind a segment that was cut, the hole would look lawful."""
+        limit = following[0].base_offset - 1 if following else segment.base_offset + MAX_RELATIVE_OFFSET
         size, end_offset = segment.size, segment.base_offset
         segment.size = 0
         segment.reset_indexes()
@@ -234,6 +235,7 @@ class Recovery:
         self.report.segments_scanned += 1
         self.report.bytes_scanned += size
         scan = SegmentScan(segment.log, size)
+        synced_size = 0
         for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
                 aborted = replay_batch(producers, segment, position, header)
@@ -241,18 +243,30 @@ class Recovery:
                 break
             segment.appended(position, header.size, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
+            if end_offset <= self.recovery_point:
+                synced_size = segment.size
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if aborted is not None:
                 segment.aborted.append(aborted)
         if segment.size < size:
             if self.opening.strict:
-                may_be_torn = is_last and end_offset >= self.recovery_point
+                may_be_torn = not following and end_offset >= self.recovery_point
                 self._check_torn_tail(segment, scan, may_be_torn, may_be_torn and self._is_in_run(end_offset))
             self._report_cut(segment, scan, size, end_offset)
+            self._drop(following, "it follows a damaged segment")
             segment.log.truncate(segment.size)
+        if self.opening.strict:
+            self._write_again(segment, synced_size)
         segment.finish()
         return segment.size == size
+
+    @staticmethod
+    def _write_again(segment: Segment, position: int) -> None:
+        while position < segment.size:
+            data = segment.log.read_at(position, min(REWRITE_BYTES, segment.size - position))
+            segment.log.write_at(position, data)
+            position += len(data)
 
     def _report_cut(self, segment: Segment, scan: SegmentScan, size: int, end_offset: int) -> None:
         records, position = 0, segment.size
@@ -334,5 +348,4 @@ class Recovery:
             logger.warning("removed %s of %d bytes: %s", segment.log.path, segment.size, reason)
             self.report.segments_removed += 1
             segment.remove()
-        if segments:
-            self.files.sync_directory(self.directory)
+            self.files.sync_directory(self.directory)  # before the next: see `SegmentRow`

@@ -1,8 +1,8 @@
 """The row of segments that a log is made of: finding offsets in it, and changing it so that a crash leaves a whole log.
 
 Segments follow one another by base offset. The last one is active and takes the appends; the others do not change until
-they are compacted or removed. Removing goes from the newest to the oldest where a log is cut, so that a crash in
-between leaves a log that ends earlier, and never one with a hole.
+they are compacted or removed. Removing goes from the newest to the oldest where a log is cut, each on disk before the
+next, so that a crash in between leaves a log that ends earlier, and never one with a hole.
 """
 
 from bisect import bisect_right
@@ -78,8 +78,10 @@ class SegmentRow:
 
     def cut_tail(self, end_offset: int) -> None:
         """Whatever the files hold beyond the last batch was never appended."""
+        self.active.aborted.truncate_to(
+            end_offset
+        )  # first: readers must not see it, even if nothing can be cut
         self.active.log.truncate(self.active.size)
-        self.active.aborted.truncate_to(end_offset)
 
     def begin_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
         """All of its files, or none: with one of them left, and more appended to the segment before it, a later
@@ -187,13 +189,14 @@ class SegmentRow:
             names.sync()
 
     def _remove_after(self, kept: Segment | None, names: File) -> None:
+        """One by one: of two removals without a sync between them, a crash may undo the first and not the second."""
         while self.segments and self.segments[-1] is not kept:
             segment = self.segments.pop()
             self.durability.forget(segment.files)
             segment.remove()
+            names.sync()
         if kept is not None:
             self.active = kept
-        names.sync()
 
     # Removing at the start, replacing in between
 
