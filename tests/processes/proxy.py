@@ -1,8 +1,9 @@
 """Wires between real nodes that can be cut: a proxy that knows frames, and who sends them.
 
 Nodes advertise the proxy's ports instead of their own. Who opened a connection is in the client id of its first
-request (`node-2`, or `broker-2` where it fetches as a replica), so a rule is about one direction between two nodes: what node 2 sends to node 1 is its requests on
-the connections that it opened, and its responses on those that node 1 opened.
+request (`node-2`, or `broker-2` where it fetches as a replica), so a rule is about one direction between two nodes:
+what node 2 sends to node 1 is its requests on the connections that it opened, and its responses on those that node 1
+opened.
 
 A frame that may not pass waits, and what is behind it on the connection waits with it: TCP loses nothing. When the rule
 is lifted it arrives, late, even if its sender has given up and closed the connection meanwhile, as packets do that were

@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+UNKNOWN = -1  # offset
+
 
 class Sent(NamedTuple):
     """Who sent a record where."""
@@ -53,7 +55,7 @@ class RecordLedger:
         self.partitions = partitions
         self.phase = "the start"
         self.longest_silence = Silence(0, -1, "")
-        self.in_doubt = 0  # records that were neither confirmed nor refused
+        self.doubts: list[str] = []  # why records were not acknowledged, though they may be there
         self.commits = 0
         self._changed = threading.Condition()
         self._next: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -71,15 +73,16 @@ class RecordLedger:
             self._next[producer, partition] = number + 1
         return Sent(producer, partition, number)
 
-    def told(self, value: bytes, offset: int | None) -> None:
-        """`offset`: where the record is; None: nobody knows whether it is."""
+    def told(self, value: bytes, offset: int | None, error: object = None) -> None:
+        """`error`: why nobody knows whether the record is there. Without one it is, and mostly it is known where:
+        what librdkafka sent twice may be acknowledged by what comes behind it."""
         sent = Sent.parse(value)
         with self._changed:
-            if offset is None:
-                self.in_doubt += 1
+            if error is not None:
+                self.doubts.append(f"{value.decode()} during {self.phase}: {error!r}")
                 return
             assert sent not in self._offsets, f"{sent} is acknowledged twice"
-            self._offsets[sent] = offset
+            self._offsets[sent] = UNKNOWN if offset is None else offset
             self._acknowledged[sent.partition] += 1
             self._hear_of(sent.partition)
             self._changed.notify_all()
@@ -145,10 +148,12 @@ class RecordLedger:
                 before = newest.get(sent.producer, -1)
                 assert sent.number > before, f"{where} comes after number {before}"
                 newest[sent.producer] = sent.number
+        values = {partition: set(found.values()) for partition, found in records.items()}
         lost = [
             (sent, offset)
             for sent, offset in self._offsets.items()
-            if records[sent.partition].get(offset) != sent.value
+            if sent.value not in values[sent.partition]
+            or (offset != UNKNOWN and records[sent.partition].get(offset) != sent.value)
         ]
         assert not lost, f"{len(lost)} acknowledged records are not where they were: {lost[:5]}"
 
