@@ -11,7 +11,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ soak: $(INSTALLED) ## Kill a broker under random work, compare it with a ledger,
 
 chaos-quorum: $(INSTALLED) ## Kill, stop and cut off real nodes of a quorum under load, by chance (ARGS='--seconds 3600 --seed 7')
 	$(BIN)/python -m tests.processes $(ARGS)
+
+chaos: $(INSTALLED) ## Kill, stop and cut off real nodes that keep records, under load, for 200 s (ARGS='--seconds 3600 --seed 7')
+	$(BIN)/python -m tests.processes.chaos $(ARGS)
 
 sim: $(INSTALLED) ## Simulate a node: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:10000')
 	$(BIN)/python -m tests.simulation $(SEED) $(ARGS)

@@ -10,9 +10,22 @@ from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.elections import Rules, change_record, next_registration, rules_of
+from odradek.controller.elections import (
+    Rules,
+    change_record,
+    next_registration,
+    rules_of,
+    with_found_logs,
+)
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import NO_LEADER, Broker, MetadataImage, Partition
+from odradek.metadata.image import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    Broker,
+    MetadataImage,
+    Partition,
+)
 from odradek.metadata.records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -124,18 +137,30 @@ def elect_missing_leaders(
 
 
 def begin_incarnation(
-    image: MetadataImage, config: BrokerConfig, broker_id: int, *, was_clean: bool, is_fenced: bool
+    image: MetadataImage,
+    config: BrokerConfig,
+    broker_id: int,
+    *,
+    was_clean: bool,
+    is_fenced: bool,
+    directories: Sequence[UUID] = (),
 ) -> Records:
     """A broker has started anew: it leaves every ISR, so that it leads nothing in an epoch of its earlier life. If it
     was killed it leaves the ELR too: its logs may have lost what was not synced. One that registers without a fence may
     lead at once what nobody else can.
 
     All of it is one write with the registration, however many partitions there are: were the broker registered before
-    it has left the last ELR, it could be elected from there. Where it was fenced before, little is left to do."""
+    it has left the last ELR, it could be elected from there. Where it was fenced before, little is left to do.
+
+    `directories`: those that it has now, if it said so. A log that was in another one is lost: this replica is empty,
+    and leads only if it is elected uncleanly and nobody else is left."""
     others = {broker.id for broker in image.active_brokers()} - {broker_id}
-    killed = None if was_clean else broker_id
 
     def begin(partition: Partition, rules: Rules) -> Partition:
+        has_lost = _lost_log(partition, broker_id, directories)
+        if has_lost:
+            partition = partition.in_directory(broker_id, LOST_DIRECTORY)
+        killed = broker_id if has_lost or not was_clean else None
         isr = [replica for replica in partition.isr if replica != broker_id]
         after = next_registration(partition, others, *rules, isr=isr, killed=killed)
         if not is_fenced and after.leader == NO_LEADER:
@@ -149,9 +174,16 @@ def begin_incarnation(
             broker_id in partition.isr
             or (not was_clean and broker_id in partition.eligible_leader_replicas)
             or (not is_fenced and partition.leader == NO_LEADER)
+            or _lost_log(partition, broker_id, directories)
         ),
         begin,
     )
+
+
+def _lost_log(partition: Partition, broker_id: int, directories: Sequence[UUID]) -> bool:
+    """Whether the log of this replica was in a directory that its broker does not have any more."""
+    directory = partition.directory_of(broker_id)
+    return bool(directories) and directory not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, *directories)
 
 
 def change_partitions(
@@ -168,7 +200,8 @@ def change_partitions(
         for index, partition in topic.partitions.items():
             if concerns(partition):
                 rules = rules or rules_of(image, topic, config)
-                record = change_record(topic.id, index, partition, change(partition, rules))
+                after = with_found_logs(image, change(partition, rules))
+                record = change_record(topic.id, index, partition, after)
                 if record is not None:
                     records.append(record)
                     if len(records) == most:
