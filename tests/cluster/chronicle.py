@@ -10,7 +10,7 @@ done for the first image of every life, after every leap over a snapshot, and fo
 """
 
 from dataclasses import fields
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.host.simulated import VirtualLoop
@@ -32,10 +32,14 @@ PARTITION_DIRECTORY = f"{DATA_DIR}/{METADATA_PARTITION}"
 COMPARE_EVERY = 8  # images
 
 
+class Looks(Protocol):
+    def look(self) -> None: ...
+
+
 class WatchedLoop(VirtualLoop):
     """Has a chronicle that looks at everything after each step."""
 
-    chronicle: "Chronicle | None" = None
+    chronicle: Looks | None = None
 
     def _run_once(self) -> None:
         super()._run_once()

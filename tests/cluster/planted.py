@@ -103,6 +103,209 @@ PLANTED = [
             ),
         ),
     ),
+    # Replication
+    Planted(
+        "current-isr",
+        "the high watermark is the minimum over the current ISR instead of the maximal one",
+        1,
+        (
+            Mutation(
+                "replication.leader",
+                "                for replica in self.maximal_isr\n",
+                "                for replica in self.isr\n",
+            ),
+        ),
+    ),
+    Planted(
+        "unsynced",
+        "a follower fetches on, and is counted, before its records are on its disk",
+        1,
+        (
+            Mutation(
+                "replication.follower",
+                "return not self.settings.sync_commit or self.log.synced_offset == self.log.end_offset",
+                "return True",
+            ),
+        ),
+    ),
+    Planted(
+        "early-join",
+        "a replica joins the ISR though it has not all that came before the leader's epoch",
+        1,
+        (
+            Mutation(
+                "replication.leader",
+                "enough = max(self.high_watermark, self.epoch_start_offset)",
+                "enough = self.high_watermark",
+            ),
+        ),
+    ),
+    Planted(
+        "broker-epoch",
+        "a replica joins the ISR by fetches of its broker's earlier life",
+        1,
+        (
+            Mutation("services.isr", "            and epoch in (-1, broker.epoch)\n", ""),
+            Mutation(
+                "controller.requests.alter_partition",
+                "return member.broker_epoch in (ANY_EPOCH, broker.epoch)",
+                "return True",
+            ),
+        ),
+    ),
+    Planted(
+        "partition-epoch",
+        "the controller takes an ISR that was proposed to an older registration",
+        1,
+        (
+            Mutation(
+                "controller.requests.alter_partition",
+                "    if wanted.partition_epoch < partition.partition_epoch:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "to-high-watermark",
+        "a follower cuts its log to the high watermark that it knows",
+        1,
+        (
+            Mutation(
+                "replication.follower",
+                """        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
+
+    def __repr__""",
+                """        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
+        if log.segments:
+            log.truncate_to(self.high_watermark)
+
+    def __repr__""",
+            ),
+        ),
+    ),
+    Planted(
+        "divergence",
+        "the leader does not compare a follower's last epoch with its own log",
+        1,
+        (
+            Mutation(
+                "api.fetch",
+                "        if epoch < last_fetched_epoch or end_offset < fetch_offset:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "latest",
+        "a new leader answers ListOffsets before it knows its high watermark",
+        1,
+        (
+            Mutation(
+                "api.list_offsets",
+                "        if self._is_consumer and not leader.knows_high_watermark:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "epoch-kept",
+        "a leader that was restarted goes on in the epoch of its earlier life",
+        1,
+        (
+            Mutation(
+                "services.local_partitions",
+                "        if registration.leader == self._node_id and not self._is_registered(self._image):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "producer-state",
+        "what producers had sent is remembered though it was cut off",
+        1,
+        (
+            Mutation(
+                "storage.log.log",
+                "self._finish_later(self.leader_epochs.persist, self._rebuild_producers)",
+                "self._finish_later(self.leader_epochs.persist)",
+            ),
+        ),
+    ),
+    Planted(
+        "old-ack",
+        "whoever waits for an acknowledgement gets it when the epoch is over",
+        1,
+        (
+            Mutation(
+                "replication.leader",
+                "        self._offset_waiters.end(error)\n",
+                "        self._offset_waiters.reached(self.log.end_offset)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "elr",
+        "where the ISR is empty any replica is elected, eligible or not",
+        1,
+        (
+            Mutation(
+                "controller.elections",
+                "    eligible = isr or elr\n",
+                "    eligible = isr or partition.replicas\n",
+            ),
+        ),
+    ),
+    Planted(
+        "coordinator",
+        "a coordinator goes on answering when its partition has another leader",
+        1,
+        (
+            Mutation(
+                "services.groups",
+                """            del self._shards[index]
+            present.runner.resign("its partition has a new leader epoch")
+""",
+                """            return
+""",
+            ),
+        ),
+    ),
+    Planted(
+        "session",
+        "a fetch session does not tell the leader of a new leader epoch",
+        1,
+        (
+            Mutation(
+                "services.fetch_session",
+                "if self._told.get(key) != at}",
+                "if key not in self._told or self._told[key][1:] != at[1:]}",
+            ),
+        ),
+    ),
+    Planted(
+        "min-isr",
+        "min.insync.replicas is not looked at",
+        1,
+        (
+            Mutation(
+                "replication.leader",
+                "self.has_enough_replicas = len(self.isr) >= min(",
+                "self.has_enough_replicas = len(self.isr) >= 1 or len(self.isr) >= min(",
+            ),
+        ),
+    ),
+    Planted(
+        "unclean",
+        "leaders are elected uncleanly though the topic does not allow that",
+        1,
+        (
+            Mutation(
+                "controller.elections",
+                "Election.UNCLEAN if values[UNCLEAN_ELECTION] else Election.ONLINE",
+                "Election.UNCLEAN",
+            ),
+        ),
+    ),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.cluster.clusters import new_cluster
+from tests.lives.members import committed_offsets_request
 
 VERSION = 6
 SETTINGS = {"offsets.topic.num.partitions": "6"}
@@ -19,5 +20,16 @@ def test_every_broker_names_the_same_coordinator() -> None:
             found[node_id] = [(one.error_code, one.node_id) for one in response.coordinators]
         assert found[1] == found[2] == found[3]
         assert set(found[1]) == {(0, node_id) for node_id in cluster.brokers}
+
+    world.run(scenario())
+
+
+def test_offsets_are_asked_for_before_there_ever_was_a_group() -> None:
+    world, cluster = new_cluster(6, settings=SETTINGS)
+
+    async def scenario() -> None:
+        await cluster.start()
+        response = await cluster.ask(1, committed_offsets_request("apple"), 9)
+        assert [group.group_id for group in response.groups] == ["apple"]
 
     world.run(scenario())

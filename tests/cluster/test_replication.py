@@ -102,3 +102,25 @@ def test_a_follower_that_was_away_catches_up() -> None:
         await until(lambda: log_bytes(cluster, follower) == log_bytes(cluster, leader))
 
     run(3, scenario)
+
+
+def test_a_leader_that_was_killed_does_not_go_on_in_its_epoch_while_it_starts() -> None:
+    """It listens before it is registered, and until then the metadata still says that it leads."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader = partition(cluster).leader
+        machine = cluster.machines[leader]
+        before = cluster.image(leader).brokers[leader].incarnation_id
+        other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        machine.cut_power()
+        starting = cluster.world.spawn(machine.start())
+        led_in_its_old_life = []
+        while not starting.done():
+            if machine.node is not None and replica(cluster, leader) is not None:
+                is_new = cluster.image(leader).brokers[leader].incarnation_id != before
+                led_in_its_old_life.append(replica(cluster, leader).leader is not None and not is_new)
+            await asyncio.sleep(0.001)
+        assert led_in_its_old_life and not any(led_in_its_old_life)
+        await until(lambda: partition(cluster, other).leader_epoch > 0)
+
+    run(4, scenario)

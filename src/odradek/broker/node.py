@@ -143,10 +143,6 @@ class Node:
             self.metrics.metadata_sync_time,
         )
         config = self.config = self.metadata.effective_config(config)
-        self._partitions = LocalPartitions(
-            self.node_id, host, self._store, config, self._appended, self._new_role, self._removed
-        )
-        self.replicas = self._partitions.replicas
         self._lifecycle = Lifecycle(
             self.node_id,
             self.metadata,
@@ -156,6 +152,17 @@ class Node:
             config["broker.rack"],
             registration_settings(config),
         )
+        self._partitions = LocalPartitions(
+            self.node_id,
+            host,
+            self._store,
+            config,
+            self._appended,
+            self._new_role,
+            self._removed,
+            self._lifecycle.is_registered,
+        )
+        self.replicas = self._partitions.replicas
         self._replication = Replication(
             self.node_id,
             config.inter_broker_listener_name if config.is_broker else "",

@@ -148,20 +148,20 @@ class Groups:
     def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
         shard = self._shard(index)
         if shard is None:
-            token.answer(self._nowhere(message))
+            token.answer(self._nowhere(message, request.version))
         else:
             host = request.client_address.rpartition(":")[0]
             context = RequestContext(request.version, request.client_id or "", f"/{host}")
             shard.runner.handle(message, context, token)
 
-    def _nowhere(self, message: Any) -> Any:
+    def _nowhere(self, message: Any, version: int) -> Any:
         """No shard here: an empty one knows what its answer looks like."""
         if OFFSETS_TOPIC in self._services.image.topics:
             return self._new_coordinator().refuse(message, ErrorCode.NOT_COORDINATOR)
         shard = Shard(self._new_coordinator())
         now_ms = self._host.steady_ms()
         shard.loaded(now_ms)
-        effects = shard.handle(message, RequestContext(0), "nobody", now_ms)
+        effects = shard.handle(message, RequestContext(version), "nobody", now_ms)
         if effects.answers and effects.batch is None:
             return effects.answers[0][1]
         return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)

@@ -19,6 +19,7 @@ from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
+from odradek.metadata.image import MetadataImage
 from odradek.metadata.quorum_settings import RegistrationSettings
 from odradek.net.network import Network
 from odradek.services.majority import majority_gone
@@ -56,6 +57,12 @@ class Lifecycle:
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
         self._timeout_seconds = settings.timeout_ms / 1000
         self._epoch = NO_EPOCH
+        self._incarnation_id: uuid.UUID | None = None  # of this process, once it has asked to be registered
+
+    def is_registered(self, image: MetadataImage) -> bool:
+        """Whether an image knows of this process, and not only of one that ran before."""
+        broker = image.brokers.get(self._node_id)
+        return broker is not None and broker.incarnation_id == self._incarnation_id
 
     async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
         """Say where this broker can be reached, and whether its logs are what they were when it last stopped. Returns
@@ -88,10 +95,11 @@ class Lifecycle:
         self, listeners: tuple[Listener, ...], was_clean: bool
     ) -> broker_registration.BrokerRegistrationRequest:
         registered = self._metadata.image.brokers.get(self._node_id)
+        self._incarnation_id = uuid.UUID(int=self._rng.getrandbits(128))
         return broker_registration.BrokerRegistrationRequest(
             broker_id=self._node_id,
             cluster_id=self._metadata.properties.cluster_id,
-            incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
+            incarnation_id=self._incarnation_id,
             listeners=[
                 broker_registration.Listener(item.name, item.host, item.port, item.protocol)
                 for item in listeners

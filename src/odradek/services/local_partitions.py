@@ -74,9 +74,12 @@ class LocalPartitions:
         appended: Told,
         on_new_role: Told,
         on_removed: Told,
+        is_registered: Callable[[MetadataImage], bool],
     ) -> None:
         """`appended` is told of every append to any of the logs, and has it synced. `on_new_role` and `on_removed` are
-        told of each replica once it leads or follows in a new epoch, or is gone."""
+        told of each replica once it leads or follows in a new epoch, or is gone. `is_registered`: whether an image
+        knows of this process. Before that, what it says that this broker leads is what an earlier process led, whose
+        log may have been longer: the registration brings another epoch."""
         self._node_id = node_id
         self._host = host
         self._store = store
@@ -93,6 +96,7 @@ class LocalPartitions:
         self._next_attempt = 0.0  # an append does not try a failed one again before this time
         self._on_new_role = on_new_role
         self._on_removed = on_removed
+        self._is_registered = is_registered
 
     # --- at start ---
 
@@ -194,6 +198,8 @@ class LocalPartitions:
                 self._unopened[name] = Unopened(topic.id, registration)
 
     def _give_role(self, replica: Replica, registration: Partition) -> None:
+        if registration.leader == self._node_id and not self._is_registered(self._image):
+            return
         if replica.take_role(self._node_id, registration, self._host.steady_ms()):
             _tell(self._on_new_role, replica)
 

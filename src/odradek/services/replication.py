@@ -203,7 +203,7 @@ class Fetcher:
                     await asyncio.sleep(RETRY_SECONDS)
                 continue
             self._session.answered(response.session_id)
-            await self._synced(self._take(response))
+            await self._synced(self._take(response, wanted))
 
     async def _wait_for_work(self) -> None:
         """Until there is something to follow, or a pause is over."""
@@ -231,12 +231,7 @@ class Fetcher:
             if follower is None or follower.closed_with:
                 del self._followed[key]
             elif key not in self._paused and follower.may_fetch:
-                wanted[key] = Position(
-                    follower.leader_epoch,
-                    follower.fetch_offset,
-                    follower.last_fetched_epoch,
-                    follower.log.log_start_offset,
-                )
+                wanted[key] = _position(follower)
             elif key not in self._paused:  # what a crash left is being synced
                 self._pause(key, RETRY_SECONDS)
         return wanted
@@ -261,15 +256,16 @@ class Fetcher:
 
     # --- what comes back ---
 
-    def _take(self, response: Any) -> list[Follower]:
-        """Those whose logs have grown."""
+    def _take(self, response: Any, asked: dict[Key, Position]) -> list[Follower]:
+        """Those whose logs have grown. What concerns a log that is not as it was when we asked, because another leader
+        was followed meanwhile or the epoch is another one, says nothing about it any more."""
         grown = []
         for topic in response.responses:
             for partition in topic.partitions:
                 key = topic.topic_id, partition.partition_index
                 replica = self._followed.get(key)
                 follower = replica.follower if replica is not None else None
-                if follower is None or follower.closed_with:
+                if follower is None or follower.closed_with or _position(follower) != asked.get(key):
                     continue
                 try:
                     if self._take_partition(follower, partition):
@@ -324,6 +320,11 @@ class Fetcher:
 def _finish(done: asyncio.Future[None], error: ErrorCode) -> None:
     if not done.done():
         done.set_result(None)
+
+
+def _position(follower: Follower) -> Position:
+    log = follower.log
+    return Position(follower.leader_epoch, log.end_offset, follower.last_fetched_epoch, log.log_start_offset)
 
 
 def _key(replica: Replica) -> tuple[UUID, int]:

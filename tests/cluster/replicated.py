@@ -1,0 +1,375 @@
+"""What the partitions of a cluster have committed, and whether every replica keeps to it.
+
+After every step of the event loop the replicas of all nodes are looked at; where nothing changed that costs next to
+nothing. The truth about roles and in-sync replicas is what the metadata log has committed (`chronicle`). The truth
+about records is made here: when a leader raises the high watermark further than any leader before it, what lies below
+is read from its log, and is history from then on.
+
+- P2, P3 whoever is in sync has it on disk, the same bytes, at that moment; the leader counts on all who may be in sync,
+         and its ISR is no smaller than the topic asks for
+- P5     a leader that takes over has all of history
+- P8     whoever joins the ISR has all of history, and all that came before the leader's epoch
+- P9     one leader in an epoch; it appends nothing once its epoch is over
+- P10    whoever is in sync never cuts what is committed, nor loses it in a crash
+- P13    log start ≤ high watermark ≤ log end
+
+A replica counts with what is synced. A node without power counts with what its disk would still hold; one whose disk
+was lost for good, and which has not said so yet, does not count.
+"""
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from odradek.metadata.image import MetadataImage, Partition, Topic
+from odradek.replication.leader import Leader
+from odradek.replication.replica import Replica
+from odradek.storage.segments.segment import LOG_SUFFIX
+from odradek.storage.segments.swap import offset_of
+from tests.cluster.chronicle import Chronicle
+from tests.cluster.clusters import Cluster, directory_id
+from tests.simulation.batches import whole_batches
+from tests.simulation.connection import Violation
+from tests.simulation.machine import DATA_DIR
+
+MIN_ISR = "min.insync.replicas"
+NO_LEADER = -1
+
+
+class Committed(NamedTuple):
+    """A batch, for good."""
+
+    base_offset: int
+    next_offset: int
+    data: bytes
+
+
+class Seen:
+    """What a replica was like when it was last looked at."""
+
+    __slots__ = ("end_offset", "high_watermark", "is_over", "isr", "role")
+
+    def __init__(self) -> None:
+        self.role: Any = None
+        self.is_over = False  # it leads in an epoch in which it led in an earlier life
+        self.isr: frozenset[int] = frozenset()
+        self.high_watermark = 0
+        self.end_offset = -1
+
+
+class ReplicatedLog:
+    """One partition of one topic id."""
+
+    def __init__(self, name: str, topic_id: UUID, index: int, registration: Partition) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.index = index
+        self.registration = registration  # the newest that is committed
+        self.high_watermark = 0  # the highest that any leader has reached
+        self.history: list[Committed] = []
+        self.leaders: dict[int, int] = {}  # by epoch
+        self.epoch_starts: dict[int, int] = {}
+
+    def since(self, offset: int) -> list[Committed]:
+        first = len(self.history)
+        while first and self.history[first - 1].base_offset >= offset:
+            first -= 1
+        return self.history[first:]
+
+
+class ReplicatedLogs:
+    def __init__(self, cluster: Cluster, chronicle: Chronicle, min_isr: int) -> None:
+        """`min_isr` is what topics have that say nothing else."""
+        self._cluster = cluster
+        self._chronicle = chronicle
+        self._min_isr = min_isr
+        self._image = MetadataImage("")
+        self.logs: dict[tuple[UUID, int], ReplicatedLog] = {}
+        self._seen: dict[int, dict[Replica, Seen]] = {}  # by node
+        self._lives: dict[int, int] = {}
+        self.counts = dict.fromkeys(
+            ("elections of leaders", "truncations of replicas", "joins", "shrinks", "commits of logs"), 0
+        )
+
+    def fail(self, log: ReplicatedLog, text: str) -> None:
+        raise Violation(f"{text} [{log.name}, {log.registration}]")
+
+    # --- after every step ---
+
+    def look(self) -> None:
+        if self._chronicle.newest is not self._image:
+            self._take_image(self._chronicle.newest)
+        for node_id, machine in self._cluster.machines.items():
+            node = machine.node
+            if node is None:
+                continue
+            if self._lives.get(node_id) != machine.starts:
+                self._lives[node_id] = machine.starts
+                self._seen[node_id] = {}
+            seen = self._seen[node_id]
+            for replica in node.replicas:
+                known = seen.get(replica)
+                role = replica.leader or replica.follower
+                if known is None:
+                    if role is not None:
+                        known = seen[replica] = Seen()
+                        self._changed(node_id, replica, role, known)
+                elif (
+                    known.end_offset != replica.log.end_offset
+                    or role is not known.role
+                    or role.high_watermark != known.high_watermark
+                ):
+                    self._changed(node_id, replica, role, known)
+                elif replica.leader is not None:
+                    known.isr = replica.leader.isr
+
+    def _changed(self, node_id: int, replica: Replica, role: Any, known: Seen) -> None:
+        log = self.logs.get((replica.topic_id, replica.topic_partition.partition))
+        if log is None:
+            return
+        end_offset, high_watermark = replica.log.end_offset, role.high_watermark
+        if end_offset < known.end_offset:
+            self._truncated(node_id, log, known.end_offset, end_offset)
+        if known.end_offset < 0 and end_offset < log.high_watermark:
+            self._started_short(node_id, log, end_offset)
+        if not replica.log.log_start_offset <= high_watermark <= end_offset:
+            self.fail(
+                log,
+                f"P13: broker {node_id} has {replica.log.log_start_offset}, {high_watermark}, {end_offset}",
+            )
+        leader = replica.leader
+        if leader is not None:
+            if leader is not known.role:
+                known.isr = leader.isr
+                known.is_over = not self._begins_to_lead(node_id, log, leader)
+            elif known.is_over and end_offset > known.end_offset:
+                self.fail(
+                    log, f"P9: broker {node_id} goes on in epoch {leader.leader_epoch}, after a restart"
+                )
+            if high_watermark > log.high_watermark:
+                self._advance(node_id, log, leader, high_watermark, known.isr)
+            known.isr = leader.isr
+        known.role, known.end_offset, known.high_watermark = role, end_offset, high_watermark
+
+    # --- metadata ---
+
+    def _take_image(self, image: MetadataImage) -> None:
+        before, self._image = self._image, image
+        if image.topics is before.topics:
+            return
+        for topic in image.topics.values():
+            if before.topics.get(topic.name) is not topic:
+                for index, registration in topic.partitions.items():
+                    self._take_registration(topic, index, registration)
+
+    def _take_registration(self, topic: Topic, index: int, registration: Partition) -> None:
+        log = self.logs.get((topic.id, index))
+        if log is None:
+            name = f"{topic.name}-{index}"
+            self.logs[topic.id, index] = ReplicatedLog(name, topic.id, index, registration)
+            return
+        before, log.registration = log.registration, registration
+        if (
+            registration.partition_epoch < before.partition_epoch
+            or registration.leader_epoch < before.leader_epoch
+        ):
+            self.fail(log, f"P9: the registration went back from {before}")
+        self.counts["elections of leaders"] += registration.leader_epoch > before.leader_epoch
+        self.counts["shrinks"] += len(registration.isr) < len(before.isr)
+        for broker_id in registration.isr:
+            if broker_id not in before.isr:
+                self.counts["joins"] += 1
+                self._joined(log, broker_id)
+
+    def _joined(self, log: ReplicatedLog, broker_id: int) -> None:
+        self._check_has(log, broker_id, 0, log.high_watermark, "P8: it joined the ISR")
+        start = log.epoch_starts.get(log.registration.leader_epoch, 0)
+        end = self._end_offset(log, broker_id)
+        if end is not None and end < start:
+            self.fail(
+                log,
+                f"P8: broker {broker_id} joined the ISR with {end} offsets, before epoch "
+                f"{log.registration.leader_epoch}, which began at {start}",
+            )
+
+    # --- roles ---
+
+    def _begins_to_lead(self, node_id: int, log: ReplicatedLog, leader: Leader) -> bool:
+        """False if it did so before. A broker that starts takes up the role that the metadata still gives it, but
+        registers before it serves anybody, and so has another epoch by then."""
+        known = log.leaders.setdefault(leader.leader_epoch, node_id)
+        if known != node_id:
+            self.fail(log, f"P9: brokers {known} and {node_id} both lead in epoch {leader.leader_epoch}")
+        if leader.leader_epoch in log.epoch_starts:
+            return False
+        log.epoch_starts[leader.leader_epoch] = leader.epoch_start_offset
+        if leader.leader_epoch == log.registration.leader_epoch:
+            self._check_has(log, node_id, 0, log.high_watermark, "P5: it was elected leader")
+        return True
+
+    def _truncated(self, node_id: int, log: ReplicatedLog, before: int, after: int) -> None:
+        self.counts["truncations of replicas"] += 1
+        self._cluster.world.note(f"node{node_id}", f"cut {log.name} from {before} to {after}")
+        if after < log.high_watermark and node_id in log.registration.isr:
+            self.fail(
+                log,
+                f"P10: broker {node_id}, in sync, cut its log from {before} to {after}, though all below "
+                f"{log.high_watermark} is committed",
+            )
+
+    def _started_short(self, node_id: int, log: ReplicatedLog, end_offset: int) -> None:
+        if node_id in log.registration.isr and not self._has_lost_disk(node_id):
+            self.fail(log, f"P10: broker {node_id} started with {end_offset} of {log.high_watermark} offsets")
+
+    def _advance(
+        self, node_id: int, log: ReplicatedLog, leader: Leader, offset: int, isr_before: frozenset[int]
+    ) -> None:
+        """This leader says that all below `offset` is committed."""
+        self.counts["commits of logs"] += 1
+        registration, start = log.registration, log.high_watermark
+        least = min(self.min_isr(log), len(registration.replicas))
+        if max(len(leader.isr), len(isr_before)) < least:
+            self.fail(
+                log, f"P3: broker {node_id} committed {offset} with an ISR of {set(leader.isr)}, of {least}"
+            )
+        if registration.leader == node_id and registration.leader_epoch == leader.leader_epoch:
+            missing = set(registration.isr) - leader.maximal_isr - isr_before
+            if missing:
+                self.fail(log, f"P3: broker {node_id} committed {offset} without {missing}, in sync")
+        added = [item for item in read_log(leader.log, start) if item.next_offset <= offset]
+        if not added or added[0].base_offset != start or added[-1].next_offset != offset:
+            self.fail(log, f"P6: broker {node_id} committed {start} to {offset}, and has {added}")
+        log.history += added
+        log.high_watermark = offset
+        for broker_id in registration.isr:
+            self._check_has(log, broker_id, start, offset, f"P2: broker {node_id} committed that")
+
+    def min_isr(self, log: ReplicatedLog) -> int:
+        topic = self._image.topics_by_id.get(log.topic_id)
+        overrides = self._image.topic_overrides(topic.name) if topic is not None else {}
+        return int(overrides.get(MIN_ISR) or self._min_isr)
+
+    # --- what a broker has ---
+
+    def _has_lost_disk(self, broker_id: int) -> bool:
+        """And is registered with the one before."""
+        broker = self._image.brokers.get(broker_id)
+        now = directory_id(broker_id, self._cluster.generations[broker_id])
+        return broker is None or now not in broker.directories
+
+    def _replica(self, log: ReplicatedLog, broker_id: int) -> Replica | None:
+        node = self._cluster.machines[broker_id].node
+        if node is None:
+            return None
+        topic = self._image.topics_by_id.get(log.topic_id)
+        replica = node.replicas.present(topic.name, log.index) if topic is not None else None
+        return replica if replica is not None and replica.topic_id == log.topic_id else None
+
+    def _end_offset(self, log: ReplicatedLog, broker_id: int) -> int | None:
+        """Of a broker that is on."""
+        replica = self._replica(log, broker_id)
+        return None if replica is None or self._has_lost_disk(broker_id) else replica.log.end_offset
+
+    def _check_has(self, log: ReplicatedLog, broker_id: int, start: int, end: int, why: str) -> None:
+        """All that is committed between these offsets is on its disk."""
+        if start >= end or self._has_lost_disk(broker_id) or log.topic_id not in self._image.topics_by_id:
+            return
+        replica = self._replica(log, broker_id)
+        if replica is not None:
+            synced = replica.log.synced_offset
+            if synced < end:
+                self.fail(log, f"{why}: broker {broker_id} has {synced} of {end} offsets on disk")
+            found = {item.base_offset: item for item in read_log(replica.log, start)}
+        else:
+            files = self._cluster.machines[broker_id].files.durable(f"{DATA_DIR}/{log.name}")
+            found = {item.base_offset: item for item in read_files(files)}
+        for item in log.since(start):
+            if item.next_offset <= end and found.get(item.base_offset) != item:
+                self.fail(
+                    log,
+                    f"{why}: broker {broker_id} has {found.get(item.base_offset)}, committed was {item}",
+                )
+
+    # --- the end ---
+
+    def all_in_sync(self) -> bool:
+        return all(
+            set(log.registration.isr) == set(log.registration.replicas)
+            for log in self.logs.values()
+            if log.topic_id in self._image.topics_by_id
+        )
+
+    def is_whole(self) -> bool:
+        """Every partition is led, everybody is in sync, and all replicas know what is committed."""
+        for log in self.logs.values():
+            registration = log.registration
+            if log.topic_id not in self._image.topics_by_id:
+                continue
+            if registration.leader == NO_LEADER or set(registration.isr) != set(registration.replicas):
+                return False
+            replicas = [self._replica(log, broker_id) for broker_id in registration.replicas]
+            if any(
+                replica is None
+                or replica.high_watermark != replica.log.end_offset
+                or replica.log.end_offset != log.high_watermark
+                for replica in replicas
+            ):
+                return False
+        return True
+
+    def missing(self) -> list[str]:
+        """Why it is not whole, for people."""
+        return [
+            f"{log.name}: {log.registration}, committed {log.high_watermark}, "
+            + str(
+                {
+                    broker_id: replica
+                    and (replica.high_watermark, replica.log.synced_offset, replica.log.end_offset)
+                    for broker_id in log.registration.replicas
+                    for replica in [self._replica(log, broker_id)]
+                }
+            )
+            for log in self.logs.values()
+            if log.topic_id in self._image.topics_by_id
+        ]
+
+    def check_disks(self) -> None:
+        """P4: all replicas are byte-equal, on nodes that are stopped."""
+        for log in self.logs.values():
+            if log.topic_id not in self._image.topics_by_id:
+                continue
+            for broker_id in log.registration.replicas:
+                contents = self._cluster.machines[broker_id].files.contents()
+                prefix = f"{DATA_DIR}/{log.name}/"
+                files = {
+                    path.removeprefix(prefix): data
+                    for path, data in contents.items()
+                    if path.startswith(prefix)
+                }
+                if read_files(files) != log.history:
+                    self.fail(log, f"P4: broker {broker_id} has other records than are committed")
+
+
+def read_log(log: Any, offset: int) -> list[Committed]:
+    found: list[Committed] = []
+    if not log.segments:
+        return found
+    offset = max(offset, log.log_start_offset)
+    while offset < log.end_offset and (piece := log.read(offset, 1 << 20, log.end_offset)) is not None:
+        data = memoryview(piece.file.read_at(piece.position, piece.length))
+        found += _committed(data)
+        if found[-1].next_offset <= offset:
+            break
+        offset = found[-1].next_offset
+    return found
+
+
+def read_files(files: dict[str, bytes]) -> list[Committed]:
+    segments = sorted((offset_of(name), data) for name, data in files.items() if name.endswith(LOG_SUFFIX))
+    return [item for _, data in segments for item in _committed(memoryview(data))]
+
+
+def _committed(data: memoryview) -> list[Committed]:
+    return [
+        Committed(header.base_offset, header.next_offset, bytes(batch))
+        for header, batch in whole_batches(data)
+    ]

@@ -1,0 +1,432 @@
+"""The clients of a replicated cluster: they produce, read, and commit offsets in groups, wherever the leaders are.
+
+What they were told is compared with all they were told before (`simulation.log_history`, `simulation.group_history`),
+and with what is committed (`replicated`): a record that was acknowledged with acks=all is committed by then, whatever
+leader said so, and in whatever epoch. Of acks=1 nothing is expected, but that whatever is read was sent.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.errors import ErrorCode
+from odradek.model import OFFSETS_TOPIC
+from odradek.records.record import build_batch
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
+from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.cluster.clusters import Cluster
+from tests.cluster.replicated import ReplicatedLogs
+from tests.cluster.router import Router
+from tests.lives.members import committed_offsets_request
+from tests.simulation.connection import Connection, Disconnected, Violation
+from tests.simulation.log_history import Batch, PartitionHistory, TopicHistory, View
+from tests.simulation.members import AGAIN as COORDINATOR_AGAIN
+from tests.simulation.members import ClassicMember
+from tests.simulation.play import Client, Play
+from tests.simulation.reader import by_topic, fetch_request
+from tests.simulation.world import World
+
+KEYS = [b"k"]
+START_MS = 1_700_000_000_000
+PRODUCE_TIMEOUT_MS = 700
+MAX_IN_FLIGHT = 3
+PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION = 13, 16, 7
+LATEST = -1
+COORDINATOR_FRESH_SECONDS = 0.3
+
+# After these a client looks for the leader, and tries again.
+AGAIN = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+}
+
+
+class Lives:
+    """In the place of the one machine that other simulations have: a number that changes with every coordinator."""
+
+    def __init__(self, cluster: Cluster, logs: ReplicatedLogs) -> None:
+        self._cluster = cluster
+        self._logs = logs
+        self.was_short_lately = True
+
+    @property
+    def starts(self) -> int:
+        return sum(machine.starts for machine in self._cluster.machines.values()) + sum(
+            log.registration.leader_epoch
+            for log in self._logs.logs.values()
+            if log.name.startswith(OFFSETS_TOPIC)
+        )
+
+
+class ClusterPlay(Play):
+    def __init__(self, world: World, cluster: Cluster, replicated: ReplicatedLogs) -> None:
+        super().__init__(world, Lives(cluster, replicated))  # type: ignore[arg-type]
+        self.cluster = cluster
+        self.replicated = replicated
+        self.producer_ids: dict[int, str] = {}
+        self.shown: dict[PartitionHistory, dict[int, int]] = {}  # the highest high watermark, by epoch
+
+    def check_unknown(self, topic: TopicHistory, code: int) -> None:
+        """A broker may not have heard of a topic yet."""
+
+    def check_committed(self, partition: PartitionHistory, batch: Batch, base_offset: int) -> None:
+        log = self.replicated.logs[partition.topic.id, partition.index]
+        if base_offset + batch.size > log.high_watermark:
+            self.replicated.fail(
+                log, f"P9: batch {batch.number} was acknowledged at {base_offset}, which is not committed"
+            )
+
+    def floor(self, partition: PartitionHistory, epoch: int) -> int:
+        """What leaders up to this epoch have shown."""
+        shown = self.shown.get(partition, {})
+        return max((offset for known, offset in shown.items() if known <= epoch), default=0)
+
+    def show(self, partition: PartitionHistory, epoch: int, high_watermark: int) -> None:
+        shown = self.shown.setdefault(partition, {})
+        shown[epoch] = max(shown.get(epoch, 0), high_watermark)
+
+
+class ClusterClient(Client):
+    play: ClusterPlay
+
+    def __init__(self, play: ClusterPlay, name: str) -> None:
+        super().__init__(play, name)
+        self.router = Router(play.cluster, name, play.world.new_rng())
+
+    async def connection(self) -> Connection:
+        return await self.router.any_connection()
+
+    def hang_up(self) -> None:
+        self.router.hang_up()
+
+    async def leader_of(self, partition: PartitionHistory) -> tuple[Connection, int]:
+        """A connection to the leader, and its epoch. Raises Disconnected."""
+        leader, epoch = self.router.leader_of(partition.topic.id, partition.index)
+        if leader < 0:
+            await self.router.refresh()
+            leader, epoch = self.router.leader_of(partition.topic.id, partition.index)
+            if leader < 0:
+                raise Disconnected("nobody leads")
+        try:
+            return await self.router.connection_to(leader), epoch
+        except Disconnected:
+            await self.router.refresh()
+            raise
+
+
+@dataclass
+class Sequences:
+    """An idempotent producer of one partition."""
+
+    producer_id: int
+    next_sequence: int = 0
+    is_known: bool = False  # a batch was acknowledged
+    pending: list[tuple[Batch, View]] = field(default_factory=list)
+
+
+class Producer(ClusterClient):
+    def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
+        super().__init__(play, name)
+        self._pause_seconds = pause_seconds
+        self._sequences: dict[PartitionHistory, Sequences] = {}
+
+    async def act(self) -> None:
+        await self.pause(self._pause_seconds)
+        partition = self.play.any_partition(self.rng)
+        if partition is None:
+            return
+        chance = self.rng.random()
+        if chance < 0.6:
+            await self._produce_idempotently(partition, self.rng.randint(1, MAX_IN_FLIGHT))
+        else:
+            await self._produce(partition, -1 if chance < 0.7 else 1)
+
+    async def settle(self) -> None:
+        """Bring everything that is pending to an end."""
+        for partition, sequences in list(self._sequences.items()):
+            while sequences.pending and partition.topic.is_stable:
+                try:
+                    await self._produce_idempotently(partition, 0)
+                except Disconnected:
+                    await self.pause(0.1)
+
+    # --- batches ---
+
+    def _new_batch(self, partition: PartitionHistory, acks: int) -> Batch:
+        keys = KEYS * self.rng.choice([1, 1, 2])
+        batch = self.play.logs.new_batch(partition.topic.name, partition.index, keys, frozenset(), acks)
+        batch.topic_id = partition.topic.id
+        return batch
+
+    def _send(self, connection: Connection, batch: Batch) -> Any:
+        options = {}
+        if batch.is_idempotent:
+            options = {"producer_id": batch.producer_id, "producer_epoch": 0, "base_sequence": batch.sequence}
+        records = batch.records(START_MS + int(self.play.world.now() * 1000), b"")
+        data = [PartitionProduceData(batch.index, bytes(build_batch(records, **options)))]
+        topic = TopicProduceData(topic_id=batch.topic_id, partition_data=data)  # type: ignore[arg-type]
+        return connection.send(ProduceRequest(None, batch.acks, PRODUCE_TIMEOUT_MS, [topic]), PRODUCE_VERSION)
+
+    def _take(self, partition: PartitionHistory, batch: Batch, view: View, response: Any) -> int:
+        """The error code."""
+        (result,) = response.responses[0].partition_responses
+        if result.error_code == ErrorCode.NONE and batch.acks == -1:
+            partition.acknowledged(batch, result.base_offset, view)
+            self.play.check_committed(partition, batch, result.base_offset)
+            self.play.acknowledged += 1
+        elif result.error_code == ErrorCode.NONE:
+            self.play.count("acknowledged by the leader alone")
+        return int(result.error_code)
+
+    # --- plain ---
+
+    async def _produce(self, partition: PartitionHistory, acks: int) -> None:
+        batch = self._new_batch(partition, acks)
+        connection, _ = await self.leader_of(partition)
+        view = partition.sending(batch)
+        response = self._send(connection, batch)
+        code = self._take(partition, batch, view, await connection.until(response))
+        if code:
+            check_code(code, batch)
+            await self.router.refresh()
+
+    # --- idempotent ---
+
+    async def _sequences_of(self, partition: PartitionHistory) -> Sequences | None:
+        if partition not in self._sequences:
+            response = await self.ask(InitProducerIdRequest(None, 0), 4)
+            if response.error_code != ErrorCode.NONE:
+                await self.pause(0.05)
+                return None
+            other = self.play.producer_ids.setdefault(response.producer_id, self.name)
+            if other != self.name or any(
+                sequences.producer_id == response.producer_id for sequences in self._sequences.values()
+            ):
+                raise Violation(f"producer id {response.producer_id} was given to {other} and {self.name}")
+            self._sequences[partition] = Sequences(response.producer_id)
+        return self._sequences[partition]
+
+    async def _produce_idempotently(self, partition: PartitionHistory, count: int) -> None:
+        sequences = await self._sequences_of(partition)
+        if sequences is None:
+            return
+        connection, _ = await self.leader_of(partition)
+        pending = sequences.pending
+        # A broker that knows nothing of a producer takes any sequence from it, so nobody may overtake the first batch.
+        room = MAX_IN_FLIGHT if sequences.is_known else 1
+        for _ in range(min(count, room - len(pending))):
+            batch = self._new_batch(partition, -1)
+            batch.producer_id, batch.sequence = sequences.producer_id, sequences.next_sequence
+            sequences.next_sequence += batch.size
+            pending.append((batch, partition.view()))
+        sent = []
+        for batch, view in list(pending):
+            partition.sending(batch)
+            sent.append((batch, view, self._send(connection, batch)))
+        was_refused = False
+        for batch, view, response in sent:
+            code = self._take(partition, batch, view, await connection.until(response))
+            if code == ErrorCode.NONE:
+                pending.remove((batch, view))
+                sequences.is_known = True
+            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and was_refused:
+                pass  # after one that is missing
+            else:
+                check_code(code, batch)
+                was_refused = True
+        if was_refused:
+            await self.pause(0.05)
+            await self.router.refresh()
+
+
+def check_code(code: int, batch: Batch) -> None:
+    if code != ErrorCode.NONE and code not in AGAIN:
+        raise Violation(
+            f"T2: batch {batch.number} (producer {batch.producer_id}, sequence {batch.sequence}) was answered with "
+            f"{ErrorCode(code).name}"
+        )
+
+
+class Reader(ClusterClient):
+    def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
+        super().__init__(play, name)
+        self._pause_seconds = pause_seconds
+        self._positions: dict[PartitionHistory, int] = {}
+
+    async def act(self) -> None:
+        await self.pause(self._pause_seconds)
+        partition = self.play.any_partition(self.rng)
+        if partition is None:
+            return
+        if self.rng.random() < 0.4:
+            await self._list_latest(partition)
+            return
+        position = self._positions.get(partition, 0)
+        if self.rng.random() < 0.1:
+            position = self.rng.randint(0, partition.high_watermark)
+        after = await self._fetch(partition, position, self.rng.choice([0, 30]))
+        if after is None:
+            await self.router.refresh()
+        else:
+            self._positions[partition] = after
+
+    async def _fetch(self, partition: PartitionHistory, offset: int, max_wait_ms: int) -> int | None:
+        """Where to go on; None if somebody else leads."""
+        connection, epoch = await self.leader_of(partition)
+        # The high watermark that a new leader shows in a Fetch may be lower than the one before has shown (KIP-207).
+        view = partition.view()._replace(high_watermark=0)
+        asked = by_topic([(partition, offset, view)])
+        request = fetch_request(asked, True, max_wait_ms, 1 << 20)
+        request.topics[0].partitions[0].current_leader_epoch = epoch
+        response = await connection.ask(request, FETCH_VERSION)
+        found = response.responses[0].partitions[0]
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            partition.check_out_of_range(offset)
+        if found.error_code:
+            check_read_code(found.error_code, partition)
+            return None
+        log = self.play.replicated.logs[partition.topic.id, partition.index]
+        if found.high_watermark > log.high_watermark:
+            self.play.replicated.fail(log, f"P6: a high watermark of {found.high_watermark} was shown")
+        self.play.show(partition, epoch, found.high_watermark)
+        return partition.check_fetch(view, offset, found, True)
+
+    async def _list_latest(self, partition: PartitionHistory) -> None:
+        """P7: what leaders of no later epoch have shown is never taken back."""
+        connection, epoch = await self.leader_of(partition)
+        floor = self.play.floor(partition, epoch)
+        wanted = [
+            ListOffsetsTopic(partition.topic.name, [ListOffsetsPartition(partition.index, epoch, LATEST)])
+        ]
+        response = await connection.ask(ListOffsetsRequest(-1, topics=wanted), LIST_VERSION)
+        (result,) = response.topics[0].partitions
+        if result.error_code:
+            check_read_code(result.error_code, partition)
+            await self.router.refresh()
+            return
+        if result.offset < floor:
+            raise Violation(
+                f"P7: {partition.name}: the latest offset is {result.offset} in epoch {epoch}, {floor} was shown before"
+            )
+        self.play.show(partition, epoch, result.offset)
+        self.play.count("latest offsets")
+
+    async def read_all(self, partition: PartitionHistory) -> None:
+        """Everything below the high watermark."""
+        offset = 0
+        while offset < self.play.replicated.logs[partition.topic.id, partition.index].high_watermark:
+            try:
+                after = await self._fetch(partition, offset, 0)
+                if after is None:
+                    await asyncio.sleep(0.05)
+                    await self.router.refresh()
+                else:
+                    offset = after
+            except Disconnected:
+                await asyncio.sleep(0.05)
+
+
+def check_read_code(code: int, partition: PartitionHistory) -> None:
+    if code not in AGAIN:
+        raise Violation(f"{partition.name} cannot be read: {ErrorCode(code).name}")
+
+
+class Member(ClassicMember):
+    """Of a group, wherever its coordinator is."""
+
+    play: ClusterPlay
+
+    def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
+        super().__init__(play, name)
+        self._pause_seconds = pause_seconds
+        self._router = Router(play.cluster, name, play.world.new_rng())
+        self._coordinator: int | None = None
+        self._found = -1.0
+
+    async def _act(self) -> None:
+        await self.pause(self._pause_seconds)
+        await super()._act()
+
+    async def connection(self) -> Connection:
+        now = self.play.world.now()
+        if self._coordinator is None or now > self._found + COORDINATOR_FRESH_SECONDS:
+            self._coordinator, self._found = None, now
+            self._coordinator = await self._router.coordinator_of(self.group.name)
+            if self._coordinator is None:
+                await self.pause(0.1)
+                raise Disconnected("no coordinator")
+        try:
+            return await self._router.connection_to(self._coordinator)
+        except Disconnected:
+            self._coordinator = None
+            raise
+
+    def hang_up(self) -> None:
+        self._router.hang_up()
+
+    def check_unknown(self, session: Any, code: int) -> None:
+        """A coordinator that was deposed without knowing may have heard the member, and the new one not."""
+        if code == ErrorCode.UNKNOWN_MEMBER_ID and self.session is session:
+            self.session = None
+
+
+class Auditor(ClusterClient):
+    """Asks any broker for the offsets of a group: none but its coordinator may answer."""
+
+    def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
+        super().__init__(play, name)
+        self._pause_seconds = pause_seconds
+
+    async def act(self) -> None:
+        await self.pause(self._pause_seconds)
+        brokers = [
+            node_id for node_id in self.play.cluster.brokers if self.play.cluster.machines[node_id].is_on
+        ]
+        if brokers:
+            await self.audit(self.rng.choice(brokers), self.rng.choice(list(self.play.groups.groups)))
+
+    async def audit(self, node_id: int, name: str) -> bool:
+        """False if this broker is not the coordinator."""
+        group = self.play.groups.groups[name]
+        connection = await self.router.connection_to(node_id)
+        before, sent = self._leads(node_id), self.play.world.now()
+        (found,) = (await connection.ask(committed_offsets_request(group.name), 9)).groups
+        after = self._leads(node_id)
+        if found.error_code:
+            if found.error_code not in COORDINATOR_AGAIN:
+                raise Violation(f"OffsetFetch was answered with {ErrorCode(found.error_code).name}")
+            return False
+        if before is not None and before == after and not (before[0] or before[1]):
+            raise Violation(f"C4: broker {node_id} answers for group {name}, and knows that it does not lead")
+        if before is not None and before == after and before[0] and before[1]:
+            offsets = {
+                (topic.name, part.partition_index): (part.committed_offset, part.metadata or "")
+                for topic in found.topics
+                for part in topic.partitions
+            }
+            group.check(sent, offsets)
+            if offsets:
+                self.play.count("commits read back")
+        return True
+
+    def _leads(self, node_id: int) -> tuple[bool, bool, int] | None:
+        """Whether this broker believes to lead the partition of the offsets, whether it does, and the epoch; there is
+        one partition. None if it is off."""
+        if self.play.cluster.machines[node_id].node is None:
+            return None
+        believed = self.play.cluster.image(node_id).partition(OFFSETS_TOPIC, 0)
+        logs = [log for log in self.play.replicated.logs.values() if log.name == f"{OFFSETS_TOPIC}-0"]
+        if believed is None or not logs:
+            return None
+        registration = logs[-1].registration
+        return believed.leader == node_id, registration.leader == node_id, registration.leader_epoch
