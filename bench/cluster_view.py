@@ -93,7 +93,7 @@ class ClusterView:
         admin = self._system.admin()
         count = len(self.partitions(self.running()[0], topic))
         wanted = [TopicPartition(topic, partition) for partition in range(count)]
-        admin.elect_leaders(ElectionType.PREFERRED, wanted, request_timeout=60).result()
+        admin.elect_leaders(ElectionType.PREFERRED, wanted).result()
         self._await(
             f"all partitions of {topic} led by their first replica",
             lambda: all(_is_preferred(self.partitions(node, topic)) for node in self.running()),
