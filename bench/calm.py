@@ -17,7 +17,7 @@ from bench.cluster_view import ClusterView
 from bench.systems import OdradekCluster
 
 LOAD_SECONDS = 60
-LOAD_MESSAGES = 500_000  # of 1 KB, in one run of the load generator
+QUEUE_KB = 100_000  # of the producer, which is always full
 PARTITIONS, TOPICS = 1_000, 10
 AWAY_MESSAGES = 1_000_000
 REST_S = 3.0
@@ -106,10 +106,8 @@ class Trial:
 
     def load(self, seconds: float) -> None:
         self.system.create_topic("load", 3, 3)
-        began = time.monotonic()
-        while (left := seconds - (time.monotonic() - began)) > 0:
-            count = LOAD_MESSAGES if left > 10 else 20_000
-            self.system.load("produce", topic="load", count=count, size=1024)
+        limits = {"seconds": int(max(seconds, 1)), "queue.buffering.max.kbytes": QUEUE_KB}
+        self.system.load("produce", topic="load", count=10**9, size=1024, **limits)
 
     def create(self, partitions: int) -> None:
         for number in range(TOPICS):

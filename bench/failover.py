@@ -38,9 +38,11 @@ from bench.systems import KafkaCluster, KafkaProtocolSystem, OdradekCluster
 KILLS = 10
 KAFKA_QUORUM_KILLS = 3  # it takes its session time for each
 MANY_PARTITIONS = 1_000
-SETTLE_S = 1.0
+SETTLE_S = 1.5
 PROBE_INTERVAL_S = 0.01
 KIND = "failover"
+# librdkafka waits up to 10 s before it connects again to a node that has refused it: that would be its own silence.
+PRODUCER = {"enable.idempotence": "true", "reconnect.backoff.max.ms": 200}
 
 TITLES = {
     "leader_killed_s": "A leader killed with -9: silence, s",
@@ -200,7 +202,7 @@ class Trial:
         placed = in_turn(self.system.nodes)
         self.system.place_topic(topic, placed)
         arguments = {"bootstrap": self.system.bootstrap, "topic": topic, "partitions": len(placed)}
-        with native.running("load", "watch", {**arguments, "enable.idempotence": "true"}) as output:
+        with native.running("load", "watch", {**arguments, **PRODUCER}) as output:
             time.sleep(SETTLE_S)
             yield topic, gaps
         gaps += [Gap(*each) for each in output["gaps"]]

@@ -1,6 +1,6 @@
 /* A load generator on librdkafka, so that what is measured is the broker and not a Python client.
  *
- *   load produce  bootstrap=… topic=… count=… size=… [one=1]
+ *   load produce  bootstrap=… topic=… count=… size=… [one=1] [seconds=…]
  *   load consume  bootstrap=… topic=… count=… partitions=…
  *   load latency  bootstrap=… topic=… count=… size=…            one message at a time, each awaited
  *   load endtoend bootstrap=… topic=… count=… size=… rate=…     from produce to consume, into a new topic
@@ -82,8 +82,9 @@ static void produce(void) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
     char *pool = random_text(POOL_SIZE + size);
     warm_up(client, topic, pool, size);
-    double start = now();
+    double start = now(), end = start + number("seconds", "1000000");
     for (long i = 0; i < count; i++) {
+        if (i % 256 == 0 && now() > end) count = i;
         send_one(client, topic, value_at(pool, i, size), size);
         if (i % 256 == 0) rd_kafka_poll(client, 0);
     }
