@@ -32,7 +32,7 @@ $(SPARK_INSTALLED): $(INSTALLED)
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
 
-demo: $(INSTALLED) java ## Play a bookstore through a broker and a Spark pipeline, in a minute or two
+demo: $(INSTALLED) java ## Play a bookstore through three brokers, of which one dies, and a Spark pipeline
 	@test -e $(SPARK_INSTALLED) || echo "Installing PySpark into $(VENV), once; this takes a minute or two"
 	@$(MAKE) -s $(SPARK_INSTALLED) || echo "PySpark could not be installed; the demo goes on without it"
 	@$(BIN)/python tools/demo.py $(ARGS)
@@ -136,8 +136,9 @@ bench-peers: PEER_PACKAGES := nats-server rabbitmq-server redis-server libhiredi
 bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, NATS, RabbitMQ and Redis, where to be had
 	$(BIN)/python -m bench peers $(ARGS)
 
-bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three: Apache Kafka's, for now
+bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three beside Apache Kafka's, and lose nodes of them
 	$(BIN)/python -m bench cluster $(ARGS)
+	$(BIN)/python -m bench.failover $(FAILOVER_ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
 bench-packages:

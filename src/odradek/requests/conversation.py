@@ -5,10 +5,10 @@ A handler that must wait for something before its effect is done (a topic being 
 frames behind it are held until it ends: effects keep the order of the requests too. A request that has done its
 work and only waits to respond (a Produce for its sync, a Fetch for data) does not hold up the next one.
 
-Bounds. Frames are held, and no more are read, while too many requests wait, or while too much output waits for a
-client that does not read; TCP then slows the client down. A buffer full of small requests may have a gigabyte of
-responses, so the bounds hold for what was read already too. Requests that arrived together are handled together only
-for a share of the turn of the event loop (see `requests.turns`); the rest is held.
+Bounds. Frames are held, and no more are read, while too many or too large requests wait, or while too much output
+waits for a client that does not read; TCP then slows the client down. A buffer full of small requests may have a
+gigabyte of responses, so the bounds hold for what was read already too. Requests that arrived together are handled
+together only for a share of the turn of the event loop (see `requests.turns`); the rest is held.
 
 Frames. One that lies in the buffer that all transports share is copied if it has to be held, or if its handler is not
 done with it at once. One in memory of its own is kept, and given back once its request has been handled.
@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 1_000  # requests of one conversation that are not answered yet
 MAX_WAITING_IN_ALL = 100_000  # of all conversations; one that waits for nothing may always ask
+# Large requests of one conversation that are not answered yet. A producer that does not wait for its answers could
+# otherwise put a leader further ahead of its followers than they can catch up with in `replica.lag.time.max.ms`.
+MAX_WAITING_BYTES = 16 << 20
 MAX_OUTPUT_BYTES = (
     8 << 20
 )  # responses that wait for a client to read them, before its requests are left unread
@@ -163,6 +166,7 @@ class Conversation:
         self._session = session
         self.state = READY
         self._waiting: deque[Request] = deque()
+        self._waiting_bytes = 0  # of those that are large
         self._held: deque[OwnFrame] = deque()
         self._gate: asyncio.Task[None] | None = None
         self._gate_frames: list[OwnFrame] = []  # that the gate works on
@@ -229,6 +233,7 @@ class Conversation:
         count = len(self._waiting)
         return (
             count >= MAX_WAITING
+            or self._waiting_bytes >= MAX_WAITING_BYTES
             or (self._all.waiting_in_all >= MAX_WAITING_IN_ALL and count > 0)
             or self._output.size > MAX_OUTPUT_BYTES
         )
@@ -277,6 +282,9 @@ class Conversation:
         request = Request(header, self._address, self._listener, self._answered, self._turns, session)
         self._waiting.append(request)
         self._all.waiting_in_all += 1
+        if len(frame) > SMALL_FRAME:
+            request.size = len(frame)
+            self._waiting_bytes += request.size
         self._watch.last = request
         effect = self._handler.dispatch(request, frame, header.body)
         if effect is not None:
@@ -370,7 +378,9 @@ class Conversation:
             return
         waiting = self._waiting
         while waiting and waiting[0].parts is not None:
-            self._output.add(waiting.popleft().parts or ())
+            first = waiting.popleft()
+            self._output.add(first.parts or ())
+            self._waiting_bytes -= first.size
             self._all.waiting_in_all -= 1
         if self._transport.sending is IDLE and self._output.size:
             self._transport.flush_soon()

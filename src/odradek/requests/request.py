@@ -29,6 +29,7 @@ class Request:
         "parts",
         "principal",
         "session",
+        "size",
         "subject",
         "turns",
         "unfinished",
@@ -57,6 +58,7 @@ class Request:
         # What to do when nobody waits for the answer any more.
         self.on_abandoned: Callable[[], None] | None = None
         self.parts: Sequence[Part] | None = None  # None until it is answered
+        self.size = 0  # of its frame, if that is large
         self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
 
     @property
