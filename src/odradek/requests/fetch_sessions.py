@@ -10,6 +10,7 @@ Pure: random session ids come from the `rng` given.
 from collections import OrderedDict
 from collections.abc import Iterable
 from random import Random
+from typing import Protocol
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
@@ -61,6 +62,14 @@ class Wanted:
         self.told_log_start_offset = -1 if answer.error_code else answer.log_start_offset
 
 
+class Keeper(Protocol):
+    """Whoever keeps something for the partitions of a session."""
+
+    def forgotten(self, wanted: Wanted) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class FetchSession:
     """What one Fetch works on. Without an id it lives only as long as the request."""
 
@@ -70,6 +79,7 @@ class FetchSession:
         self.next_epoch = 1
         self.is_incremental = False
         self.partitions: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+        self.keeper: Keeper | None = None  # of a replica's session
 
     def update(self, message: FetchRequest) -> None:
         for topic in message.topics:
@@ -98,7 +108,13 @@ class FetchSession:
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:
-                self.partitions.pop((topic_key, partition), None)
+                wanted = self.partitions.pop((topic_key, partition), None)
+                if wanted is not None and self.keeper is not None:
+                    self.keeper.forgotten(wanted)
+
+    def end(self) -> None:
+        if self.keeper is not None:
+            self.keeper.end()
 
     def move_to_end(self, wanted: Wanted) -> None:
         self.partitions.move_to_end((wanted.topic_key, wanted.asked.partition))
@@ -129,7 +145,9 @@ class FetchSessions:
     def find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session as it was before the request. A full fetch ends the one that it names."""
         if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(message.session_id, None)
+            ended = self._sessions.pop(message.session_id, None)
+            if ended is not None:
+                ended.end()
             return FetchSession(NO_SESSION, uses_topic_ids)
         session = self._find(message, uses_topic_ids)
         session.is_incremental = True
@@ -141,7 +159,7 @@ class FetchSessions:
         if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
             return
         while len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)
+            self._sessions.popitem(last=False)[1].end()
         session.id = self._new_id()
         self._sessions[session.id] = session
 
