@@ -223,6 +223,22 @@ def test_a_session_that_is_over_watches_nothing(tmp_path: Path, looks: list[int]
     run(tmp_path, 3, scenario)
 
 
+def test_a_replica_has_one_session(tmp_path: Path, looks: list[int]) -> None:
+    """One that has lost its connection begins another, and nothing is left of the first."""
+
+    async def scenario(following: Following) -> None:
+        await settled(following, looks)
+        first = following.session_id
+        waiters = [len(following.leader(index)._end_waiters) for index in range(3)]
+        following.session_id = following.session_epoch = 0
+        await settled(following, looks)
+        sessions = following.broker.broker.services.fetch_sessions
+        assert sessions.get(first) is None and len(sessions) == 1
+        assert waiters == [1, 1, 1] == [len(following.leader(index)._end_waiters) for index in range(3)]
+
+    run(tmp_path, 3, scenario)
+
+
 def test_the_end_of_an_epoch_is_told_at_once(tmp_path: Path, looks: list[int]) -> None:
     async def scenario(following: Following) -> None:
         await settled(following, looks)

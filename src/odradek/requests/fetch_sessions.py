@@ -79,6 +79,7 @@ class FetchSession:
         self.next_epoch = 1
         self.is_incremental = False
         self.partitions: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+        self.replica_id = -1  # that of a consumer
         self.keeper: Keeper | None = None  # of a replica's session
 
     def update(self, message: FetchRequest) -> None:
@@ -121,12 +122,14 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of all clients, at most `slots` of them; the least recently used makes room."""
+    """The sessions of all clients, at most `slots` of them; the least recently used makes room. A replica has one: it
+    fetches all that it follows here in the same session, and begins another when it has lost that."""
 
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
         self._rng = rng
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._of_replicas: dict[int, int] = {}  # the session of each
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -145,9 +148,7 @@ class FetchSessions:
     def find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session as it was before the request. A full fetch ends the one that it names."""
         if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            ended = self._sessions.pop(message.session_id, None)
-            if ended is not None:
-                ended.end()
+            self._end(message.session_id)
             return FetchSession(NO_SESSION, uses_topic_ids)
         session = self._find(message, uses_topic_ids)
         session.is_incremental = True
@@ -158,10 +159,21 @@ class FetchSessions:
         """A full fetch begins a session, unless it is the final one."""
         if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
             return
+        session.replica_id = max(message.replica_id, message.replica_state.replica_id)
+        if session.replica_id >= 0:
+            self._end(self._of_replicas.get(session.replica_id, NO_SESSION))
         while len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)[1].end()
+            self._end(next(iter(self._sessions)))
         session.id = self._new_id()
         self._sessions[session.id] = session
+        if session.replica_id >= 0:
+            self._of_replicas[session.replica_id] = session.id
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._of_replicas.pop(session.replica_id, None)
+            session.end()
 
     def _new_id(self) -> int:
         return next(iter(self._unused_ids()))
