@@ -11,12 +11,12 @@
 
 - A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
   offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
-  is told where, and does not count.
+  is told where, and does not count. In a session, what has not changed is not looked at (`requests.replica_sessions`).
 
 Left out: preferred read replicas.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
@@ -27,10 +27,11 @@ from odradek.replication.waiters import Waiter
 from odradek.requests.dispatch import answer_error
 from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.refused import log_refused_partition, log_unreadable
+from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.storage.disk.shortage import CannotOpen
-from odradek.wire.codec import Steps
+from odradek.wire.codec import Steps, drain
 from odradek.wire.fetch_response import (
     Divergence,
     FetchedPartition,
@@ -45,8 +46,6 @@ MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event
 TOPIC_IDS_SINCE = 13
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-Answers = list[tuple[Wanted, FetchedPartition]]
-
 
 def handle(services: Services, request: Request, message: FetchRequest) -> Steps[None] | None:
     try:
@@ -59,6 +58,9 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
     session.update(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
+    if fetch.is_replica and session.is_incremental:
+        drain(fetch.fetch_what_changed())
+        return None
     reading = fetch.read()
     if _is_enough(message, reading):
         fetch.answer(reading.answers)
@@ -80,6 +82,9 @@ def _fetch_in_steps(
     yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
+    if fetch.is_replica and session.is_incremental:
+        yield from fetch.fetch_what_changed()
+        return
     reading = yield from fetch.read_in_steps()
     if _is_enough(message, reading):
         fetch.answer(reading.answers)
@@ -132,7 +137,6 @@ class Fetching:
         self._request = request
         self._message = message
         self._session = session
-        self._wanted = list(session.partitions.values())
         self._limit = min(message.max_bytes, services.max_fetch_bytes)
         self._committed_only = message.isolation_level == READ_COMMITTED
         self.replica_id = max(message.replica_id, message.replica_state.replica_id)
@@ -142,25 +146,47 @@ class Fetching:
 
     def read(self) -> Reading:
         reading = Reading()
-        for wanted in self._wanted:
-            reading.add(wanted, self._read_first(wanted, reading.size))
+        for wanted in list(self._session.partitions.values()):
+            reading.add(wanted, self.read_first(wanted, reading.size))
         return reading
 
     def read_in_steps(self) -> Steps[Reading]:
         reading = Reading()
-        for wanted in self._wanted:
-            reading.add(wanted, self._read_first(wanted, reading.size))
+        for wanted in list(self._session.partitions.values()):
+            reading.add(wanted, self.read_first(wanted, reading.size))
             yield
         return reading
 
-    def _read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+    def fetch_what_changed(self) -> Steps[None]:
+        """Of a replica, in its session."""
+        message, session, now_ms = self._message, self._session, self._services.host.steady_ms()
+        known = session.keeper
+        if not isinstance(known, ReplicaSession) or known.replica_id != self.replica_id:
+            session.end()
+            known = session.keeper = ReplicaSession(session, self.replica_id, now_ms)
+        known.fetched(message, now_ms)
+        fetch = ReplicaFetch(self, known, message.min_bytes)
+        yield from fetch.read()
+        if fetch.is_enough or message.max_wait_ms <= 0 or not session.partitions:
+            fetch.answer()
+        else:
+            fetch.wait(self._services.deadlines.add(message.max_wait_ms, fetch.time_out))
+            self._request.on_abandoned = fetch.end
+
+    def finish_with(self, read: Callable[[], Answers]) -> None:
+        try:
+            self.answer(read())
+        except Exception as error:
+            answer_error(self._request, self._message, error)
+
+    def read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         """For a replica: its fetch counts when it comes, and not again each time that we look for something to send."""
         if self.is_replica:
             try:
                 self._note_fetch(wanted)
             except KafkaError as error:
                 return self._refused(wanted, error)
-        return self._read_partition(wanted, size_so_far)
+        return self.read_partition(wanted, size_so_far)
 
     def _note_fetch(self, wanted: Wanted) -> None:
         leader, asked = self.leader_of(wanted), wanted.asked
@@ -175,7 +201,7 @@ class Fetching:
     def look_again(self, reading: Reading, position: int) -> None:
         """At one partition alone: what there is of it now, beside what was read of the others."""
         wanted, before = reading.answers[position]
-        reading.replace(position, self._read_partition(wanted, reading.size - before.length))
+        reading.replace(position, self.read_partition(wanted, reading.size - before.length))
 
     def _read_again(self, reading: Reading, positions: Iterable[int]) -> None:
         """Those that had something: files may have been replaced meanwhile, and there is one limit for all."""
@@ -183,11 +209,11 @@ class Fetching:
         for position in positions:
             wanted, answer = reading.answers[position]
             if answer.length:
-                answer = self._read_partition(wanted, size)
+                answer = self.read_partition(wanted, size)
                 reading.answers[position] = wanted, answer
                 size += answer.length
 
-    def _read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+    def read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         asked = wanted.asked
         room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:

@@ -202,6 +202,13 @@ class Leader:
         progress.fetched(offset, self.log.end_offset, broker_epoch, now_ms)
         self.maybe_advance_high_watermark()
 
+    def was_caught_up(self, replica: int, then_ms: int) -> None:
+        """It had all of the log at that time: it fetched then, and nothing was appended to this partition since its
+        offset was looked at."""
+        progress = self.progress.get(replica)
+        if progress is not None:
+            progress.last_caught_up_ms = max(progress.last_caught_up_ms, then_ms)
+
     def joining_replicas(self) -> dict[int, int]:
         """Those that may join the ISR, and their broker epochs. They have all that is committed, and all that came
         before this epoch: the high watermark we know may be lower than what an earlier leader committed."""
@@ -244,6 +251,8 @@ class Leader:
         self.isr = self.maximal_isr = replica_set(registration.isr)
         self._replicas_changed(now_ms)
         self.maybe_advance_high_watermark()
+        if self._end_waiters:
+            self._end_waiters.wake()  # a replica that was put out of the ISR has to be looked at
 
     def configure(self, settings: ReplicaSettings) -> None:
         self.settings = settings
@@ -284,7 +293,7 @@ class Leader:
             self._high_watermark_waiters.add(waiter)
 
     def when_log_end_moves(self, waiter: Waiter) -> None:
-        """Call once, when there is more for followers to read: their syncs overlap with ours."""
+        """Call once, when there is more for followers to read: their syncs overlap with ours. Or the ISR changes."""
         if self.closed_with:
             waiter(self.closed_with)
         else:
