@@ -16,6 +16,7 @@ from odradek.raft.voters import KRaftVersion, VoterSet
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
+from odradek.storage.disk.sync import sync_tickets
 from tests.raft.cluster import Cluster, key
 
 DIRECTORY = "/data"
@@ -214,6 +215,40 @@ def test_a_recovery_point_that_may_have_been_written_goes_back_before_the_log_is
     files.is_shut_down = False  # as if nothing had been lost
     store.truncate_to(1)
     assert reopen(files).log.end_offset == 1
+
+
+@pytest.mark.parametrize("appended", [0, 1])
+def test_a_roll_that_hid_a_failed_sync_leaves_no_hole_after_a_crash(appended):
+    """The sync of the roll comes after one that failed, so it succeeds, and brings nothing to disk."""
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"synced",)), 0)
+    store.sync()
+    store.append(Append(1, (b"lost",)), 0)
+    ticket = store.begin_sync()
+    files.fail_syncs = 1
+    (error,) = sync_tickets(files, [ticket])
+    store.log.roll(0)
+    for _ in range(appended):
+        store.append(Append(1, (b"behind the hole",)), 0)
+        files.file(store.log.active.log.path).sync()
+    assert error is not None and store.synced_offset == 1
+    files.crash()
+    again = open_store(files)
+    assert (again.log.end_offset, len(again.log.segments)) == (1, 1)
+
+
+def test_a_segment_that_is_missing_behind_what_was_synced_stops_the_start():
+    files = new_disk()
+    store = open_store(files)
+    for _ in range(3):
+        store.append(Append(1, (b"a",)), 0)
+        store.sync()
+        store.log.roll(0)
+    for suffix in ("log", "index", "timeindex"):
+        files.remove(f"{store.directory}/{1:020d}.{suffix}")
+    with pytest.raises(DamagedData, match="a file is missing"):
+        reopen(files)
 
 
 def test_a_hole_in_what_was_synced_stops_the_start():

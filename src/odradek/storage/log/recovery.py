@@ -60,9 +60,9 @@ class Opening(NamedTuple):
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
     cut off is a torn last batch beyond the recovery point, with no intact batch after it, unless it lies in an
-    `unsynced_run`: from that offset on, batches were written without a sync between them. Anything else
-    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
-    that end before `needed_from`: what they hold is in a snapshot as well.
+    `unsynced_run`: from that offset on, batches were written without a sync between them that is known to have
+    succeeded. Anything else raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery
+    point, but for segments that end before `needed_from`: what they hold is in a snapshot as well.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
@@ -181,14 +181,23 @@ class Recovery:
         return self._recover(recovered)
 
     def _check_continuity(self, segments: list[Segment]) -> None:
-        expected = self.opening.needed_from
-        for slot, segment in enumerate(segments[self._first_to_read(segments) :]):
+        expected, segments = self.opening.needed_from, segments[self._first_to_read(segments) :]
+        for slot, segment in enumerate(segments):
+            if slot and segment.base_offset > expected and self._may_end_at(expected, segments[slot:]):
+                return
             if segment.base_offset > expected or (slot and segment.base_offset < expected):
                 raise DamagedData(
                     f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
             expected = segment.next_offset()
+
+    def _may_end_at(self, offset: int, following: list[Segment]) -> bool:
+        """A crash may lose what was not synced, and so what a roll has taken for synced by mistake: a sync that comes
+        after one that failed succeeds. Then there is nothing yet in the new segment, or it is part of the run."""
+        return offset >= self.recovery_point and (
+            self._is_in_run(offset) or not any(segment.size for segment in following)
+        )
 
     def _without_leftovers(self, segments: list[Segment]) -> list[Segment]:
         """A crash may undo the deletion of a segment, but not that of a later one. What is before such a hole was
@@ -216,7 +225,11 @@ class Recovery:
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
-            is_whole = self._recover_segment(segment, producers, segments[slot + 1 :])
+            following = segments[slot + 1 :]
+            is_whole = self._recover_segment(segment, producers, following)
+            if self.opening.strict and following and segment.next_offset() < following[0].base_offset:
+                self._drop(following if is_whole else [], "what comes before it was not synced, and is lost")
+                is_whole = False
             self.recovered.extend(segment.files)
             if snapshot is not None:
                 self.recovered.append(snapshot)
@@ -251,7 +264,7 @@ class Recovery:
                 segment.aborted.append(aborted)
         if segment.size < size:
             if self.opening.strict:
-                may_be_torn = not following and end_offset >= self.recovery_point
+                may_be_torn = self._may_end_at(end_offset, following)
                 self._check_torn_tail(segment, scan, may_be_torn, may_be_torn and self._is_in_run(end_offset))
             self._report_cut(segment, scan, size, end_offset)
             self._drop(following, "it follows a damaged segment")
