@@ -29,7 +29,7 @@ def replicated_topics(home: Path) -> Iterator[Nodes]:
 
 def check_a_stream_goes_on_when_a_broker_dies(spark: Any, connector: str, tmp_path: Path) -> None:
     """`connector`: the format of source and sink."""
-    with replicated_topics(tmp_path / "nodes") as nodes:
+    with replicated_topics(tmp_path) as nodes:
         servers = {"kafka.bootstrap.servers": nodes.bootstrap}
         reader = spark.readStream.format(connector).options(**servers)
         rows = reader.option("subscribe", SOURCE).option("startingOffsets", "earliest").load()
