@@ -11,6 +11,7 @@ from odradek.api.fetch import Fetching
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
 from odradek.requests import replica_sessions
+from odradek.services import replication
 from odradek.services.replication import Fetcher
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -176,3 +177,31 @@ def test_a_partition_that_cannot_go_on_is_named_again_after_its_pause() -> None:
         await until(lambda: replica(cluster, follower).log.end_offset == 1)
 
     run(5, scenario)
+
+
+def test_a_follower_that_is_refused_asks_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader does not know yet that it leads, because it does not hear the controller."""
+    asked: list[tuple[int, int]] = []  # by a follower, of a leader
+    fetch = replication.Fetcher._fetch
+
+    async def note(fetcher: Any, wanted: Any) -> Any:
+        asked.append((fetcher._replication.node_id, fetcher._leader_id))
+        return await fetch(fetcher, wanted)
+
+    monkeypatch.setattr(replication.Fetcher, "_fetch", note)
+
+    async def scenario(cluster: Cluster) -> None:
+        before = partition(cluster)
+        new_leader = next(node_id for node_id in before.replicas if node_id != before.leader)
+        follower = next(node_id for node_id in (1, 2, 3) if node_id not in (before.leader, new_leader))
+        cluster.machines[before.leader].cut_power()
+        await asyncio.sleep(5)  # of the 9 that its session lasts: that of the new leader is to last longer
+        cluster.world.network.cut(f"node{new_leader}", "node4")
+        await until(lambda: partition(cluster, follower).leader == new_leader)
+        asked.clear()
+        await asyncio.sleep(3)
+        assert partition(cluster, follower).leader == new_leader, "or it was asked for something else"
+        assert partition(cluster, new_leader).leader == before.leader
+        assert 2 <= asked.count((follower, new_leader)) <= 4, "once in replica.fetch.backoff.ms"
+
+    run(4, scenario, controllers=(4,), brokers=(1, 2, 3))

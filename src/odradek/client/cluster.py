@@ -4,6 +4,9 @@ Leaders change and brokers go away; so every question is asked again, after a lo
 is answered or its deadline has passed. `TimedOut` then says what was wanted and what was last in the way. An
 answer that no retry can change is a `KafkaError` at once.
 
+Any broker is asked for metadata, but not one that did not answer or whose word turned out to be wrong, while there is
+another: it may be cut off from the cluster and not know it.
+
 An outage is waited out (`api_timeout_s`) by whoever has reached a broker before. Until then the likely reason is a
 wrong address, and a user who waits for an answer: that takes `first_contact_timeout_s`.
 
@@ -58,6 +61,7 @@ MAX_IDLE_CLUSTERS = 4
 NOBODY_REACHED = ". Check kafka.bootstrap.servers and that the brokers run"
 MISSING_TOPIC_PATIENCE_S = 3.0  # a topic just made takes a moment to be known everywhere
 
+Address = tuple[str, int]
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
@@ -91,6 +95,9 @@ class Cluster:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, Node] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
+        self._answered_last: Address | None = None
+        self._doubts = 0
+        self._doubted: dict[Address, int] = {}  # the later, the higher
         self.kept_producer: object = None  # a producer's state, between two of its users
 
     # Connections
@@ -154,16 +161,23 @@ class Cluster:
 
     def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
         """Known brokers first, then those the settings name: they may all have moved."""
-        addresses = [(node.host, node.port) for node in self._nodes.values()]
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        addresses = dict.fromkeys([*known, *self.settings.bootstrap])
         reasons = []
-        for host, port in dict.fromkeys([*addresses, *self.settings.bootstrap]):
+        for address in sorted(addresses, key=lambda one: self._doubted.get(one, 0)):
             try:
-                answer = self._connection(host, port).call(request, answer_type)
+                answer = self._connection(*address).call(request, answer_type)
                 self.was_reached = True
+                self._answered_last = address
                 return answer
             except ConnectionLost as error:
+                self._doubt(address)
                 reasons.append(str(error))
         raise ConnectionLost("; ".join(reasons))
+
+    def _doubt(self, address: Address) -> None:
+        self._doubts += 1
+        self._doubted[address] = self._doubts
 
     # Topics and leaders
 
@@ -239,8 +253,9 @@ class Cluster:
         return self._leaders[partition]
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """What was last heard turned out to be wrong: ask again before the next use."""
-        self._leaders.pop(partition, None)
+        """What was last heard turned out to be wrong: ask again, somebody else, before the next use."""
+        if self._leaders.pop(partition, None) is not None and self._answered_last is not None:
+            self._doubt(self._answered_last)
 
     # Offsets
 

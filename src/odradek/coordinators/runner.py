@@ -26,7 +26,7 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.host.log_lines import fields
+from odradek.host.log_lines import counted, fields
 from odradek.wording import count_of, duration, shown
 
 log = logging.getLogger(__name__)
@@ -217,18 +217,21 @@ class Runner(Generic[AnyCoordinator]):
         try:
             last_offset = self._journal.append(batch, self._host.now_ms())
         except Exception as error:
-            log.error(
-                "cannot write to %s, so what a client asked for is refused: %s",
-                self._journal.name,
-                error,
-                exc_info=not is_expected(error),
-            )
+            self._tell_of_refusal(error)
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._send(self._shard.append_failed(code))
             return False
         self._shard.appended(last_offset)
         self._journal.commit(last_offset, self._committed)
         return True
+
+    def _tell_of_refusal(self, error: Exception) -> None:
+        """Clients try again, many times a second, while a partition has too few replicas in sync."""
+        name, message = self._journal.name, "cannot write to %s, so what a client asked for is refused: %s"
+        if is_expected(error):
+            counted(log, logging.ERROR, name, f"refused, {error}", message, name, error)
+        else:
+            log.error(message, name, error, exc_info=True)
 
     def _committed(self, error: ErrorCode) -> None:
         if error:

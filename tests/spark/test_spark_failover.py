@@ -1,0 +1,7 @@
+"""Source and sink on three brokers, one of which dies."""
+
+from tests.spark.failover import check_a_stream_goes_on_when_a_broker_dies
+
+
+def test_a_stream_goes_on_when_a_broker_dies(spark, tmp_path):
+    check_a_stream_goes_on_when_a_broker_dies(spark, "odradek", tmp_path)
