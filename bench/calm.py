@@ -19,6 +19,7 @@ from bench.systems import OdradekCluster
 LOAD_SECONDS = 60
 QUEUE_KB = 100_000  # of the producer, which is always full
 PARTITIONS, TOPICS = 1_000, 10
+LOGS_TIMEOUT_S = 60
 AWAY_MESSAGES = 1_000_000
 REST_S = 3.0
 BOUND = re.compile(r'odradek_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\d+)')
@@ -72,7 +73,7 @@ def measure(scratch: Path, quick: bool) -> Iterator[Busy]:
             system.start()
             yield Trial(system).watch(title, work)
         finally:
-            system.remove()
+            system.discard()
 
 
 class Trial:
@@ -112,6 +113,13 @@ class Trial:
     def create(self, partitions: int) -> None:
         for number in range(TOPICS):
             self.system.create_topic(f"many-{number}", partitions, 3)
+        deadline = time.monotonic() + LOGS_TIMEOUT_S
+        while self._fewest_logs() < TOPICS * partitions and time.monotonic() < deadline:
+            time.sleep(REST_S / 10)
+
+    def _fewest_logs(self) -> int:
+        """Logs are made after their topics are there."""
+        return min(len(list(self.system.home.glob(f"data-{node}/many-*"))) for node in self.system.nodes)
 
     def catch_up(self, messages: int) -> None:
         self.system.create_topic("load", 3, 3)

@@ -104,6 +104,12 @@ class System:
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
+    def discard(self) -> None:
+        """As `remove`, for one whose end is not worth waiting for."""
+        for process in self.processes:
+            process.kill()
+        self.remove()
+
     def pids(self) -> list[int]:
         return process_tree([process.pid for process in self.processes if process.poll() is None])
 
