@@ -150,9 +150,12 @@ class Lifecycle:
             return
         allowed = self._host.create_task(self._be_let_go())
         alone = self._host.create_task(majority_gone(self._metadata.quorum, self._network))
+        settled = asyncio.Event()
+        for task in (allowed, alone):
+            task.add_done_callback(lambda _: settled.set())
         try:
             async with asyncio.timeout(RETIRE_SECONDS):
-                await asyncio.wait((allowed, alone), return_when=asyncio.FIRST_COMPLETED)
+                await settled.wait()
             if not allowed.done():
                 log.info("stopping without the controller's consent: too few controllers are left to give it")
         except TimeoutError:
