@@ -43,8 +43,8 @@ def consumer_of(
         consumer_timeout_ms=PATIENCE_S * 1000,
     )
     try:
-        # A kafka-python 3.0 consumer that learns of the partitions while it joins a group joins again; if a poll ends then,
-        # it never uses its assignment. A consumer that knows the partitions before it joins, joins once.
+        # A kafka-python 3.0 consumer that learns of the partitions while it joins a group joins again; if a poll ends
+        # meanwhile, it never uses its assignment. A consumer that knows the partitions before it joins, joins once.
         consumer.beginning_offsets([TopicPartition(topic, 0) for topic in topics])
         yield consumer
     finally:

@@ -80,7 +80,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         )
     assert result.returncode == 1
     assert (
-        f"error: port {port} is in use: stop what listens there, or choose another in metrics.listener"
+        f"error: port {port} is in use: stop the process that listens there, or choose another in metrics.listener"
         in (result.stderr)
     )
 

@@ -137,7 +137,7 @@ class Search:
             is_new = self._version >= OFFSET_NOT_AVAILABLE_SINCE
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE if is_new else ErrorCode.LEADER_NOT_AVAILABLE,
-                f"The leader of {leader.topic_partition} does not know yet what is committed",
+                f"The leader of {leader.topic_partition} does not know its high watermark yet",
             )
 
     def _end(self, leader: Leader) -> int:

@@ -37,7 +37,7 @@ async def _update(services: Services, message: UpdateRaftVoterRequest) -> None:
     check_voter(services, key, endpoints)
     versions = message.k_raft_version_feature
     if not 0 <= versions.min_supported_version <= versions.max_supported_version:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The range of kraft.version is none.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The range of kraft.version is empty.")
     voter = VoterNode(key, endpoints, versions.min_supported_version, versions.max_supported_version)
     timeout_ms = services.config["controller.quorum.request.timeout.ms"]
     await services.quorum.change_voters(UpdateVoter(voter), timeout_ms)

@@ -62,7 +62,7 @@ CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         is_file=True,
-        help="Client settings, name=value a line, by librdkafka's or Java's names.",
+        help="Client settings, one name=value per line, by librdkafka's or Java's names.",
     ),
 ]
 ProfileName = Annotated[
@@ -71,7 +71,7 @@ ProfileName = Annotated[
         "--profile",
         metavar="NAME",
         complete=complete_profiles,
-        help="A cluster by its profile (see 'odradek profile').",
+        help="The cluster of this profile (see 'odradek profile').",
     ),
 ]
 
@@ -108,7 +108,7 @@ def read_settings(file: Path) -> dict[str, str]:
     except OSError as error:
         raise CommandError(f"{file}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:
-        raise CommandError(f"{file} is not a file of settings: {error}") from None
+        raise CommandError(f"{file} is not a settings file: {error}") from None
 
 
 @dataclass
@@ -204,7 +204,7 @@ def _build(kind: Callable[..., Client], settings: Mapping[str, Any]) -> Client:
             unknown = UNKNOWN_SETTING.search(error.args[0].str())
             if unknown is None or settings.pop(unknown[1], None) is None:
                 raise CommandError(f"bad client settings: {error.args[0].str()}") from None
-            warn(f"setting {unknown[1]} is not known to this client and is ignored")
+            warn(f"ignoring the setting {unknown[1]}, which this client does not know")
 
 
 def _silent_logger() -> logging.Logger:
@@ -246,7 +246,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {CONNECT_TIMEOUT_S:g} s"
+        return f"no response within {CONNECT_TIMEOUT_S:g} s"
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 

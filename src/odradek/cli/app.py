@@ -26,13 +26,13 @@ COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 ROOT_OPTIONS_WITH_VALUE = ("-b", "--bootstrap-server", "--command-config", "--profile")
 HELP = "A Kafka-compatible event-streaming platform that installs with pip."
 EPILOG = (
-    "Every command but 'up', 'broker', 'format' and 'random-uuid' works against any Kafka cluster: name it with -b, "
-    "before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile."
+    "All commands except 'up', 'broker', 'format' and 'random-uuid' work with any Kafka cluster: name it with -b, "
+    "before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or with a profile."
 )
 BROKER_COMMANDS = {
     "up": "Run a broker on this machine, until Ctrl-C.",
     "broker": "Run a broker as a service, from a settings file.",
-    "format": "Make the data directory of a node of a cluster, before its first start.",
+    "format": "Format the data directory of a node, before its first start.",
     "random-uuid": "Print a new id, for a cluster or a directory.",
 }
 # Command and module; a module has an `app` with commands in it, or one function named as the command.

@@ -103,7 +103,7 @@ class ClusterStatus:
         fenced = [str(one.broker) for one in self.brokers if one.is_fenced]
         if fenced:
             noun = "broker" if len(fenced) == 1 else "brokers"
-            yield f"{noun} {', '.join(fenced)} fenced: not running, or not ready yet"
+            yield f"{noun} {', '.join(fenced)} fenced: down, or not ready yet"
         if self.quorum is None:
             if self.quorum_problem:
                 yield f"the metadata quorum: {self.quorum_problem}"
@@ -113,7 +113,7 @@ class ClusterStatus:
                 since = (
                     "never caught up" if voter.behind_ms is None else f"{voter.behind_ms / 1000:.0f} s behind"
                 )
-                yield f"controller {voter.node} is not up to date: {since}, {counted(voter.lag, 'record')} to fetch"
+                yield f"controller {voter.node} has not caught up: {since}, {counted(voter.lag, 'record')} to fetch"
 
     def _problems_of_partitions(self) -> Iterator[str]:
         for partitions, what in (

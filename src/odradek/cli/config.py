@@ -34,7 +34,7 @@ SOURCE_NAMES = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
-    ConfigSource.STATIC_BROKER_CONFIG: "start of the broker",
+    ConfigSource.STATIC_BROKER_CONFIG: "broker start",
     ConfigSource.DEFAULT_CONFIG: "default",
     ConfigSource.DYNAMIC_GROUP_CONFIG: "group",
 }
@@ -154,7 +154,7 @@ def _brokers(name: str | None, addresses: Any) -> list[int]:
     if name is None:
         return sorted(addresses)
     if not name.isdecimal() or int(name) not in addresses:
-        raise CommandError(f"no broker {name}: there is {', '.join(map(str, sorted(addresses)))}")
+        raise CommandError(f"no broker {name}: there are {', '.join(map(str, sorted(addresses)))}")
     return [int(name)]
 
 
@@ -203,7 +203,7 @@ def alter(
         Option(
             "--delete",
             metavar="KEY",
-            help="A setting to put back to its default; repeatable.",
+            help="A setting to reset to its default; repeatable.",
             complete=complete_settings,
         ),
     ] = None,

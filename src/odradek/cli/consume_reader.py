@@ -173,7 +173,7 @@ class Reader:
         if self.limits.timeout_s is None or time.monotonic() - last_message_s < self.limits.timeout_s:
             return False
         if self.limits.max_messages is not None and self.printed < self.limits.max_messages:
-            raise CommandError(f"{self.printed} of {self.limits.max_messages} messages came in time")
+            raise CommandError(f"{self.printed} of {self.limits.max_messages} messages arrived in time")
         return True
 
     def _take(self, message: Message) -> None:

@@ -64,7 +64,7 @@ def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
         if heard.cause is not None:
             return f"{heard.cause} (is --command-config right for this cluster?)"
         return (
-            f"no answer from {bootstrap} in time: is it a Kafka broker, and does it ask for TLS or "
+            f"no response from {bootstrap} in time: is it a Kafka broker, and does it require TLS or "
             "a login (see --command-config)?"
         )
     if error.code() in NEXT_STEPS:

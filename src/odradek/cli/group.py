@@ -27,7 +27,7 @@ from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
 from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
 
-app = Group(help="List, describe and delete consumer groups. Their offsets can be reset and deleted too.")
+app = Group(help="List, describe and delete consumer groups; reset and delete their offsets.")
 app.command("reset-offsets")(on_cluster(reset_offsets))
 app.command("delete-offsets")(on_cluster(delete_offsets))
 
@@ -101,7 +101,7 @@ def list_(
         list[str] | None,
         Option("--type", metavar="TYPE", help="Only 'classic' or 'consumer' groups; repeatable."),
     ] = None,
-    long: Annotated[bool, Option("--long", "-l", help="With type and state, as at a terminal.")] = False,
+    long: Annotated[bool, Option("--long", "-l", help="Show type and state, as at a terminal.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """List groups. At a terminal, and with --long, it also shows type and state."""
@@ -118,7 +118,7 @@ def list_(
     else:
         sys.stdout.writelines(f"{name}\n" for name, _, _ in rows)
     if listing.errors:
-        raise CommandError(f"not all brokers have answered: {listing.errors[0]}")
+        raise CommandError(f"not all brokers responded: {listing.errors[0]}")
 
 
 def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[Any]:
@@ -126,7 +126,7 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
     by_name = {name.lower(): member for member, name in names.items()}
     for text in texts or ():
         if text.lower() not in by_name:
-            raise BadParameter(f"{text!r} is no {what}: there are {', '.join(names.values())}")
+            raise BadParameter(f"{text!r} is not a {what}: choose from {', '.join(names.values())}")
     return {by_name[text.lower()] for text in texts or ()}
 
 
@@ -135,12 +135,12 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
 def describe(
     cluster: Access,
     names: GroupsArgument = None,
-    all_groups: Annotated[bool, Option("--all-groups", help="Every group there is.")] = False,
-    members: Annotated[bool, Option("--members", help="The members instead of the offsets.")] = False,
-    state: Annotated[bool, Option("--state", help="The state instead of the offsets.")] = False,
+    all_groups: Annotated[bool, Option("--all-groups", help="All groups.")] = False,
+    members: Annotated[bool, Option("--members", help="Show the members instead of the offsets.")] = False,
+    state: Annotated[bool, Option("--state", help="Show the state instead of the offsets.")] = False,
     watch: Annotated[
         float | None,
-        Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Again and again, until Ctrl-C."),
+        Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Repeat this often, until Ctrl-C."),
     ] = None,
     as_json: JsonOutput = False,
     group: GroupOption = None,

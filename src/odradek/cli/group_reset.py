@@ -53,7 +53,7 @@ class Target:
         given = [value for value in asdict(self).values() if value is not None and value is not False]
         if len(given) != 1:
             raise BadParameter(
-                "say once where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+                "give exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
                 "--by-duration or --shift-by"
             )
 
@@ -88,11 +88,13 @@ def reset_offsets(
     name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
     topic: TopicsAndPartitions = None,
     all_topics: Annotated[
-        bool, Option("--all-topics", help="All that the group has committed offsets for.")
+        bool, Option("--all-topics", help="All topics that the group has committed offsets for.")
     ] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record there is.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="Behind the last record.")] = False,
-    to_current: Annotated[bool, Option("--to-current", help="To where the group is now.")] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="To the end of the log.")] = False,
+    to_current: Annotated[
+        bool, Option("--to-current", help="To the offsets that the group has committed.")
+    ] = False,
     to_offset: Annotated[
         int | None, Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
     ] = None,
@@ -108,15 +110,17 @@ def reset_offsets(
     by_duration: Annotated[
         int | None,
         Option(
-            "--by-duration", parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."
+            "--by-duration", parser=time_before, metavar="DURATION", help="To this long ago: P1DT2H, or 90s."
         ),
     ] = None,
     shift_by: Annotated[
         int | None,
-        Option("--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By so many records, back if negative."),
+        Option(
+            "--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By this many records, back if negative."
+        ),
     ] = None,
     execute: Annotated[
-        bool, Option("--execute/--dry-run", help="Do it, or only say what would be done.")
+        bool, Option("--execute/--dry-run", help="Do it, or only show what would be done.")
     ] = False,
     as_json: JsonOutput = False,
     group: Annotated[str | None, Option("--group", hidden=True)] = None,
@@ -158,7 +162,7 @@ def check_no_members(admin: AdminClient, name: str) -> None:
         return
     if count:
         members = "1 active member" if count == 1 else f"{count} active members"
-        raise CommandError(f"{name} has {members}: offsets can be reset only once it has none")
+        raise CommandError(f"{name} has {members}: stop them before you reset its offsets")
 
 
 def plan(
@@ -170,7 +174,7 @@ def plan(
     moves = []
     for place in places:
         if place not in starts or place not in ends:
-            warn(f"{place.topic}-{place.partition} does not exist any more and is left out")
+            warn(f"{place.topic}-{place.partition} no longer exists, leaving it out")
             continue
         new_offset = min(max(wanted[place], starts[place]), ends[place])
         if new_offset != wanted[place]:
@@ -220,4 +224,4 @@ def show_moves(name: str, moves: Sequence[Move], executed: bool, as_json: bool) 
     rows = [(name, *asdict(move).values()) for move in moves]
     print_columns(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
     if not executed:
-        note("nothing was changed: --execute does it")
+        note("nothing was changed: add --execute to do it")

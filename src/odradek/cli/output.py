@@ -76,7 +76,7 @@ def output_told() -> Iterator[None]:
         discard_output()
     except OSError as error:
         discard_output()
-        where = f"{error.filename}: " if error.filename else "cannot go on: "
+        where = f"{error.filename}: " if error.filename else "cannot continue: "
         raise CommandError(f"{where}{(error.strerror or str(error)).lower()}") from None
 
 

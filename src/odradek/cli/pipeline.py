@@ -33,7 +33,7 @@ from odradek.pipeline.reading import load
 
 app = Group(
     help="Run data pipelines on Spark, each defined by one TOML file: sources, transforms, sinks.",
-    epilog="A beginning: 'odradek pipeline init', then test, check and run the file. docs/PIPELINES.md describes "
+    epilog="Start with 'odradek pipeline init', then test, check and run the file. docs/PIPELINES.md describes "
     "every key.",
 )
 
@@ -43,13 +43,13 @@ SAMPLE_RECORDS = 1000
 @on_cluster
 def init(
     cluster: Access,
-    file: Annotated[Path, Argument(metavar="[FILE]", help="What to write.")] = Path("pipeline.toml"),
+    file: Annotated[Path, Argument(metavar="[FILE]", help="The file to write.")] = Path("pipeline.toml"),
     from_topic: Annotated[
         str | None,
         Option(
             "--from-topic",
             metavar="TOPIC",
-            help="Begin with this topic; infer its schema.",
+            help="Start with this topic; infer its schema.",
             complete=complete_topics,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def init(
     from odradek.pipeline.examples import example, example_from_topic
 
     if file.exists():
-        raise CommandError(f"{file} exists already; name another file")
+        raise CommandError(f"{file} already exists; name another file")
     if from_topic is None:
         text = example(file.stem, str(file), cluster.bootstrap)
     else:

@@ -50,7 +50,7 @@ def pause(file: FileArgument) -> None:
     with told():
         pipeline = load(find_file(file))
         Checkpoint(pipeline).pause()
-    print_line(f"{pipeline.name} is paused; 'odradek pipeline resume' lets it go on.")
+    print_line(f"{pipeline.name} is paused; 'odradek pipeline resume' resumes it.")
 
 
 def resume(file: FileArgument) -> None:
@@ -64,10 +64,10 @@ def resume(file: FileArgument) -> None:
 def reset(
     file: FileArgument,
     sink: Annotated[
-        list[str] | None, Option("--sink", metavar="NAME", help="Only this sink; may be repeated.")
+        list[str] | None, Option("--sink", metavar="NAME", help="Only this sink; repeatable.")
     ] = None,
     delete_output: Annotated[
-        bool, Option("--delete-output", help="Delete the files that file sinks have written, too.")
+        bool, Option("--delete-output", help="Also delete the files that file sinks have written.")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -91,15 +91,15 @@ def reset(
         outputs = _outputs(pipeline, sinks)
         if outputs and not delete_output:
             raise CommandError(
-                f"{', '.join(map(str, outputs))} would be in the way of a new beginning: add --delete-output, or "
-                "move what is there elsewhere first"
+                f"{', '.join(map(str, outputs))} would be in the way of a fresh start: add --delete-output, or "
+                "move the files elsewhere first"
             )
         if sys.stdin and sys.stdin.isatty():
             deleted = f" and delete {', '.join(map(str, outputs))}" if outputs else ""
-            confirm(f"Forget the state of {subject}{deleted}?", yes)
+            confirm(f"Delete the state of {subject}{deleted}?", yes)
         with checkpoint.locked():
             _forget(checkpoint, sinks, manifest, outputs)
-    print_line(f"{subject} begins anew with the next run.")
+    print_line(f"{subject} will start from scratch with the next run.")
 
 
 def _outputs(pipeline: Pipeline, chosen: list[str]) -> list[Path]:
@@ -153,10 +153,10 @@ def replay_dead_letters(
     file: FileArgument,
     to: Annotated[
         str | None,
-        Option("--to", metavar="TOPIC", help="Send them here instead of where they came from."),
+        Option("--to", metavar="TOPIC", help="Send them to this topic instead of the one they came from."),
     ] = None,
-    everything: Annotated[bool, Option("--all", help="Those that were replayed before, too.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be sent.")] = False,
+    everything: Annotated[bool, Option("--all", help="Include those that were replayed before.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be sent.")] = False,
     as_json: JsonOutput = False,
     master: Master = None,
     conf: Conf = None,
@@ -178,4 +178,4 @@ def replay_dead_letters(
     if not found.sent:
         print_line("There is nothing to replay.")
     if found.kept:
-        print_line(f"{found.kept} hold no whole record; they stay where they are.")
+        print_line(f"{found.kept} do not contain a whole record and were not sent.")

@@ -31,7 +31,7 @@ class Progress:
         if self._is_shown and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + PROGRESS_INTERVAL_S
             sys.stderr.write(
-                f"{CLEAR_LINE}{counted(delivered, 'message')} delivered, {sent - delivered} on the way"
+                f"{CLEAR_LINE}{counted(delivered, 'message')} delivered, {sent - delivered} in flight"
             )
             sys.stderr.flush()
 
@@ -100,7 +100,7 @@ class Sender:
             return self._cluster.explain(error)
         cause = self._cluster.heard.cause
         address = self._cluster.bootstrap
-        return f"{address} did not take the messages in time" + (f": {cause}" if cause else "")
+        return f"{address} did not acknowledge the messages in time" + (f": {cause}" if cause else "")
 
     def _raise_failure(self) -> None:
         if self.failure is not None:

@@ -13,7 +13,7 @@ from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
 
 app = Group(
-    help="Name clusters once. Then --profile, ODRADEK_PROFILE or 'odradek profile use' chooses one.",
+    help="Give clusters names, and choose one with --profile, ODRADEK_PROFILE or 'odradek profile use'.",
 )
 
 SECRETS = ("password", "secret", "jaas", "token", "pem", "key")
@@ -47,7 +47,7 @@ def create(
     if not bootstrap_server:
         raise BadParameter("give the cluster's address with -b", param_hint="-b")
     if profiles.path_of(name, os.environ).exists() and not replace:
-        raise CommandError(f"there is a profile {name} already: --replace writes it anew")
+        raise CommandError(f"profile {name} already exists: add --replace to overwrite it")
     settings = _file_settings(command_config) | dict(map(key_value, set_ or ()))
     path = profiles.write_profile(name, {"bootstrap.servers": bootstrap_server} | settings, os.environ)
     if as_json:

@@ -55,7 +55,7 @@ ControllerConfig = Annotated[
 ]
 DirectoryId = Annotated[
     str | None,
-    Option("--directory-id", metavar="ID", help="Only if this is the directory it votes with."),
+    Option("--directory-id", metavar="ID", help="Only if the voter has this directory id."),
 ]
 
 
@@ -127,7 +127,7 @@ def remove_controller(cluster: Access, node_id: NodeId, directory_id: DirectoryI
     """Take the vote from a controller, as before it is taken away, or when its disk is lost."""
     voters = [one for one in view_quorum(cluster).voters if one.node == node_id]
     if not voters:
-        raise CommandError(f"node {node_id} is no voter")
+        raise CommandError(f"node {node_id} is not a voter")
     if directory_id is not None and directory_id != voters[0].directory_id:
         raise CommandError(f"node {node_id} votes with directory id {voters[0].directory_id}")
     request = RemoveRaftVoterRequest(None, node_id, _id_of(voters[0].directory_id))
@@ -169,7 +169,7 @@ def _leader_by(cluster: Access, controller: Server) -> Server:
     for one in answer.brokers:
         if one.broker_id == answer.controller_id:
             return one.host, one.port
-    raise CommandError(f"{controller[0]}:{controller[1]} knows no leader of the quorum")
+    raise CommandError(f"{controller[0]}:{controller[1]} does not know the leader of the quorum")
 
 
 def _check(code: int, message: str | None) -> None:
@@ -236,7 +236,7 @@ def _voter_in(file: Path) -> AddRaftVoterRequest:
     except ConfigError as error:
         raise CommandError(f"{file}: {error}") from None
     if not config.is_controller:
-        raise CommandError(f"{file} is not a controller's: process.roles is broker")
+        raise CommandError(f"{file} is not for a controller: its process.roles is broker")
     identity = read_settings(config.log_dirs[0] / META_PROPERTIES)
     try:
         directory_id = id_from_text(identity["directory.id"])

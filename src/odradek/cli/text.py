@@ -46,7 +46,9 @@ def parse_time_ms(text: str, now_ms: int) -> int:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a time: give ISO 8601, milliseconds, or one like -1h") from None
+        raise ValueError(
+            f"{text!r} is not a time: give ISO 8601, milliseconds, or a relative time like -1h"
+        ) from None
 
 
 def unescape(text: str) -> str:

@@ -110,7 +110,7 @@ def create(
     ] = None,
     config: ConfigOption = None,
     if_not_exists: Annotated[
-        bool, Option("--if-not-exists", help="Succeed where the topic is there already.")
+        bool, Option("--if-not-exists", help="Succeed if the topic already exists.")
     ] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
@@ -135,9 +135,9 @@ def create(
 @on_cluster
 def list_(
     cluster: Access,
-    internal: Annotated[bool, Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, Option("--internal", help="Include internal topics.")] = False,
     long: Annotated[
-        bool, Option("--long", "-l", help="With partitions, replicas and size, as at a terminal.")
+        bool, Option("--long", "-l", help="Show partitions, replicas and size, as at a terminal.")
     ] = False,
     as_json: JsonOutput = False,
     exclude_internal: Annotated[bool, Option("--exclude-internal", hidden=True)] = False,
@@ -163,7 +163,9 @@ def list_(
 def describe(
     cluster: Access,
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", complete=complete_topics)] = None,
-    internal: Annotated[bool, Option("--internal", help="Internal topics too, where none is named.")] = False,
+    internal: Annotated[
+        bool, Option("--internal", help="Include internal topics if no topic is named.")
+    ] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
@@ -188,7 +190,9 @@ def alter(
     names: Names = None,
     partitions: Annotated[
         int | None,
-        Option("--partitions", min=1, max=MOST_PARTITIONS, help="The new count; it can only grow."),
+        Option(
+            "--partitions", min=1, max=MOST_PARTITIONS, help="The new number of partitions; it can only grow."
+        ),
     ] = None,
     config: ConfigOption = None,
     delete_config: Annotated[
@@ -196,7 +200,7 @@ def alter(
         Option(
             "--delete-config",
             metavar="KEY",
-            help="A setting to put back to its default; repeatable.",
+            help="A setting to reset to its default; repeatable.",
             complete=complete_topic_settings,
         ),
     ] = None,
@@ -236,7 +240,7 @@ def alter(
 def delete(
     cluster: Access,
     names: Names = None,
-    if_exists: Annotated[bool, Option("--if-exists", help="Succeed where there is no such topic.")] = False,
+    if_exists: Annotated[bool, Option("--if-exists", help="Succeed if the topic does not exist.")] = False,
     yes: Yes = False,
     force: Force = False,
     as_json: JsonOutput = False,

@@ -52,23 +52,23 @@ DESCRIPTIONS = {
     "up": """\
 Run a broker on this machine, until Ctrl-C or SIGTERM. It speaks Kafka's protocol: any Kafka client,
 and the other odradek commands, can use it as soon as it says where it listens. Unlike Kafka, it does not
-let the first member of a group wait 3 s for others: 'odradek broker' does, and so does
+make the first member of a group wait 3 s for others: 'odradek broker' does, and so does
 --set group.initial.rebalance.delay.ms=3000.""",
     "broker": """\
 Run a broker as a service, from a settings file such as Kafka's own server.properties, until SIGTERM or
-Ctrl-C. Settings that the file leaves out have Kafka's defaults, but for two: without 'listeners' it
+Ctrl-C. Settings that the file leaves out have Kafka's defaults, except two: without 'listeners' it
 listens on localhost only, and without 'log.dirs' it keeps its data where 'odradek up' does.""",
 }
 EPILOG = """\
-Settings have Kafka's names (log.retention.ms, num.partitions …). An option wins over the environment
+Settings have Kafka's names (log.retention.ms, num.partitions …). Options override the environment
 (ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
-that name), and that over the file. A setting that asks for TLS, SASL or access control is refused: this
+that name), which overrides the file. A setting that asks for TLS, SASL or access control is refused: this
 broker has none of them yet.
 
 The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
 the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.
 
-Exit status: 0 stopped as asked, 1 could not start or go on, 2 bad option or setting."""
+Exit status: 0 stopped on request, 1 could not start or keep running, 2 bad option or setting."""
 
 GREETING = """\
 Odradek {version} is up.
@@ -163,7 +163,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         help="port on localhost (default 9092; 0: the system chooses)",
     )
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where topics are kept (default ~/.local/share/odradek)"
+        "--data-dir", type=Path, metavar="DIR", help="where to keep topics (default ~/.local/share/odradek)"
     )
     parser.add_argument(
         "--config",
@@ -185,7 +185,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         action="append",
         default=[],
         metavar="[LOGGER=]LEVEL",
-        help=f"{', '.join(LEVELS)} (default info); of one logger if it is named; repeatable",
+        help=f"{', '.join(LEVELS)} (default info), or of one logger: LOGGER=LEVEL; repeatable",
     )
     parser.add_argument(
         "--log-format",
@@ -203,7 +203,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
             type=broker_count,
             default=1,
             metavar="N",
-            help="run a cluster of N brokers, a process each: ports from --port on, data in DIR/1 to DIR/N",
+            help="run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -312,7 +312,7 @@ def cluster_instead(config: "BrokerConfig") -> str:
         count = len(Home(directory).members())
     except CannotStart as error:
         return str(error)
-    return f"{directory} holds a cluster of {count} brokers: start it with --brokers {count}"
+    return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}"
 
 
 def announce(broker: "Broker", command: str, as_json: bool) -> None:
@@ -346,7 +346,7 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
     if error.errno == errno.EADDRINUSE:
         return port_in_use(error, config)
     if error.errno == errno.ENOSPC:
-        return f"no space is left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
+        return f"no space left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 
@@ -361,7 +361,7 @@ def port_in_use(error: OSError, config: "BrokerConfig") -> str:
     choice = "another in listeners" if is_controllers else "another with --port (0: any)"
     if config.metrics_listener is not None and port == config.metrics_listener.port:
         choice = "another in metrics.listener"
-    return f"port {port} is in use: stop what listens there, or choose {choice}"
+    return f"port {port} is in use: stop the process that listens there, or choose {choice}"
 
 
 def fail(message: str, status: int) -> int:

@@ -83,14 +83,14 @@ class Home:
         """Refuse what is not a cluster of so many brokers. An empty directory can become one."""
         if (self.directory / META_FILE).exists():
             raise CannotStart(
-                f"{self.directory} holds the data of one broker: start it without --brokers, or give the cluster a "
-                "directory of its own with --data-dir"
+                f"{self.directory} contains the data of one broker: start it without --brokers, or give the cluster "
+                "its own directory with --data-dir"
             )
         count = len(self.members())
         if count and count != brokers:
             raise CannotStart(
-                f"{self.directory} holds a cluster of {count} brokers: start it with --brokers {count}, or give the "
-                "new one a directory of its own with --data-dir"
+                f"{self.directory} contains a cluster of {count} brokers: start it with --brokers {count}, or give the "
+                "new one its own directory with --data-dir"
             )
 
     def members(self) -> list[Member]:
@@ -127,7 +127,7 @@ class Home:
         if cluster.is_formatted:
             settings = self.settings_file(member.node_id)
             raise CannotStart(
-                f"{directory} has lost its data: restore it from a backup, or have it join the cluster anew with "
+                f"{directory} has lost its data: restore it from a backup, or let it join the cluster again with "
                 f"'odradek format --config {settings} --cluster-id {cluster.cluster_id} --no-initial-controllers'"
             )
         properties = MetaProperties(cluster.cluster_id, member.node_id, id_from_text(member.directory_id))

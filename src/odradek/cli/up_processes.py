@@ -76,7 +76,9 @@ def main(options: argparse.Namespace) -> int:
     except (BadUsage, ConfigError) as error:
         return fail(str(error), BAD_USAGE)
     except PortInUse as error:
-        return fail(f"{error}: stop what listens there, or choose another with --port (0: any)", FAILED)
+        return fail(
+            f"{error}: stop the process that listens there, or choose another with --port (0: any)", FAILED
+        )
     except (CannotStart, WrongDirectory, DataDirectoryLocked) as error:
         return fail(str(error), FAILED)
     except OSError as error:
@@ -138,7 +140,7 @@ def reserve_controller_port(member: Member | None, node_id: int) -> Reservation:
         return Reservation(member.controller_port if member else 0)
     except PortInUse as error:
         raise CannotStart(
-            f"port {error.port}, by which the others know controller {node_id}, is in use: stop what listens there"
+            f"port {error.port} of controller {node_id} is in use: stop the process that listens there"
         ) from None
 
 
@@ -186,7 +188,7 @@ def refuse_own_settings(options: argparse.Namespace, environ: Mapping[str, str])
     found += [variable_of(key) for key in variables if key in OWN_SETTINGS]
     if found:
         raise BadUsage(
-            f"{', '.join(found)}: with --brokers, every broker is given its own; --port and --data-dir choose where"
+            f"{', '.join(found)}: with --brokers, every broker gets its own; use --port and --data-dir instead"
         )
 
 
@@ -323,7 +325,7 @@ class Nodes:
         )
         for child in running:
             if child.process.returncode is None:
-                log.warning("broker %d does not stop, and is killed", child.member.node_id)
+                log.warning("broker %d does not stop: killing it", child.member.node_id)
                 child.process.kill()
         await everybody
         hurry.cancel()

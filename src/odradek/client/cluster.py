@@ -55,7 +55,7 @@ LATEST = -1
 NO_OFFSET = -1
 
 MAX_IDLE_CLUSTERS = 4
-NOBODY_REACHED = ". Check kafka.bootstrap.servers and that the brokers run"
+NOBODY_REACHED = ". Check kafka.bootstrap.servers, and that the brokers are running"
 MISSING_TOPIC_PATIENCE_S = 3.0  # a topic just made takes a moment to be known everywhere
 
 Answer = TypeVar("Answer", bound=Message)

@@ -36,7 +36,7 @@ HIGHEST_VERSIONS = {
     ProduceRequest.API_KEY: 12,
 }
 MAX_ANSWER_BYTES = 1 << 30
-NO_TLS = ". It seems that this listener does not speak TLS, as kafka.security.protocol says"
+NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it
 
 Answer = TypeVar("Answer", bound=Message)
@@ -102,7 +102,7 @@ class Connection:
             self._receive_exactly(size := bytearray(SIZE.size))
             (length,) = SIZE.unpack(size)
             if not SIZE.size <= length <= MAX_ANSWER_BYTES:
-                raise ProtocolError(f"an answer of {length} bytes")
+                raise ProtocolError(f"a response of {length} bytes")
             self._receive_exactly(frame := bytearray(length))
             answer = _read_answer(memoryview(frame), pending)
         except (OSError, ProtocolError) as error:
@@ -211,11 +211,11 @@ def _check(error_code: int, message: str) -> None:
 def _read_answer(frame: memoryview, pending: _Pending) -> Message:
     (correlation_id,) = SIZE.unpack_from(frame)
     if correlation_id != pending.correlation_id:
-        raise ProtocolError(f"answer {correlation_id} where {pending.correlation_id} was due")
+        raise ProtocolError(f"response {correlation_id} instead of {pending.correlation_id}")
     position = SIZE.size
     if has_tagged_response_header(pending.api_key, pending.version):
         if frame[position]:
-            raise ProtocolError("an answer's header has tagged fields, of which none is known")
+            raise ProtocolError("a response header has unknown tagged fields")
         position += 1
     answer, _ = read_message(pending.answer_type, pending.version, frame, position)
     return answer

@@ -65,4 +65,4 @@ class Deadline:
         """There was an answer: whoever was warned is told."""
         if self._has_warned:
             outage_s = self._clock() - self._start_s
-            log.info("the brokers answer again after %.0f s: could %s", outage_s, self._purpose)
+            log.info("brokers are reachable again after %.0f s: could %s", outage_s, self._purpose)

@@ -40,7 +40,7 @@ class OffsetsGone(Exception):
     """The offset asked for lies outside of what the partition holds: [earliest, latest)."""
 
     def __init__(self, partition: TopicPartition, offset: int, earliest: int, latest: int) -> None:
-        super().__init__(f"{partition} holds offsets {earliest} to {latest}, not {offset}")
+        super().__init__(f"{partition} has offsets {earliest} to {latest}, not {offset}")
         self.partition, self.offset = partition, offset
         self.earliest, self.latest = earliest, latest
 
@@ -167,7 +167,7 @@ class RangeReader:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"{self.partition}: the batch at offset {header.base_offset} is of format {header.magic}; "
-            "only format 2, which Kafka writes since 0.11, can be read",
+            "only format 2, which Kafka has written since 0.11, can be read",
         )
 
 

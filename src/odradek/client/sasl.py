@@ -60,11 +60,13 @@ def scram(sasl: SaslSettings) -> Conversation:
     proof = base64.b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True)))
     server_final = _attributes((yield f"{without_proof},p={proof.decode()}".encode()).decode())
     if "e" in server_final:
-        raise _refused(f"the broker answered {server_final['e']}")
+        raise _refused(f"the broker responded {server_final['e']}")
     server_key = hmac.digest(salted_password, b"Server Key", hash_name)
     expected = base64.b64encode(hmac.digest(server_key, everything, hash_name)).decode()
     if not hmac.compare_digest(server_final.get("v", ""), expected):
-        raise _refused("the broker does not know the password: it is not the one it claims to be")
+        raise _refused(
+            "the broker does not know the password, so it may be an impostor: check kafka.bootstrap.servers"
+        )
 
 
 def _salted_password(hash_name: str, password: str, challenge: dict[str, str]) -> bytes:

@@ -71,9 +71,7 @@ def parse_listeners(key: str, text: str, protocols: Mapping[str, SecurityProtoco
     for item in filter(None, map(str.strip, text.split(","))):
         listener = _parse_listener(key, item, protocols)
         if any(other.name == listener.name for other in found):
-            raise ConfigError(
-                key, text, f"each listener needs a name of its own, {listener.name} is there twice"
-            )
+            raise ConfigError(key, text, f"each listener needs its own name, {listener.name} is there twice")
         if listener.port and any(other[1:3] == listener[1:3] for other in found):
             raise ConfigError(key, text, f"{listener.host}:{listener.port} is there twice")
         found.append(listener)

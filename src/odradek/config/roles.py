@@ -68,11 +68,11 @@ def _check_listeners(config: "BrokerConfig", key: str, names: list[str]) -> None
         is_controllers = name in config.controller_listener_names
         if is_controllers and not config.is_controller:
             raise ConfigError(
-                key, name, f"it is a controller's listener by {NAMES}, and this node has not that role"
+                key, name, f"{NAMES} makes it a controller's listener, but this node is not a controller"
             )
         if not is_controllers and not config.is_broker:
             raise ConfigError(
-                key, name, f"a node that is only a controller has no listeners but those in {NAMES}"
+                key, name, f"a node that is only a controller has no listeners except those in {NAMES}"
             )
 
 

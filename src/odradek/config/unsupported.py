@@ -109,14 +109,14 @@ def refuse_protection(settings: Mapping[str, Setting]) -> None:
     if wanted:
         raise RefusedSetting(
             next(iter(wanted)),
-            f"{_listed(wanted)} would be ignored, and everybody let in: this broker has no TLS, SASL, access "
+            f"{_listed(wanted)} would be ignored, and every client let in: this broker has no TLS, SASL, access "
             "control or policies yet. Remove the setting to start without them.",
         )
 
 
 def refuse_protected_listeners(listeners: Iterable[Listener], to_controllers: SecurityProtocol) -> None:
     """Raise for a listener, or a way to the controllers, that should be safe: it must not be open instead."""
-    reason = "TLS and SASL are not there yet, only PLAINTEXT is"
+    reason = "TLS and SASL are not supported yet, only PLAINTEXT is"
     for listener in listeners:
         if listener.protocol is not SecurityProtocol.PLAINTEXT:
             raise ConfigError("listeners", listener.name, reason)

@@ -135,7 +135,7 @@ class Runner(Generic[AnyCoordinator]):
         delay = min(LOAD_RETRY_SECONDS * 2**self._failed_loads, MAX_LOAD_RETRY_SECONDS)
         self._failed_loads += 1
         log.error(
-            "%s: its coordinator cannot be loaded, and refuses requests until it is; trying again in %g s: %s",
+            "%s: its coordinator cannot be loaded and refuses requests until then; trying again in %g s: %s",
             self._journal.name,
             delay,
             error,
@@ -179,7 +179,7 @@ class Runner(Generic[AnyCoordinator]):
                 self._carry_out(effects)
         except Exception:
             log.exception(
-                "%s: a timer of its coordinator failed: this is a bug; the others run again in %g s",
+                "%s: a timer of its coordinator failed: this is a bug; the others are tried again in %g s",
                 self._journal.name,
                 TICK_RETRY_SECONDS,
             )
@@ -218,7 +218,7 @@ class Runner(Generic[AnyCoordinator]):
             last_offset = self._journal.append(batch, self._host.now_ms())
         except Exception as error:
             log.error(
-                "cannot write to %s, so what a client asked for is refused: %s",
+                "cannot write to %s, so a client's request is refused: %s",
                 self._journal.name,
                 error,
                 exc_info=not is_expected(error),
@@ -232,7 +232,7 @@ class Runner(Generic[AnyCoordinator]):
 
     def _committed(self, error: ErrorCode) -> None:
         if error:
-            self.resign(f"what was written there cannot be committed ({error.name})", logging.WARNING)
+            self.resign(f"its records cannot be committed ({error.name})", logging.WARNING)
         else:
             self._send(self._shard.committed(self._journal.high_watermark))
 

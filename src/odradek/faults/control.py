@@ -71,7 +71,7 @@ class Control:
         except BadFault as refusal:
             self._send({"refused": command["number"], "reason": str(refusal)})
         except Exception as error:
-            log.exception("cannot do what the test asks for: %s", command["do"])
+            log.exception("cannot carry out the test's command: %s", command["do"])
             self._send({"refused": command["number"], "reason": f"the broker failed: {error!r}"})
         else:
             self._send({"done": command["number"]})
@@ -92,6 +92,6 @@ class Control:
         self._files.hold_syncs(on_held)
 
     def _cut_power(self) -> None:
-        log.info("the power is cut, as the test asked for: what was not synced is lost")
+        log.info("cutting the power, as the test asked: data that was not synced is lost")
         self._files.cut_power()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -135,13 +135,13 @@ class Plan:
 
 def read_fault(asked: dict[str, Any]) -> Fault:
     """Raises BadFault, with a guess at what was meant."""
-    api_key = _known(asked["api"], API_KEYS, "the broker serves no {!r}")
+    api_key = _known(asked["api"], API_KEYS, "the broker does not serve {!r}")
     name = SCHEMAS[api_key].name
     concern = Concern(asked.get("topic"), asked.get("partition"), asked.get("group"), asked.get("client_id"))
     if concern.topic is not None and api_key not in TOPIC_APIS:
         raise BadFault(f"a fault of {name} cannot be for one topic{_instead(api_key)}")
     if concern.partition is not None and concern.topic is None:
-        raise BadFault("a partition is one of a topic: name the topic too")
+        raise BadFault("a partition needs its topic: name the topic too")
     if concern.partition is not None and api_key not in PARTITION_APIS:
         raise BadFault(f"a fault of {name} cannot be for one partition, only for a topic")
     if concern.group is not None and api_key not in GROUP_APIS:
@@ -151,7 +151,7 @@ def read_fault(asked: dict[str, Any]) -> Fault:
         raise BadFault(f"times={times}: a fault happens at least once; None is for every request")
     seconds = asked.get("seconds")
     if seconds is not None and seconds < 0:
-        raise BadFault(f"seconds={seconds}: there is no way back in time")
+        raise BadFault(f"seconds={seconds}: it must not be negative")
     fault = Fault(asked["id"], Kind(asked["kind"]), api_key, concern, times, seconds=seconds)
     fault.after_handling = asked.get("after_handling", False)
     if fault.kind is Kind.ANSWER:

@@ -106,7 +106,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)
         if not ready:
             if not timers:
-                raise NothingWillHappen("everybody waits, and nothing will ever happen")
+                raise NothingWillHappen("all tasks wait, and no event is scheduled")
             self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             ready.append(heapq.heappop(timers)[2])

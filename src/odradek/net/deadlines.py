@@ -79,7 +79,7 @@ class Deadlines:
         try:
             callback()
         except Exception:
-            log.exception("a timer callback failed: this is a bug; the others run")
+            log.exception("a timer callback failed: this is a bug; the others still run")
 
     def _forget_empty(self) -> None:
         """Sets far in the future whose deadlines were all cancelled."""

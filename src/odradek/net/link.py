@@ -56,14 +56,14 @@ class Link:
             if channel is not None and channel.is_open and self._address == address:
                 return channel
             if channel is not None:
-                channel.close("the peer is elsewhere now")
+                channel.close("the peer has moved to another address")
             if self._address != address:
                 self._pause_seconds = self._next_attempt = 0.0
             self._address, self._channel = address, None
             if (left := self._next_attempt - self._host.monotonic()) > 0:
                 await asyncio.sleep(left)
             if self._is_closed:
-                raise ChannelClosed("this node stops")
+                raise ChannelClosed("this node is stopping")
             try:
                 self._channel = channel = await self._network.connect(
                     *address, min(timeout_seconds, CONNECT_SECONDS)
@@ -80,7 +80,7 @@ class Link:
     def go_to(self, address: Address) -> None:
         """The node to be asked is at this address now: whoever waits for one that is elsewhere need not any more."""
         if self._channel is not None and self._address != address:
-            self._channel.close("the peer is elsewhere now")
+            self._channel.close("the peer has moved to another address")
 
     def close(self) -> None:
         self._is_closed = True

@@ -190,7 +190,7 @@ class Output:
         count = min(head.length, self._in_memory_until - head.position)
         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, count)
         if sent == 0:
-            raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+            raise ConnectionAbortedError("the file is shorter than the announced slice")
         self._advance(sent)
 
     def slice_to_warm(self) -> Slice:
@@ -220,7 +220,7 @@ def read_whole(piece: Slice) -> bytes:
     """The client was told how many bytes come: fewer would shift all that follows."""
     data = piece.file.read_at(piece.position, piece.length)
     if len(data) < piece.length:
-        raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+        raise ConnectionAbortedError("the file is shorter than the announced slice")
     return data
 
 

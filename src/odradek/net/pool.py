@@ -48,6 +48,6 @@ class Pool:
         now = self.host.monotonic()
         for claimant in list(self.memory.arriving):
             if self.memory.is_exhausted and claimant.is_late(now):
-                claimant.close("its request does not arrive, and others wait for the memory")
+                claimant.close("its request does not arrive, and other clients wait for the memory")
         if self.memory.is_waited_for:
             self.starved()

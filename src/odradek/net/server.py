@@ -131,7 +131,9 @@ class Server:
     def _must_wait(self, listener: socket.socket, name: str) -> bool:
         """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
         if self._is_full(name):
-            log.warning("listener %s: max.connections reached, further clients wait until one leaves", name)
+            log.warning(
+                "listener %s: max.connections reached, further clients wait until a connection closes", name
+            )
             self._loop.remove_reader(listener.fileno())
             self._full[listener] = name
             return True
@@ -210,7 +212,7 @@ class Server:
     def _refusal(self, host: str) -> str:
         if len(self._connections) >= self._max_sockets:
             return (
-                f"the limit of descriptors leaves room for {self._max_sockets} connections, "
+                f"the limit of open files leaves room for {self._max_sockets} connections, "
                 "raise it (ulimit -n)"
             )
         most = self._bounds.max_connections_of_address.get(host, self._bounds.max_connections_per_address)
@@ -265,7 +267,7 @@ class Server:
 
     def close_connections(self) -> None:
         for connection in list(self._connections):
-            connection.close("the broker stops", logging.DEBUG)
+            connection.close("the broker is stopping", logging.DEBUG)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -215,7 +215,7 @@ class Place:
 
     def close(self) -> None:
         for transport in list(self._connected):
-            transport.close("this node stops", logging.DEBUG)
+            transport.close("this node is stopping", logging.DEBUG)
 
 
 class SimulatedServer:
@@ -268,7 +268,7 @@ class SimulatedServer:
 
     def close_connections(self) -> None:
         for transport in list(self._connections):
-            transport.close("the broker stops", logging.DEBUG)
+            transport.close("the broker is stopping", logging.DEBUG)
 
 
 class Link:

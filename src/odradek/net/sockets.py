@@ -81,4 +81,4 @@ class SocketNetwork:
         for server in self._page_servers:
             server.close()
         for transport in list(self._connected):
-            transport.close("this node stops", logging.DEBUG)
+            transport.close("this node is stopping", logging.DEBUG)

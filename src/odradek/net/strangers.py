@@ -15,9 +15,9 @@ class Stranger(NamedTuple):
 
 
 TLS = Stranger("TLS", "let it connect without TLS (security.protocol=PLAINTEXT)")
-HTTP = Stranger("HTTP", "this port is for Kafka clients: check the URL, or the probe, that names it")
+HTTP = Stranger("HTTP", "this port is for Kafka clients: check the URL or the probe that names it")
 SSH = Stranger("SSH", "this port is for Kafka clients: check the port that it connects to")
-PROXY = Stranger("the PROXY protocol", "turn that off for this port, in the load balancer before it")
+PROXY = Stranger("the PROXY protocol", "turn that off for this port in the load balancer")
 AMQP = Stranger("AMQP", "this port is for Kafka clients: check the port that it connects to")
 
 STARTS = {
@@ -58,5 +58,5 @@ def why_no_frame(start: bytes, size: int, max_size: int, listener: str) -> str:
     if text.isascii() and text.isprintable():
         return f'it sent "{text}…", which is not Kafka\'s protocol: check the port that it connects to'
     if size < 0:
-        return f"it claims a frame of {size} bytes: it does not speak Kafka's protocol, or speaks it wrongly"
-    return f"it claims a frame of {size} bytes, but socket.request.max.bytes is {max_size}"
+        return f"it announced a frame of {size} bytes: it does not speak Kafka's protocol correctly"
+    return f"it announced a frame of {size} bytes, but socket.request.max.bytes is {max_size}"

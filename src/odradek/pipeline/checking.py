@@ -73,7 +73,9 @@ def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -
             _collect(problems, partial(_check_sink, sink, woven, report, offline))
     if offline:
         skipped = [name for name, source in pipeline.sources.items() if source.is_static]
-        report.warnings += [f"the table '{name}', and what reads it, was not looked at" for name in skipped]
+        report.warnings += [
+            f"the table '{name}' and the stages that read it were not checked" for name in skipped
+        ]
     _warn_of_unused(pipeline, woven, report)
     if not offline:
         for error in _check_outside(pipeline):
@@ -126,8 +128,8 @@ def check_reads(pipeline: Pipeline, sink: Sink, frame: "DataFrame") -> bool:
     if len(set(reads)) > 1:
         name = sorted(repeated)[0]
         problem = (
-            f"'{name}' is read more than once on the way, together with another stream: declare a second source "
-            f"of the same topic, for example {name}_again, and read that in one of the places"
+            f"'{name}' is read more than once in this query, together with another stream: declare a second source "
+            f"of the same topic, for example {name}_again, and read that in one of them"
         )
         raise pipeline.error((*sink.key, "from"), problem)
     return False
@@ -144,7 +146,7 @@ def check_state(pipeline: Pipeline, sink: Sink, woven: Woven) -> list[StatefulOp
         if name in needed:
             problem = next((one.problem for one in stateful_operators(woven.rows[name]) if one.problem), "")
             if problem:
-                hint = f". If the keys are few, say so: sinks.{sink.name}.bounded_keys = true"
+                hint = f". If there are only few keys, set sinks.{sink.name}.bounded_keys = true"
                 where = "function" if pipeline.transforms[name].function else "sql"
                 raise pipeline.error(("transforms", name, where), f"{problem}{hint}")
     raise pipeline.error(sink.key, unbounded[0].problem)
@@ -169,7 +171,7 @@ def _warn_of_unused(pipeline: Pipeline, woven: Woven, report: Report) -> None:
         used |= woven.graph.needed_by(sink.input)
     for name in (*pipeline.sources, *pipeline.transforms):
         if name not in used:
-            report.warnings.append(f"nothing that is written needs '{name}'")
+            report.warnings.append(f"no sink uses '{name}'")
 
 
 def _check_outside(pipeline: Pipeline) -> list[PipelineError]:

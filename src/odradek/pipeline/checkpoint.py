@@ -66,7 +66,7 @@ class Checkpoint:
             found = json.loads(path.read_text())
         except FileNotFoundError:
             if (self.directory / "offsets").is_dir() or (self.directory / "sinks").is_dir():
-                raise self._foreign("it has no manifest of ours") from None
+                raise self._foreign("it has no manifest") from None
             return None
         except (OSError, ValueError) as error:
             raise self._foreign(f"its manifest cannot be read: {error}") from None
@@ -98,7 +98,7 @@ class Checkpoint:
             except OSError:
                 file.seek(0)
                 process = file.read().strip() or "another process"
-                problem = f"pipeline '{self.pipeline.name}' is running already, in process {process}; stop that first"
+                problem = f"pipeline '{self.pipeline.name}' is already running in process {process}; stop that first"
                 raise PipelineError(problem, self.pipeline.document.path) from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
@@ -169,8 +169,8 @@ class Checkpoint:
             return
         if self.progress("sink", sink.name) is None:
             problem = (
-                f"{output} has files of a query whose checkpoint is not in {self.directory}; Spark would take new "
-                "batches for written. Name another path, or empty that directory"
+                f"{output} has files of a query whose checkpoint is not in {self.directory}; Spark would treat new "
+                "batches as already written. Name another path, or empty that directory"
             )
             raise self.pipeline.error((*sink.key, "path"), problem)
 

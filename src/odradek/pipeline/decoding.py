@@ -69,7 +69,7 @@ def schema_text(pipeline: Pipeline, source: Source) -> str:
     try:
         return fetch_schema(source.registry, f"subjects/{subject}/versions/latest")
     except (OSError, AvroError, KeyError, ValueError) as error:
-        problem = f"the schema of {subject} could not be had: {error}"
+        problem = f"the schema of {subject} could not be fetched: {error}"
         raise pipeline.document.unreachable((*source.key, "registry"), problem) from None
 
 
@@ -96,7 +96,7 @@ def row_schema(pipeline: Pipeline, source: Source) -> StructType:
         raise pipeline.error((*source.key, where), f"this is not a schema: {reason}") from None
     for name in schema.fieldNames():
         if name in METADATA_COLUMNS:
-            problem = f"the name '{name}' is taken: it says where a row came from"
+            problem = f"the name '{name}' is reserved: it says where a row came from"
             raise pipeline.error((*source.key, where), problem)
     return schema
 

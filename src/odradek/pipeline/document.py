@@ -56,7 +56,7 @@ def read(path: Path) -> Document:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise PipelineError(
-            "there is no such file; 'odradek pipeline init' writes one to begin with", path
+            "there is no such file; 'odradek pipeline init' writes one to start from", path
         ) from None
     except UnicodeDecodeError as error:
         raise PipelineError(f"the file is not UTF-8: {error}", path) from None

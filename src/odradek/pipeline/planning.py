@@ -86,7 +86,7 @@ def plan(spark: "SparkSession", report: Report) -> list[Change]:
     changes = []
     for name in new:
         if name not in old or checkpoint.progress("sink", name) is None:
-            changes.append(Change(name, NEW, ("it begins where its sources say",)))
+            changes.append(Change(name, NEW, ("it starts where its sources say",)))
         else:
             changes.append(compare(name, old[name], new[name]))
     changes += [
@@ -109,7 +109,7 @@ def compare(name: str, old: dict[str, Any], new: dict[str, Any]) -> Change:
             for one in old["transforms"].keys() | new["transforms"].keys()
             if old["transforms"].get(one) != new["transforms"].get(one)
         )
-        harmless.append(f"transforms changed: {', '.join(edited) or new['from']}; it is for new rows only")
+        harmless.append(f"transforms changed: {', '.join(edited) or new['from']}; this affects new rows only")
     if fatal:
         return Change(name, RESET, (*fatal, *harmless))
     return Change(name, KEEPS, tuple(harmless)) if harmless else Change(name, UNCHANGED)
@@ -131,11 +131,11 @@ def _state_changes(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str],
 
 def _source_changes(name: str, old: Any, new: Any) -> tuple[list[str], list[str]]:
     if old is None:
-        return [], [f"source {name} is added, and begins where it says"]
+        return [], [f"source {name} is added, and starts at its 'start'"]
     if new is None:
         return [], [f"source {name} is no longer read"]
     if old["kind"] != new["kind"]:
-        return [f"source {name} is of another kind, so its offsets mean nothing"], []
+        return [f"source {name} has another kind, so its offsets no longer apply"], []
     fatal: list[str] = []
     harmless: list[str] = []
     if old["reads"] != new["reads"]:

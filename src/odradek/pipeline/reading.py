@@ -320,7 +320,7 @@ class _Reader:
             self.problems.append(self.document.error((), "there is no sink: add a table [sinks.NAME]"))
         for name in pipeline.transforms:
             if name in pipeline.sources:
-                problem = f"there is a source named '{name}' too; SQL could not tell them apart"
+                problem = f"there is also a source named '{name}'; SQL could not tell them apart"
                 self.problems.append(self.document.error(("transforms", name), problem))
         readable = [*pipeline.sources, *pipeline.transforms]
         for key, name in [
@@ -334,7 +334,7 @@ class _Reader:
         lower = [name.lower() for kind in kinds[:2] for name in kind]
         for name in {name for name in lower if lower.count(name) > 1}:
             if not set(pipeline.sources) & set(pipeline.transforms):
-                problem = f"two stages are named '{name}' but for upper and lower case, which SQL ignores"
+                problem = f"two stages are named '{name}' except for upper and lower case, which SQL ignores"
                 self.problems.append(self.document.error((), problem))
 
 

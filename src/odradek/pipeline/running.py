@@ -84,7 +84,7 @@ class PipelineRun:
         for change in plan(self.spark, report):
             if change.verdict == RESET:
                 problem = (
-                    f"{change.reasons[0]}. Begin anew with 'odradek pipeline reset {self.pipeline.document.path} "
+                    f"{change.reasons[0]}. Start over with 'odradek pipeline reset {self.pipeline.document.path} "
                     f"--sink {change.sink}', or undo the edit"
                 )
                 raise self.pipeline.error(("sinks", change.sink), problem)
@@ -165,7 +165,7 @@ class PipelineRun:
         wanted = self.checkpoint.is_paused
         if wanted and not self.is_paused:
             self.is_paused = True
-            self.events.message(self.pipeline.name, "paused; 'odradek pipeline resume' goes on")
+            self.events.message(self.pipeline.name, "paused; 'odradek pipeline resume' resumes it")
             self.stop()
         elif not wanted and self.is_paused:
             self.is_paused = False
@@ -258,7 +258,7 @@ class PipelineRun:
         except PySparkException as error:  # not about data: brokers may be away just now
             return self._retry(supervised, classify(str(error)))
         if not found:
-            text = f"{label}: {failure.reason}; no single record of a topic could be found to be the cause"
+            text = f"{label}: {failure.reason}; no single record of a topic was found to be the cause"
             return self._give_up(text)
         try:
             for record in found:

@@ -94,7 +94,9 @@ def _check_file_types(pipeline: Pipeline, sink: Sink, target: FileSink, rows: Da
     for field in rows.schema.fields:
         nested = isinstance(field.dataType, (StructType, ArrayType, MapType, BinaryType))
         if target.format == "csv" and nested:
-            problem = f"the column '{field.name}' is {field.dataType.simpleString()}, which CSV cannot hold"
+            problem = (
+                f"the column '{field.name}' is {field.dataType.simpleString()}, which CSV cannot represent"
+            )
             raise pipeline.error((*sink.key, "from"), f"{problem}: cast it, or write JSON or Parquet")
 
 

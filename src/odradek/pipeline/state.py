@@ -106,7 +106,7 @@ def _problem_of_join(node: Any) -> str:
     if not unbounded:
         return ""
     return (
-        f"a join of two streams keeps the rows of its {' and '.join(unbounded)} side for ever: give both sides a "
+        f"a join of two streams keeps the rows of its {' and '.join(unbounded)} side forever: give both sides a "
         "watermark, and join on it: a window, or a range such as b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR"
     )
 
@@ -115,7 +115,7 @@ def _problem_of_keys(node: Any, kind: str) -> str:
     columns = node.child().output() if kind == "DeduplicateWithinWatermark" else _keys(node, kind)
     if any(_marked(one) for one in _each(columns)):
         return ""
-    return "removing duplicates keeps every key ever seen: have a column with a watermark among them"
+    return "removing duplicates keeps every key ever seen: include a column with a watermark"
 
 
 def _keys(node: Any, kind: str) -> Any:

@@ -77,7 +77,7 @@ def all_tests(pipeline: Pipeline) -> list[tuple[documents.Document, TestCase]]:
             (document, case) for case in read_tests(document, document.values.get("tests", []), problems)
         ]
         problems += [
-            document.error((name,), "only [[tests]] belong into this file")
+            document.error((name,), "only [[tests]] belong in this file")
             for name in document.values
             if name != "tests"
         ]

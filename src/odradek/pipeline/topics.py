@@ -134,7 +134,7 @@ def topics_of(pipeline: Pipeline, kafka: Mapping[str, str], key: Key = ("kafka",
         with borrow_cluster(settings) as cluster:
             yield Topics(cluster, servers)
     except (TimedOut, ConnectionLost) as error:
-        problem = f"no broker answers at {servers}: {error}"
+        problem = f"no broker responds at {servers}: {error}"
         raise BrokersAway(problem, pipeline.document.path, pipeline.document.line(key)) from None
     except KafkaError as error:
         raise pipeline.error(key, str(error)) from None

@@ -115,7 +115,7 @@ def load_function(pipeline: Pipeline, transform: Transform) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         problem = (
-            f"module '{module_name}' cannot be imported: {error}. Modules are looked for beside this file, "
+            f"module '{module_name}' cannot be imported: {error}. Modules are looked for next to this file, "
             "in pipeline.python_path and in Python's own path"
         )
         raise pipeline.error((*transform.key, "function"), problem) from None

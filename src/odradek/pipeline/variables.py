@@ -66,7 +66,7 @@ def _refuse_literal_secret(document: Document, key: Key, value: str) -> None:
     name = ".".join(str(part) for part in key)
     if (SECRET_KEY.search(name) and "${" not in value) or SECRET_IN_URL.search(value):
         raise document.error(
-            key, "a secret does not belong into this file; write ${NAME}, and set NAME outside"
+            key, "a secret does not belong in this file; write ${NAME}, and set NAME outside"
         )
 
 
@@ -75,13 +75,13 @@ def _read_secrets(document: Document, problems: list[PipelineError]) -> dict[str
     secrets: dict[str, str] = {}
     if not isinstance(table, dict):
         problems.append(
-            document.error((SECRETS,), 'this must be a table: NAME = "file that holds the secret"')
+            document.error((SECRETS,), 'this must be a table: NAME = "file that contains the secret"')
         )
         return secrets
     for name, file in table.items():
         key = (SECRETS, name)
         if not isinstance(file, str):
-            problems.append(document.error(key, "this must be the name of the file that holds the secret"))
+            problems.append(document.error(key, "this must be the name of the file that contains the secret"))
             continue
         path = document.path.parent / Path(file).expanduser()
         try:

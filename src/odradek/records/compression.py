@@ -79,7 +79,7 @@ def _within_limit(data: Buffer, limit: int) -> Buffer:
 
 
 def _too_large(limit: int) -> KafkaError:
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Records unfold to more than {limit} bytes")
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Records decompress to more than {limit} bytes")
 
 
 def _corrupt(reason: object) -> KafkaError:
@@ -201,5 +201,5 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> Buffer:
     except DecompressionError as error:
         raise _corrupt(error) from None
     if written != size:
-        raise _corrupt(f"snappy block holds {written} bytes instead of {size}")
+        raise _corrupt(f"snappy block has {written} bytes instead of {size}")
     return bytes(output)

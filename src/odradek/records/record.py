@@ -149,7 +149,7 @@ def scan_records(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
         try:
             span = read_record(data, position)
         except IndexError:
-            raise invalid("A record reaches beyond the end of its batch") from None
+            raise invalid("A record extends beyond the end of its batch") from None
         position, offset_delta = span[1], span[3]
         if not previous_delta < offset_delta <= last_delta:
             raise invalid(f"Offset delta {offset_delta} after {previous_delta}, of at most {last_delta}")
@@ -211,7 +211,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         return (value >> 1) ^ -(value & 1), position + 2
     value, position = _read_zigzag(data, position, 5)
     if not -INT32_MAX - 1 <= value <= INT32_MAX:
-        raise invalid(f"Varint {value} is no int32")
+        raise invalid(f"Varint {value} is not an int32")
     return value, position
 
 
@@ -222,7 +222,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
         return (first >> 1) ^ -(first & 1), position + 1
     value, position = _read_zigzag(data, position, 10)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise invalid(f"Varlong {value} is no int64")
+        raise invalid(f"Varlong {value} is not an int64")
     return value, position
 
 
@@ -329,7 +329,7 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 
 def _within_int64(timestamp_delta: int) -> int:
     if not INT64_MIN <= timestamp_delta <= INT64_MAX:
-        raise invalid(f"Timestamp delta {timestamp_delta} is no int64")
+        raise invalid(f"Timestamp delta {timestamp_delta} is not an int64")
     return timestamp_delta
 
 

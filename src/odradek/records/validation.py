@@ -183,7 +183,8 @@ def _not_one_batch(buffer: memoryview) -> NotOneBatch:
         return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record batch: {magic}")
     if LENGTH_END + length > len(buffer):
         return NotOneBatch(
-            ErrorCode.INVALID_RECORD, f"A record batch of {LENGTH_END + length} bytes where {len(buffer)} are"
+            ErrorCode.INVALID_RECORD,
+            f"A record batch of {LENGTH_END + length} bytes, but there are {len(buffer)}",
         )
     if magic != MAGIC:
         return NotOneBatch(
@@ -193,7 +194,7 @@ def _not_one_batch(buffer: memoryview) -> NotOneBatch:
         return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
     return NotOneBatch(
         ErrorCode.INVALID_RECORD,
-        "Exactly one record batch per partition is required, there are more bytes behind it",
+        "Exactly one record batch per partition is required, but more bytes follow it",
     )
 
 

@@ -118,7 +118,7 @@ class Follower:
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"The leader of {self.topic_partition} does not know where the logs have parted",
+                f"The leader of {self.topic_partition} does not know where the logs diverge",
             )
         log = self.log
         our_epoch, our_end_offset = log.leader_epochs.end_offset_for(epoch, log.end_offset)
@@ -149,7 +149,7 @@ class Follower:
         self._check_open()
         if offset > self.log.end_offset:
             logger.warning(
-                "%s: the log ends at offset %d, but broker %d has nothing before %d any more: starting over from there",
+                "%s: the log ends at offset %d, but the log of leader %d now starts at %d: starting over from there",
                 self.topic_partition,
                 self.log.end_offset,
                 self.leader,

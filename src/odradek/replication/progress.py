@@ -40,7 +40,7 @@ class Progress:
         if broker_epoch < self.broker_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"A fetch of broker epoch {broker_epoch} came after one of {self.broker_epoch}",
+                f"A fetch with broker epoch {broker_epoch} arrived after one with {self.broker_epoch}",
             )
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)

@@ -22,7 +22,7 @@ def tell(name: TopicPartition, waiter: Waiter, error: ErrorCode) -> None:
     try:
         waiter(error)
     except Exception:
-        logger.exception("%s: a request that waited for it failed: this is a bug; the others go on", name)
+        logger.exception("%s: a request that waited for it failed: this is a bug; the others continue", name)
 
 
 class ChangeWaiters:

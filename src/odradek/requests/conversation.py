@@ -253,7 +253,7 @@ class Conversation:
             self._transport.close(f"its request cannot be handled: {error}{who}")
         else:
             log.error("a request from %s%s failed: this is a bug", self._address, who, exc_info=error)
-            self._transport.close(f"an internal error, which is logged above{who}")
+            self._transport.close(f"an internal error, logged above{who}")
 
     def _handle_own(self, own: OwnFrame) -> None:
         frame, claimed = own

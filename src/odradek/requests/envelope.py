@@ -166,10 +166,10 @@ def unwrap_response_in_steps(
     response: EnvelopeResponse, api_key: int, version: int, correlation_id: int
 ) -> Steps[Message]:
     if response.error_code:
-        raise KafkaError(_known(response.error_code), "The controller did not take the envelope.")
+        raise KafkaError(_known(response.error_code), "The controller refused the envelope.")
     data = memoryview(response.response_data or b"")
     if int.from_bytes(data[:CORRELATION_ID_SIZE], signed=True) != correlation_id:
-        raise ProtocolError("the response in an envelope is to another request")
+        raise ProtocolError("the envelope contains the response to another request")
     position = CORRELATION_ID_SIZE
     if has_tagged_response_header(api_key, version):
         try:

@@ -52,7 +52,7 @@ EXPLANATIONS = {
     ErrorCode.FENCED_INSTANCE_ID: "another member has joined with its group.instance.id",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as group.max.size allows",
-    ErrorCode.ILLEGAL_GENERATION: "it speaks for another generation than the group is in",
+    ErrorCode.ILLEGAL_GENERATION: "its generation is not the group's current one",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "it shares no assignor (partition.assignment.strategy) with the group",
     ErrorCode.INVALID_GROUP_ID: "the group id is empty",
     ErrorCode.INVALID_REQUIRED_ACKS: "acks must be 0, 1 or all",
@@ -60,10 +60,10 @@ EXPLANATIONS = {
     "and group.max.session.timeout.ms",
     ErrorCode.NON_EMPTY_GROUP: "the group has members: stop its consumers first",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is longer than offset.metadata.max.bytes",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not reach there",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have this offset",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no ACL allows it",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group does not know this member: it left, or its session timed out",
-    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id: it was deleted, maybe created anew",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id: it was deleted, and perhaps created again",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
 }
 
@@ -167,7 +167,7 @@ def log_unreadable(topic: str, index: int, error: OSError) -> None:
 
 def log_timed_out(request: "Request", partitions: Iterable[TopicPartition], timeout_ms: int) -> None:
     """A Produce whose records are appended and not committed."""
-    reason = f"its records are written, but were not committed within the {timeout_ms} ms that it allows"
+    reason = f"its records are written, but were not committed within its timeout of {timeout_ms} ms"
     log_refusal(request, some([str(each) for each in partitions]), ErrorCode.REQUEST_TIMED_OUT, reason)
 
 

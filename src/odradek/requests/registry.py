@@ -106,7 +106,7 @@ def why_not_served(api_key: int, version: int, kind: ListenerKind = BROKER) -> s
     if kind is CONTROLLER and api_key in APIS:
         return f"{name} is served on the broker's listeners only, and this is the controller's"
     if api_key in AUTHENTICATION_APIS:
-        return f"{name} is not served: nobody logs in at this listener, set security.protocol=PLAINTEXT"
+        return f"{name} is not served: this listener has no SASL, set security.protocol=PLAINTEXT"
     return f"{name} is not served"
 
 

@@ -109,7 +109,7 @@ class NoQuorum:
         raise self._refusal()
 
     def _refusal(self) -> KafkaError:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node has no part in the quorum.")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node is not part of the quorum.")
 
 
 class Groups(Protocol):

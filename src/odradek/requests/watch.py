@@ -92,7 +92,7 @@ class Watch:
             logging.WARNING,
             "this broker",
             "the event loop was busy for long",
-            "all clients waited for %s: the event loop was busy, or the machine was. Handled last: %s",
+            "all clients waited for %s: the event loop or the machine was busy. Handled last: %s",
             duration(seconds),
             last,
             seconds=round(seconds, 3),
@@ -121,7 +121,7 @@ class Watch:
         self._write(logging.WARNING, request, "slow {} requests", text, seconds)
 
     def _name_end(self, request: Request, seconds: float) -> None:
-        how = "was answered" if request.is_answered else "was given up: its client has gone,"
+        how = "got its response" if request.is_answered else "was given up, because its client disconnected,"
         text = f"{how} after {duration(seconds)}"
         self._write(logging.INFO, request, "ends of slow {} requests", text, seconds)
 
@@ -145,4 +145,4 @@ def _cause(request: Request) -> str:
     """What a request that has no response yet waits for."""
     if request.unfinished is not None:
         return "its turns to write a large response"
-    return str(getattr(request, "subject", "its effect: see what else the log says of this time"))
+    return str(getattr(request, "subject", "its effect: look at other log lines of that time"))

@@ -12,7 +12,7 @@ from types import TracebackType
 OWN_ERROR = re.compile(r"\bodradek\.[a-z_.]+\.[A-Z]\w+: (?P<sentence>[^\n]+)")
 HINTS = {
     "odradek does not support Update mode": (
-        "Spark refuses update mode to sinks in Python: use odradek.spark.write_updates(writer, options), which "
+        "Spark does not allow update mode for Python sinks: use odradek.spark.write_updates(writer, options), which "
         "writes the updated rows batch by batch"
     ),
 }

@@ -107,7 +107,7 @@ class LagListener(StreamingQueryListener):
         return "".join(f"{line}\n" for line in self._metric_lines())
 
     def _metric_lines(self) -> Iterator[str]:
-        yield f"# HELP {METRIC} Records between where a streaming query has read to and the end of a partition."
+        yield f"# HELP {METRIC} Records that a streaming query has not read yet, by partition."
         yield f"# TYPE {METRIC} gauge"
         for name, lag in sorted(self.lags.items()):
             for partition, records in sorted(lag.items()):

@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 TABLES_KEEP_NONE = (
-    "Spark keeps no options with a table made by CREATE TABLE … USING odradek; "
+    "Spark does not store the options of CREATE TABLE … USING odradek; "
     "use CREATE TEMPORARY VIEW … USING odradek OPTIONS (…) instead"
 )
 
@@ -81,7 +81,7 @@ class NoTable(ValueError):
     """A table of the catalog was asked for, which could not be read."""
 
     def __init__(self) -> None:
-        super().__init__(f"such a table could not be read: {TABLES_KEEP_NONE}")
+        super().__init__(f"Spark could not read such a table: {TABLES_KEEP_NONE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class _Reader:
         for name in self.given:
             if name in names or name in SPARK_OPTIONS or name.startswith(CLIENT_PREFIX):
                 continue
-            raise InvalidOption(name, f"there is no such option; {_hint(name, names)}")
+            raise InvalidOption(name, f"no such option; {_hint(name, names)}")
 
     def text(self, name: str) -> str | None:
         value = self.given.get(name.lower())
@@ -292,7 +292,7 @@ def _subscription(reader: _Reader) -> Subscription:
     if name == "assign":
         partitions = _parsed(name, lambda: tuple(parse_partitions(text)))
         if not partitions:
-            raise InvalidOption(name, "no partitions are in it")
+            raise InvalidOption(name, "it names no partitions")
         return Subscription(partitions=partitions)
     if name == "subscribePattern":
         if not text:
@@ -301,7 +301,7 @@ def _subscription(reader: _Reader) -> Subscription:
         return Subscription(pattern=text)
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not topics:
-        raise InvalidOption(name, "no topics are in it")
+        raise InvalidOption(name, "it names no topics")
     return Subscription(topics=topics)
 
 
@@ -341,12 +341,12 @@ def _refuse_ending(reader: _Reader) -> None:
 
 def _check_batch_limits(start: Limit, end: Limit) -> None:
     if start.kind == Limit.LATEST:
-        raise InvalidOption("startingOffsets", "a batch query cannot begin at 'latest'")
+        raise InvalidOption("startingOffsets", "a batch query cannot start at 'latest'")
     if end.kind == Limit.EARLIEST:
         raise InvalidOption("endingOffsets", "a batch query cannot end at 'earliest'")
     for partition, offset in start.offsets if start.kind == Limit.OFFSETS else ():
         if offset == LATEST:
-            raise InvalidOption("startingOffsets", f"{partition} cannot begin at latest (-1) in a batch")
+            raise InvalidOption("startingOffsets", f"{partition} cannot start at latest (-1) in a batch")
     for partition, offset in end.offsets if end.kind == Limit.OFFSETS else ():
         if offset == EARLIEST:
             raise InvalidOption("endingOffsets", f"{partition} cannot end at earliest (-2) in a batch")
@@ -358,7 +358,7 @@ def _check_same_partitions(start: Limit, end: Limit) -> None:
     name = "Offsets" if start.kind == Limit.OFFSETS else "OffsetsByTimestamp"
     first, last = dict(start.offsets), dict(end.offsets)
     if first.keys() != last.keys():
-        raise InvalidOption(f"ending{name}", f"its partitions are not those of starting{name}")
+        raise InvalidOption(f"ending{name}", f"its partitions differ from those of starting{name}")
     for partition in first:
         if first[partition] > last[partition] >= 0:
             raise InvalidOption(

@@ -51,7 +51,7 @@ def compile_java(text: str) -> re.Pattern[str]:
         return re.compile("".join(parts))
     except re.error as error:
         raise ValueError(
-            f"{text!r} is no Java regular expression that can be read here: {error.msg}"
+            f"{text!r} is not a Java regular expression that is supported here: {error.msg}"
         ) from None
 
 
@@ -70,9 +70,9 @@ def _translated(token: re.Match[str], in_class: bool) -> str:
 def _class(token: re.Match[str], in_class: bool) -> str:
     name, is_negated = token["long_name"] or token["short_name"], token["p"] == "P"
     if name not in CLASSES:
-        raise ValueError(f"{token[0]} is not known here; known are {', '.join(CLASSES)}")
+        raise ValueError(f"{token[0]} is not supported; these are: {', '.join(CLASSES)}")
     if not in_class:
         return f"[{'^' if is_negated else ''}{CLASSES[name]}]"
     if is_negated:
-        raise ValueError(f"{token[0]} cannot stand in a class here; write it as one class")
+        raise ValueError(f"{token[0]} is not supported inside a class; write it as one class")
     return CLASSES[name]

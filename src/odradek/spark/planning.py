@@ -21,14 +21,14 @@ class DataLoss(Exception):
     """Rows that were to be read are gone; which ones stands in the message."""
 
 
-LIKELY_CAUSE = "Records may have been deleted by retention, or the topic was deleted and made again."
+LIKELY_CAUSE = "Records may have been deleted by retention, or the topic was deleted and created again."
 
 
 def report_loss(options: SourceOptions, message: str, cause: str = LIKELY_CAUSE) -> None:
     """Fail, or go on with a warning, as the user chose."""
     if options.fail_on_data_loss:
-        raise DataLoss(f"{message}. {cause} To go on without them set the option failOnDataLoss to false")
-    log.warning("%s. Going on without them, as failOnDataLoss is false", message)
+        raise DataLoss(f"{message}. {cause} To continue without them, set the option failOnDataLoss to false")
+    log.warning("%s. Continuing without them, because failOnDataLoss is false", message)
 
 
 class Planner:
@@ -69,7 +69,7 @@ class Planner:
             report_loss(
                 self.options,
                 f"topic {error.topic!r} no longer exists; this query has read its partitions {ends}",
-                f"If it was deleted on purpose, take it out of the option '{subscription.option}', or begin anew "
+                f"If it was deleted on purpose, remove it from the option '{subscription.option}', or start over "
                 "with another checkpointLocation.",
             )
         elif subscription.pattern is None and (begun is None or self.options.fail_on_data_loss):
@@ -137,7 +137,7 @@ class Planner:
                 report_loss(
                     self.options,
                     f"{partition} ends at offset {latest[partition]}, so the offsets up to {end[partition]} "
-                    "that were asked for are not there",
+                    "are not there",
                 )
             ranges.append(OffsetRange(partition, start[partition], min(end[partition], latest[partition])))
         return ranges
@@ -149,7 +149,7 @@ class Planner:
                 problem = beyond(partition, begun[partition], latest[partition])
                 if self.options.fail_on_data_loss:
                     raise InvalidOption("startingOffsets", problem)
-                log.warning("option 'startingOffsets': %s. Beginning at its end", problem)
+                log.warning("option 'startingOffsets': %s. Starting at its end", problem)
         return {key: min(offset, latest.get(key, offset)) for key, offset in begun.items()}
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
@@ -170,13 +170,13 @@ class Planner:
         earliest = self.earliest(partitions)
         for partition, offset in earliest.items():
             if offset > 0:
-                report_loss(self.options, f"new partition {partition} begins at offset {offset} instead of 0")
+                report_loss(self.options, f"new partition {partition} starts at offset {offset} instead of 0")
         return earliest
 
 
 def beyond(partition: TopicPartition, start: int, end: int) -> str:
     return (
-        f"{partition} is to begin at offset {start}, but it ends at {end}; take an offset up to {end}, "
+        f"{partition} cannot start at offset {start}, because it ends at {end}; give an offset up to {end}, "
         "or -1 for latest in a stream"
     )
 
@@ -185,6 +185,6 @@ def _check_all_given(name: str, given: Offsets, partitions: list[TopicPartition]
     if given.keys() != set(partitions):
         raise InvalidOption(
             name,
-            "every partition must be in it (-1 stands for latest, -2 for earliest): given are "
-            f"{', '.join(map(str, sorted(given)))}, there are {', '.join(map(str, partitions))}",
+            "it must name every partition (-1 means latest, -2 earliest): it names "
+            f"{', '.join(map(str, sorted(given)))}, but there are {', '.join(map(str, partitions))}",
         )

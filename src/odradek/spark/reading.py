@@ -70,7 +70,7 @@ def _after_loss(gone: "OffsetsGone", end: int, options: SourceOptions) -> int:
     if gone.offset < gone.earliest:
         next_offset = min(gone.earliest, end)
         lost = f"offsets {gone.offset} to {next_offset - 1} of {gone.partition} are gone"
-        report_loss(options, f"{lost}: it begins at {gone.earliest} now")
+        report_loss(options, f"{lost}: it starts at {gone.earliest} now")
         return next_offset
     lost = f"offsets {gone.offset} to {end - 1} of {gone.partition} are not there"
     report_loss(options, f"{lost}: it ends at {gone.latest}")

@@ -239,8 +239,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not start and added is None:
             raise InvalidOption(
                 "checkpointLocation",
-                "the first batch of this query was begun by Spark's Kafka connector and never finished; "
-                "run the query once more with format('kafka'), then change over",
+                "Spark's Kafka connector started the first batch of this query and did not finish it; "
+                "run the query once with format('kafka'), then switch",
             )
         options, begun, ends = self._options, (added or {}) | from_checkpoint(start), from_checkpoint(end)
         if begun == ends:

@@ -191,7 +191,7 @@ class LogStore:
         if not sizes:
             # If the topic exists, a crash came while the log was made, and it is made again.
             if not is_expected(topic_partition, NO_TOPIC_ID):
-                logger.warning("leaving %s alone: it does not hold a log", directory)
+                logger.warning("leaving %s alone: it does not contain a log", directory)
             return True
         topic_id = parse_partition_metadata(read_if_present(self._files, f"{directory}/{PARTITION_METADATA}"))
         if not is_expected(topic_partition, topic_id):
@@ -276,7 +276,7 @@ class LogStore:
         except FileNotFoundError:
             return True
         if any(entry.name.endswith(".log") and entry.size > 0 for entry in entries):
-            raise OSError(errno.EEXIST, "there are records of another log", directory)
+            raise OSError(errno.EEXIST, "it already contains records of another log", directory)
         return False
 
     def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
@@ -337,7 +337,9 @@ class LogStore:
                 "cannot delete records, because their log start offsets cannot be written: %s", error
             )
             self.needs_checkpoint = True
-            refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log start was not written: {error}")
+            refusal = KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The log start offset was not written: {error}"
+            )
             return errors | dict.fromkeys(moved, refusal)
         for name, offset in moved.items():
             self.logs[name].delete_records_before(offset)

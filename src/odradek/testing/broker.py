@@ -150,7 +150,7 @@ class Broker:
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay, nobody answers. `resume` lets it go on."""
         if self._process is None:
-            raise BrokerFailed("the broker does not run, so it cannot be paused")
+            raise BrokerFailed("the broker is not running, so it cannot be paused")
         self._process.send_signal(signal.SIGSTOP)
         self._is_paused = True
 
@@ -180,9 +180,7 @@ class Broker:
         log = self.log
         self.start()
         if status is not None:
-            raise BrokerFailed(
-                f"the broker died by itself, with status {status}, and was started again:\n{log}"
-            )
+            raise BrokerFailed(f"the broker died with status {status}, and was started again:\n{log}")
 
     def close(self) -> None:
         """End it, and remove its data."""
@@ -221,9 +219,9 @@ class Broker:
     def control(self) -> Control:
         """For `faults`. Raises BrokerFailed where it cannot be asked for anything now."""
         if self._control is None or not self.is_running:
-            raise BrokerFailed("the broker does not run: start it first")
+            raise BrokerFailed("the broker is not running: start it first")
         if self._is_paused:
-            raise BrokerFailed("the broker is paused and hears nobody: ask for faults before, or resume it")
+            raise BrokerFailed("the broker is paused: resume it, or ask for faults before you pause it")
         return self._control
 
     @property

@@ -17,7 +17,7 @@ class ControlClosed(Exception):
     """The broker is gone."""
 
     def __init__(self) -> None:
-        super().__init__("the broker has ended")
+        super().__init__("the broker has exited")
 
 
 class Control:
@@ -46,7 +46,7 @@ class Control:
             self._changed.wait_for(lambda: number in self._replies or not self._is_open, REPLY_TIMEOUT_S)
             if number not in self._replies:
                 if self._is_open:
-                    raise TimeoutError(f"the broker does not answer the test: {command}")
+                    raise TimeoutError(f"the broker does not respond to the test: {command}")
                 raise ControlClosed
             refusal = self._replies.pop(number)
         if refusal is not None:

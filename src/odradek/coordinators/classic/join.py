@@ -151,7 +151,7 @@ class _Join:
             self._answer(join_response(group, member_id))
         else:
             self._wait(member)
-            what = "joined again" if unchanged else "changed what it subscribes to"
+            what = "joined again" if unchanged else "changed its subscription"
             self._rebalance(f"{member} {what}{because(self.request.reason)}")
 
     def _rebalance(self, reason: str) -> None:

@@ -181,14 +181,13 @@ class Rebalancer:
         member = group.members.get(member_id)
         if member is None:
             group.remove(member_id)  # a pending one
-            decision.note(
-                group_id, f"forgot {shown(member_id)}: it never joined with the id it was given", DEBUG
-            )
+            decision.note(group_id, f"forgot {shown(member_id)}: it never joined with its member id", DEBUG)
             self.maybe_complete(group, now_ms, decision)
         elif not member.needs_no_heartbeat:
             timeout = duration(member.session_timeout_ms / 1000)
             decision.note(
-                group_id, f"{member} was removed: no heartbeat came within its session timeout of {timeout}"
+                group_id,
+                f"{member} was removed: no heartbeat arrived within its session timeout of {timeout}",
             )
             self.drop_member(group, member, decision)
             self.rebalance(group, now_ms, decision, f"{member} was removed")

@@ -206,7 +206,7 @@ class ConsumerGroups:
             dissolve(classic, decision, now_ms)
             if classic.members:
                 decision.note(
-                    group.group_id, "became a consumer group: a member joined by the consumer protocol"
+                    group.group_id, "became a consumer group: a member joined with the consumer protocol"
                 )
 
     def existing(self, group_id: str) -> ConsumerGroup:
@@ -293,7 +293,7 @@ class ConsumerGroups:
         )
         decision = Decision(draft.records, [answer])
         decision.note(
-            group.group_id, f"{member} left for a moment: its partitions wait until its session ends"
+            group.group_id, f"{member} left temporarily: it keeps its partitions until its session times out"
         )
         return decision
 

@@ -169,7 +169,7 @@ class Downgrade:
             records=[*group.tombstones(), self._classic_record(group, now_ms)],
             undo=lambda: self._timers.schedule(("downgrade", group_id), now_ms + RETRY_MS, retry),
         )
-        decision.note(group_id, "becomes a classic group: no member speaks the consumer protocol any more")
+        decision.note(group_id, "becomes a classic group: no member uses the consumer protocol any more")
         return decision
 
     def _schedule_rebalance(self, group_id: str, now_ms: int) -> None:

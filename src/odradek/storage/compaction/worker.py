@@ -62,7 +62,7 @@ def run(files: DiskFiles, message: Message, send: Callable[[Message], None], par
 
 def exit_if_orphaned(parent: int) -> None:
     if os.getppid() != parent:
-        sys.exit("The broker is gone")
+        sys.exit("The broker has exited")
 
 
 def send_line(message: Message) -> None:

@@ -31,8 +31,8 @@ class MalformedCheckpoint(DamagedData):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"{path} {reason}. Restore it from a backup. If you remove it, the broker forgets what it says: without "
-            "recovery points logs are checked in full, without log start offsets deleted records come back"
+            f"{path} {reason}. Restore it from a backup. If you remove it, its contents are lost: without "
+            "recovery points logs are checked in full, without log start offsets deleted records reappear"
         )
 
 
@@ -60,11 +60,11 @@ def parse_entries(path: str, data: bytes) -> list[list[str]]:
         lines = data.decode("ascii").splitlines()
         version, count = int(lines[0]), int(lines[1])
     except (ValueError, IndexError) as error:
-        raise MalformedCheckpoint(path, "does not begin with a version and a number of entries") from error
+        raise MalformedCheckpoint(path, "does not start with a version and a number of entries") from error
     if version != VERSION:
         raise MalformedCheckpoint(path, f"has version {version}, which is not {VERSION}")
     if count != len(lines) - 2:
-        raise MalformedCheckpoint(path, f"has {len(lines) - 2} entries, not {count} as it says")
+        raise MalformedCheckpoint(path, f"has {len(lines) - 2} entries, but says that it has {count}")
     return [line.split() for line in lines[2:]]
 
 

@@ -176,7 +176,7 @@ class DiskFile:
         while written < len(data):
             count = os.pwrite(descriptor, rest[written:], position + written)
             if count == 0:
-                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
+                raise OSError(errno.EIO, "the disk accepts no more bytes", self.path)
             written += count
 
     def truncate(self, size: int) -> None:
@@ -281,7 +281,7 @@ class DiskFiles:
         if not self._has_failed:
             self._has_failed = True
             logger.error(
-                "cannot open %s: %s. What needs it fails until descriptors are free; "
+                "cannot open %s: %s. Requests that need it fail until descriptors are free; "
                 "if this happens again, raise the limit (ulimit -n)",
                 path,
                 error.strerror,
@@ -401,14 +401,14 @@ class DiskLock:
     def __init__(self, path: str) -> None:
         self._key = os.path.realpath(path)
         if self._key in self.held_here:
-            raise DataDirectoryLocked(f"{path} is held by another broker in this process")
+            raise DataDirectoryLocked(f"{path} is in use by another broker in this process")
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
             raise DataDirectoryLocked(
-                f"{path} is held by another process: a data directory belongs to one broker at a time"
+                f"{path} is in use by another process: only one broker at a time can use a data directory"
             ) from error
         self.held_here.add(self._key)
 

@@ -99,4 +99,4 @@ class Health:
             raise self.error("be written to", "its disk has failed")
         if self._unfinished:
             self.finish()
-            logger.info("the log of %s takes records again", self._topic_partition)
+            logger.info("the log of %s accepts records again", self._topic_partition)

@@ -240,7 +240,7 @@ class Log:
         if size > segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"A batch of {size} bytes is larger than a segment of {self.topic_partition} may be",
+                f"A batch of {size} bytes is larger than segment.bytes of {self.topic_partition} allows",
             )
         with self._health.guard("read its newest segment"):
             self.active.load()
@@ -272,7 +272,7 @@ class Log:
         try:
             self._health.finish()
         except KafkaError as error:
-            logger.error("%s. It takes no records until that is done.", error)
+            logger.error("%s. It accepts no records until that is done.", error)
 
     def _cut_tail(self) -> None:
         self._row.cut_tail(self.end_offset)
@@ -289,7 +289,7 @@ class Log:
         base_offset = self.end_offset if base_offset is None else base_offset
         if old.size == 0 and old.base_offset == base_offset:
             return old
-        with self._health.guard("begin a new segment"):
+        with self._health.guard("start a new segment"):
             self._complete_active(base_offset)
             segment = self._row.begin_segment(base_offset, self._config, now_ms)
         segment.roll_after_ms = self._next_roll_after_ms()

@@ -64,7 +64,7 @@ def _record_times(segment: Segment, position: int, header: BatchHeader) -> list[
         records = decode_batch(segment.batch_bytes(position, header), header)
     except KafkaError as error:
         log.warning(
-            "%s: the records from offset %d to %d cannot be read, answering by the batch's own timestamp: %s",
+            "%s: the records from offset %d to %d cannot be read, using the timestamp of the batch instead: %s",
             segment.log.path, header.base_offset, header.last_offset, error,
         )  # fmt: skip
         return [_time_of_batch(header)]

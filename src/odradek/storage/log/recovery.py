@@ -105,7 +105,7 @@ class Recovery:
         end_offset = segments[-1].next_offset()
         if start_offset > end_offset:
             logger.warning(
-                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which is of another log",
+                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which belongs to another log",
                 self.directory,
                 end_offset,
                 start_offset,
@@ -181,7 +181,7 @@ class Recovery:
         for slot, segment in enumerate(segments[self._first_to_read(segments) :]):
             if segment.base_offset > expected or (slot and segment.base_offset < expected):
                 raise DamagedData(
-                    f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
+                    f"{segment.log.path} begins at offset {segment.base_offset}, but the segment before it "
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
             expected = segment.next_offset()
@@ -191,7 +191,9 @@ class Recovery:
         deleted because it is in a snapshot."""
         for slot in range(self._first_to_read(segments), 0, -1):
             if segments[slot - 1].next_offset() != segments[slot].base_offset:
-                self._drop(segments[:slot], "it was deleted before the crash, and what follows it is gone")
+                self._drop(
+                    segments[:slot], "it was deleted before the crash, and the segments after it are gone"
+                )
                 return segments[slot:]
         return segments
 

@@ -22,7 +22,7 @@ def is_plausible(header: BatchHeader) -> bool:
 
 def _refuse(header: BatchHeader) -> None:
     raise KafkaError(
-        ErrorCode.CORRUPT_MESSAGE, f"What was fetched is not a batch: its header says {header[:4]}"
+        ErrorCode.CORRUPT_MESSAGE, f"The fetched data is not a batch: its header says {header[:4]}"
     )
 
 
@@ -40,7 +40,7 @@ def checked_batches(data: memoryview, end_offset: int) -> list[Batch]:
         if header.base_offset < end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"A fetched batch begins at offset {header.base_offset}, but the log ends at {end_offset}",
+                f"A fetched batch starts at offset {header.base_offset}, but the log ends at {end_offset}",
             )
         end_offset = header.next_offset
         found.append(batch)

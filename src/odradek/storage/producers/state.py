@@ -117,7 +117,7 @@ class Producers:
         if producer.transaction_first_offset >= 0 and not header.attributes & (TRANSACTIONAL | CONTROL):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Producer {header.producer_id} wrote outside of the transaction that it has open",
+                f"Producer {header.producer_id} wrote outside its open transaction",
             )
         return None
 
@@ -139,7 +139,7 @@ class Producers:
         if producer is not None and producer.coordinator_epoch > marker.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"A coordinator of epoch {producer.coordinator_epoch} has written here since, "
+                f"A coordinator with epoch {producer.coordinator_epoch} has written here, "
                 f"not {marker.coordinator_epoch}",
             )
 
