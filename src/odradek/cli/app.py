@@ -1,7 +1,7 @@
 """The client commands, put together, and the one place where their failures become an exit status.
 
-0 done, 1 could not be done, 2 not understood, 130 interrupted. Only the module of the command that is run is imported:
-a command should answer before its user has looked up.
+0 success, 1 failure, 2 bad usage, 130 interrupted. Only the module of the command that is run is imported, because a
+command should respond at once.
 """
 
 import os
@@ -91,8 +91,8 @@ def _version_option() -> click.Option:
 
 
 class _BrokerCommand(click.Command):
-    """For the list of commands, for completion, and for whoever writes options before it: `main` turns off to it
-    earlier, and again here. It reads its arguments itself."""
+    """For the list of commands, for completion, and for options written before the command: `main` handles it earlier,
+    and is called again here. It reads its arguments itself."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -190,7 +190,7 @@ def _run(arguments: Sequence[str]) -> int:
     except SystemExit as exit_:
         if (
             sys.stdout is not output
-        ):  # click has met a closed pipe, and hides it: its reader has left, as `head` does
+        ):  # click hides a closed pipe: the reader has exited, as `head` does
             discard_output()
             return 0
         return exit_.code if isinstance(exit_.code, int) else FAILED

@@ -1,4 +1,4 @@
-"""`odradek completion`: the script by which a shell learns to complete our commands."""
+"""`odradek completion`: the script that makes a shell complete our commands."""
 
 import os
 from enum import StrEnum

@@ -22,7 +22,7 @@ INDENT = "    "
 
 
 class Kind(StrEnum):
-    """What has settings; the values are what a user writes."""
+    """The things that have settings; the values are what a user types."""
 
     TOPIC = "topic"
     BROKER = "broker"

@@ -1,9 +1,9 @@
 """`odradek consume`: print the messages of topics, as they are, formatted, or as JSON lines.
 
-Without `--group` nothing is remembered: the command reads the partitions itself, from where it is told.
-With `--group` it is a member of that group, gets the partitions the group gives it, and its position is
-committed. Without an end (`--exit-at-end`, `--until`, `--max-messages`, `--timeout`) it follows the topics until
-Ctrl-C, through the death of brokers too.
+Without `--group` no offsets are committed: the command reads the partitions itself, from where you say.
+With `--group` it joins that group, reads the partitions that are assigned to it, and commits its position.
+Without an end (`--exit-at-end`, `--until`, `--max-messages`, `--timeout`) it follows the topics until Ctrl-C, even
+while brokers are down.
 """
 
 import re
@@ -184,7 +184,7 @@ def kafka_template(properties: Iterable[str]) -> str:
 
 def consumer_settings(group: str | None, wanted: Range, isolation: str) -> Settings:
     return {
-        "group.id": group or "odradek-cli",  # librdkafka wants one even where no group is joined
+        "group.id": group or "odradek-cli",  # librdkafka requires one even if no group is joined
         "enable.auto.commit": group is not None,
         "auto.offset.reset": "earliest" if wanted.start in EARLIEST else "latest",
         "enable.partition.eof": True,
@@ -193,7 +193,7 @@ def consumer_settings(group: str | None, wanted: Range, isolation: str) -> Setti
 
 
 def find_places(consumer: Any, names: Sequence[str], partitions: Sequence[int]) -> list[Place]:
-    """The partitions to read, of topics named and of those that match a pattern; CommandError for what is missing."""
+    """The partitions to read, of topics named and of those that match a pattern; CommandError if one is missing."""
     there = {
         name: sorted(topic.partitions)
         for name, topic in consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics.items()

@@ -1,4 +1,4 @@
-"""What cannot be undone wants a second word: --yes or a yes at the terminal; --force where a topic is internal."""
+"""Destructive commands need a confirmation: --yes or a yes at the terminal; and --force for internal topics."""
 
 import sys
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ Force = Annotated[bool, Option("--force", help="Allow it for internal topics suc
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only with --yes, or a yes at the terminal."""
+    """Continue only with --yes, or a yes at the terminal."""
     if yes:
         return
     if not sys.stdin or not sys.stdin.isatty():

@@ -1,7 +1,7 @@
-"""`odradek format` and `odradek random-uuid`: make the data directory of a node, once, before its first start.
+"""`odradek format` and `odradek random-uuid`: format the data directory of a node, once, before its first start.
 
-The flags are those of Kafka's `kafka-storage format`. Only the standard library and what writes the directory is
-imported here, as in `up`.
+The flags are those of Kafka's `kafka-storage format`. Only the standard library and the modules that write the
+directory are imported here, as in `up`.
 """
 
 import argparse
@@ -46,11 +46,11 @@ setting."""
 
 
 class BadUsage(Exception):
-    """What was asked for makes no sense; the message says why."""
+    """The options make no sense; the message says why."""
 
 
 class CannotFormat(Exception):
-    """Why the directory stays as it is."""
+    """Why the directory was not formatted."""
 
 
 class Outcome(NamedTuple):
@@ -184,7 +184,7 @@ def format_node(
 def plan(
     config: "BrokerConfig", options: argparse.Namespace, hostname: str
 ) -> "tuple[MetaProperties, VoterSet | None]":
-    """Who the directory is to belong to, and the first voters, if it is to name them."""
+    """The node and cluster that the directory will belong to, and the first voters, if it should name them."""
     from odradek.metadata.formatting import new_properties
     from odradek.raft.voters import VoterSet
 
@@ -229,7 +229,7 @@ def check_choice(config: "BrokerConfig", options: argparse.Namespace, hostname: 
 
 
 def only_voter(config: "BrokerConfig", properties: "MetaProperties", hostname: str) -> "VoterSet | None":
-    """This node. Where its port is not known yet, nobody else can join, and the node writes itself down later."""
+    """This node. If its port is not known yet, no other node can join, and the node records itself later."""
     from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
 
     listener = config.advertised_listeners(config.controller_listeners, hostname)[0]
@@ -244,7 +244,7 @@ def only_voter(config: "BrokerConfig", properties: "MetaProperties", hostname: s
 def check_formatted(
     directory: str, found: "MetaProperties", wanted: "MetaProperties", options: argparse.Namespace
 ) -> None:
-    """Whether that is what was asked for."""
+    """Whether that matches the options."""
     from odradek.metadata.properties import check_cluster, check_directory, check_node
 
     if not options.ignore_formatted:
@@ -259,7 +259,7 @@ def check_formatted(
         check_directory(directory, found, wanted.directory_id)
 
 
-# What is written in the options
+# Parsing the options
 
 
 def parse_controllers(text: str, listener: str) -> "list[VoterNode]":
@@ -308,7 +308,7 @@ def parse_id(option: str, text: str) -> "UUID":
     return found
 
 
-# What is said of it
+# Output
 
 
 def tell(outcome: Outcome, as_json: bool) -> None:

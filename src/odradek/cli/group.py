@@ -1,7 +1,7 @@
-"""`odradek group`: list, describe and delete consumer groups, and set back where they are.
+"""`odradek group`: list, describe and delete consumer groups, and reset their offsets.
 
-A group is described with its lag, partition by partition: what its members hold, then what was committed for partitions
-that nobody holds now. The columns are those of `kafka-consumer-groups.sh`.
+A group is described with its lag, partition by partition: first the partitions that are assigned to members, then
+others with committed offsets. The columns are those of `kafka-consumer-groups.sh`.
 
 librdkafka does not know all states of the newer group protocol; a group that is assigning or reconciling shows as
 `Unknown`.
@@ -64,7 +64,7 @@ class MemberView:
 
 @dataclass(frozen=True)
 class PartitionView:
-    """Where the group is in a partition. None is what nobody knows: nothing committed, or the topic gone."""
+    """The group's position in a partition. None: not known, because nothing is committed or the topic is gone."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class PartitionView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """What `describe` tells of a group; its fields are those of the JSON output."""
+    """The output of `describe` for a group; its fields are those of the JSON output."""
 
     group: str
     type: str
@@ -145,7 +145,7 @@ def describe(
     as_json: JsonOutput = False,
     group: GroupOption = None,
 ) -> None:
-    """Describe groups. It shows offset and lag of each partition and who reads it, or members, or state."""
+    """Describe groups. It shows offset, lag and consumer of each partition, or members, or state."""
     wanted = [*(names or ()), *(group or ())]
     if bool(wanted) == all_groups:
         raise BadParameter("name groups, or give --all-groups")
@@ -165,7 +165,7 @@ def describe(
 
 
 def _show_again(show: Callable[[Sequence[GroupView]], None], views: Sequence[GroupView]) -> None:
-    """The picture in place of the last one; where there is no terminal to clear, one below the other."""
+    """Replace the last picture on a terminal; elsewhere, print one below the other."""
     if sys.stdout.isatty():
         sys.stdout.write("\x1b[H\x1b[2J")
     print_line(time.strftime("%Y-%m-%d %H:%M:%S"))
@@ -173,7 +173,7 @@ def _show_again(show: Callable[[Sequence[GroupView]], None], views: Sequence[Gro
 
 
 def as_facts(view: GroupView) -> dict[str, Any]:
-    """For JSON; a place is named there as everywhere: topic and partition."""
+    """For JSON, where a place is a topic and a partition, as everywhere."""
     facts = asdict(view)
     for member in facts["members"]:
         member["partitions"] = [place._asdict() for place in member["partitions"]]

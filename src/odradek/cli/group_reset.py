@@ -1,10 +1,10 @@
-"""`odradek group reset-offsets`: set a group to another place in its topics, to read again or to skip.
+"""`odradek group reset-offsets`: move a group's offsets, to read records again or to skip them.
 
-It is planned first: the partitions meant, the place asked for in each, held within the log. The plan is what is
-printed, and unless `--execute` is given that is all that happens.
+It makes a plan first: the partitions, and the new offset of each, kept within the log. It prints the plan, and stops
+there unless `--execute` is given.
 
-Brokers take offsets from outside of a group only while it has no members: a member knows where it is, and would commit
-over them.
+Brokers accept offsets from outside a group only while it has no members: a member knows its own position, and would
+commit over them.
 """
 
 import re
@@ -60,7 +60,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Move:
-    """What is planned for a partition; its fields are those of the JSON output."""
+    """The plan for a partition; its fields are those of the JSON output."""
 
     topic: str
     partition: int
@@ -125,7 +125,7 @@ def reset_offsets(
     as_json: JsonOutput = False,
     group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:
-    """Set a group's offsets, once it has no members. Says what it would do; --execute does it."""
+    """Set the offsets of a group without members. Shows what it would do; --execute does it."""
     name = name or group
     if not name:
         raise BadParameter("name a group", param_hint="GROUP")
@@ -152,7 +152,7 @@ def reset_offsets(
 
 
 def check_no_members(admin: AdminClient, name: str) -> None:
-    """A group that does not exist yet has none: offsets may be laid down before its first member comes."""
+    """A group that does not exist yet has none: offsets may be set before its first member joins."""
     future = admin.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name]
     try:
         count = len(future.result(REQUEST_TIMEOUT_S).members)
@@ -193,7 +193,7 @@ def places_asked_for(
     ends: Mapping[Place, int],
     committed: Mapping[Place, int],
 ) -> Mapping[Place, int]:
-    """Offsets before anybody has looked whether the log holds them."""
+    """Offsets before they are checked against the log."""
     if target.earliest:
         return starts
     if target.latest:

@@ -1,4 +1,4 @@
-"""`odradek pipeline`: data pipelines on Spark, from one TOML file. Here is what their authors use.
+"""`odradek pipeline`: data pipelines on Spark, from one TOML file. These are the commands for authors.
 
 Spark is imported only where it is used. `pipeline_run` and `pipeline_operations` have the other commands.
 """
@@ -54,7 +54,7 @@ def init(
         ),
     ] = None,
 ) -> None:
-    """Write a pipeline to begin with. It is an example that works, or reads a topic that exists."""
+    """Write a first pipeline. It is a working example, or reads an existing topic."""
     from odradek.pipeline.examples import example, example_from_topic
 
     if file.exists():
@@ -180,7 +180,7 @@ def plan(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what a change of the file does. A pipeline that has run before keeps its state, or needs a reset."""
+    """Show what a change of the file does. A pipeline that has run before keeps its state, or needs a reset."""
     with told(as_json):
         from odradek.pipeline.checking import check as check_pipeline
         from odradek.pipeline.planning import plan as make_plan

@@ -17,7 +17,7 @@ from odradek.pipeline.reading import load
 
 
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
-    """Show how a pipeline is doing. It tells state, batches, lag and records set aside, and needs no Spark."""
+    """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and needs no Spark."""
     from odradek.pipeline.status import status as read_status
 
     with told(as_json):
@@ -54,7 +54,7 @@ def pause(file: FileArgument) -> None:
 
 
 def resume(file: FileArgument) -> None:
-    """Let a paused pipeline go on."""
+    """Resume a paused pipeline."""
     with told():
         pipeline = load(find_file(file))
         Checkpoint(pipeline).resume()
@@ -71,10 +71,10 @@ def reset(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Forget progress and state of a pipeline. The next run begins where its sources say.
+    """Delete progress and state of a pipeline. The next run starts where its sources say.
 
-    What was written stays: rows that are read again are written again. Files that Spark's file sink wrote must be
-    deleted (--delete-output) or moved, or the pipeline would take new batches for written.
+    Output stays: rows that are read again are written again. Files that Spark's file sink wrote must be
+    deleted (--delete-output) or moved, or Spark would treat new batches as already written.
     """
     with told():
         pipeline = load(find_file(file))
@@ -132,7 +132,7 @@ def dead_letters(
     as_json: JsonOutput = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the newest dead letters. It tells stage, reason, origin and value of each."""
+    """Show the newest dead letters. It shows stage, reason, origin and value of each."""
     with told(as_json):
         from odradek.pipeline.replay import newest_letters
 
@@ -162,7 +162,7 @@ def replay_dead_letters(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Send dead letters once more. After a fix, they go back to their topics, or to another one."""
+    """Send dead letters again after a fix, to their topics or to another one."""
     with told(as_json):
         from odradek.pipeline.replay import Replay
 

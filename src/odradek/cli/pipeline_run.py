@@ -1,4 +1,4 @@
-"""`odradek pipeline run`: until Ctrl-C, or until all that is there has been read."""
+"""`odradek pipeline run`: until Ctrl-C, or until the end of its sources."""
 
 import contextlib
 import os
@@ -40,9 +40,9 @@ def run(
     as_json: Annotated[bool, Option("--json", help="Print JSON lines even at a terminal.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run pipelines until Ctrl-C. With --once, until all that is there has been read.
+    """Run pipelines until Ctrl-C. With --once, until the end of its sources.
 
-    Progress is a live table at a terminal and JSON lines elsewhere. A restart goes on where the last run stopped.
+    Progress is a live table at a terminal and JSON lines elsewhere. A restart continues where the last run stopped.
     """
     with told():
         pipelines = [load(find_file(file)) for file in files]
@@ -114,7 +114,7 @@ def _run(
 
 
 def prepare_all(runs: Sequence[Any]) -> list[Any]:
-    """Check all; those that cannot run are told, and do not keep the others from running."""
+    """Check all; those that cannot run are reported, and do not stop the others from running."""
     failed = []
     for one in runs:
         try:

@@ -1,4 +1,4 @@
-"""What the commands of `odradek pipeline` share: options, Spark, and how what is wrong is told."""
+"""What the commands of `odradek pipeline` share: options, Spark, and how problems are reported."""
 
 import contextlib
 import tempfile
@@ -37,7 +37,7 @@ PACKAGES = {"pandas": "pandas", "pyarrow": "PyArrow", "pyspark": "PySpark", "ric
 
 @contextlib.contextmanager
 def told(as_json: bool = False) -> Iterator[None]:
-    """Report what is wrong with a pipeline, or that a package is missing, in one message with exit status 1.
+    """Report a problem with a pipeline, or that a package is missing, in one message with exit status 1.
 
     Modules that import Spark are imported inside this block.
     """

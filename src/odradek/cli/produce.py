@@ -38,7 +38,7 @@ class Compression(StrEnum):
 
 
 def complete_first(context: Context, incomplete: str) -> list[Any]:
-    """The topic; what follows it are files, which the shell knows better."""
+    """The topic; the other arguments are files, which the shell completes better."""
     return [] if context.params.get("arguments") else complete_topics(context, incomplete)
 
 
@@ -185,9 +185,9 @@ def send_all(sender: Sender, outgoing: Iterable[OutgoingMessage], pace: Pace, qu
 
 
 class Interruption:
-    """Ctrl-C and SIGTERM end reading; what was read is sent, and counted.
+    """Ctrl-C and SIGTERM stop reading; messages already read are sent, and counted.
 
-    The exception that breaks off a read is raised nowhere else: in a delivery callback it would cost a count.
+    The exception that interrupts a read is raised nowhere else: in a delivery callback it would lose a count.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ Name = Annotated[str, Argument(metavar="NAME", complete=profiles.complete_profil
 
 
 def shown(settings: dict[str, str]) -> dict[str, str]:
-    """Settings as they may stand on a screen."""
+    """Settings without secrets, for the screen."""
     return {
         key: HIDDEN if any(part in SECRETS for part in key.replace("_", ".").split(".")) else value
         for key, value in settings.items()
@@ -98,7 +98,7 @@ def use(
     none: Annotated[bool, Option("--none", help="Use no profile.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Use a profile from now on, wherever no other cluster is named."""
+    """Use a profile from now on, unless another cluster is named."""
     if (name is None) != none:
         raise BadParameter("name a profile, or give --none")
     if name is not None:

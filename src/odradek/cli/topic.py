@@ -53,7 +53,7 @@ ConfigOption = Annotated[
 
 
 def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None) -> list[str]:
-    """Topics given as arguments or, as Kafka's tools want it, with --topic; each once, at least one."""
+    """Topics given as arguments or, as for Kafka's tools, with --topic; each once, at least one."""
     names = list(dict.fromkeys([*(arguments or ()), *(options or ())]))
     if not names:
         raise BadParameter("name a topic", param_hint="NAME")
@@ -63,7 +63,7 @@ def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None
 def tell(
     as_json: bool, verb: str, done: Mapping[str, bool], failures: Mapping[str, str], nothing: str
 ) -> None:
-    """What was done to each topic; the failures, if any, are the failure of the command."""
+    """What was done to each topic; the command fails if one of them failed."""
     if as_json:
         print_json(
             [{"topic": name, verb: is_done} for name, is_done in done.items()]
@@ -79,7 +79,7 @@ def tell(
 def collect(
     cluster: Access, futures: Mapping[str, Any], tolerated: int | None
 ) -> tuple[dict[str, bool], dict[str, str]]:
-    """What became of each topic's request; the error code that is tolerated counts as nothing to do."""
+    """The outcome of each topic's request; a tolerated error code means that there was nothing to do."""
     done, failures = {}, {}
     for name, future in futures.items():
         try:
@@ -213,7 +213,7 @@ def alter(
     if not config and not delete_config and partitions is None:
         raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
     check_internal(names, force)
-    describe_topics(cluster, names)  # nothing is changed if one of them does not exist
+    describe_topics(cluster, names)  # change nothing if one of them does not exist
     changes = [
         *(
             ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
@@ -246,7 +246,7 @@ def delete(
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
-    """Delete topics with all they hold. Asks first, unless --yes is given."""
+    """Delete topics with all their records. Asks first, unless --yes is given."""
     names = chosen_topics(names, topic)
     check_internal(names, force)
     confirm(f"Delete {', '.join(names)} and all records in them?", yes)

@@ -23,7 +23,7 @@ NO_RECORD_SO_LATE = -1
 
 @dataclass(frozen=True)
 class Deletion:
-    """What is left of a partition; its fields are those of the JSON output."""
+    """What remains of a partition; its fields are those of the JSON output."""
 
     topic: str
     partition: int

@@ -1,11 +1,12 @@
 """`odradek up` and `odradek broker`: run a broker in this process, and say when and where it can be reached.
 
 `up` is for the person at the terminal: it greets, and an empty group does not wait for more members before its first
-rebalance. `broker` is for the service manager: it wants a file, keeps Kafka's default for that wait, and says one line.
+rebalance. `broker` is for the service manager: it needs a file, keeps Kafka's default for that wait, and prints one
+line.
 
 Only the standard library and the broker itself are imported here; `main` says why. A broker that cannot
 start because of something its user can change (a port in use, a data directory that another broker
-holds, a damaged file, a bad setting) says so in one line; anything else is a bug and shows its traceback.
+uses, a damaged file, a bad setting) says so in one line; anything else is a bug and shows its traceback.
 """
 
 import argparse
@@ -94,7 +95,7 @@ SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir
 
 
 def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker | None" = None) -> int:
-    """`new_broker` is for those who run another kind of broker: `odradek.faults`."""
+    """`new_broker` lets `odradek.faults` run another kind of broker."""
     options = parse_arguments(arguments, command)
     try:
         levels, log_format = log_options(options, os.environ)
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
 
 
 def of_node(message: str, options: argparse.Namespace, config: "BrokerConfig") -> str:
-    """Who says it, where several start together."""
+    """A prefix that names the broker, if several start together."""
     return f"broker {config.node_id}: {message}" if options.lifeline else message
 
 
@@ -220,7 +221,7 @@ def broker_count(text: str) -> int:
 
 
 def log_options(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[list[LogLevel], str]:
-    """Levels of the environment first, then those of the options: the last one for a logger counts. Raises
+    """Levels of the environment first, then those of the options: for each logger the last one counts. Raises
     ValueError."""
     levels: list[LogLevel] = []
     for source, text in (
@@ -254,7 +255,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
-    """Options over environment over file; where none of them says it, localhost and the user's own data, and
+    """Options over environment over file; without any of them localhost and the user's own data directory, and
     under `up` no wait for more members before a group's first rebalance."""
     from odradek.broker.node import check_listeners
     from odradek.config.broker import load_broker_config
@@ -284,7 +285,7 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
 
 
 def controller_listeners(config: "BrokerConfig", key: str) -> list[str]:
-    """What a setting says of the controllers' listeners."""
+    """The part of a setting that concerns the controllers' listeners."""
     items = (item.strip() for item in config.static.get(key, "").split(","))
     return [item for item in items if item.partition("://")[0].upper() in config.controller_listener_names]
 
@@ -296,7 +297,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def base_data_dir(environ: Mapping[str, str]) -> Path:
-    """Where the user's own data is, if nobody says otherwise."""
+    """The default data directory of the user."""
     base = environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "odradek"
 
@@ -330,7 +331,7 @@ def announce(broker: "Broker", command: str, as_json: bool) -> None:
 
 
 def say(text: str, bootstrap: str) -> None:
-    """To whoever reads standard output, if anybody does."""
+    """To standard output, if it is open."""
     try:
         if sys.stdout is None:
             raise OSError("it is closed")
@@ -352,7 +353,7 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
 
 
 def port_in_use(error: OSError, config: "BrokerConfig") -> str:
-    """Of which listener the error tells in its text."""
+    """The listener that the error names in its text."""
     ports = [listener.port for listener in config.listeners]
     if config.metrics_listener is not None:
         ports.append(config.metrics_listener.port)
