@@ -188,9 +188,7 @@ def _run(arguments: Sequence[str]) -> int:
         note("" if is_interrupt else "Aborted!")
         return INTERRUPTED if is_interrupt else FAILED
     except SystemExit as exit_:
-        if (
-            sys.stdout is not output
-        ):  # click hides a closed pipe: the reader has exited, as `head` does
+        if sys.stdout is not output:  # click hides a closed pipe: the reader has exited, as `head` does
             discard_output()
             return 0
         return exit_.code if isinstance(exit_.code, int) else FAILED

@@ -96,7 +96,9 @@ class Reader:
     ends: Ends = field(default_factory=Ends)
     printed: int = 0
     read: int = 0
-    _to_read: set[Place] = field(default_factory=set)  # partitions with more messages to read before their end
+    _to_read: set[Place] = field(
+        default_factory=set
+    )  # partitions with more messages to read before their end
     _behind: set[Place] = field(default_factory=set)  # partitions that are not known to be read to the end
     _assigned: bool = False
     _stopped: bool = False

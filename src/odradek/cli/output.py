@@ -84,9 +84,7 @@ def check_reader() -> None:
     """Raise BrokenPipeError if the reader of our output has exited: without a write we notice only this way."""
     try:
         descriptor = sys.stdout.fileno()
-    except (
-        UnsupportedOperation
-    ):  # not a file, but a buffer: the command runs inside another program
+    except UnsupportedOperation:  # not a file, but a buffer: the command runs inside another program
         return
     output = select.poll()
     output.register(descriptor, 0)  # errors are reported in any case
