@@ -1,11 +1,11 @@
-"""The cluster as a client sees it: which broker leads which partition, and what to ask whom.
+"""The cluster as a client sees it: which broker leads which partition, and where to send a request.
 
-Leaders change and brokers go away; so every question is asked again, after a look at fresh metadata, until it
-is answered or its deadline has passed. `TimedOut` then says what was wanted and what was last in the way. An
-answer that no retry can change is a `KafkaError` at once.
+Leaders change and brokers go away; so every request is retried, with fresh metadata, until it succeeds or its deadline
+has passed. `TimedOut` then says what was wanted and what failed last. An error that no retry can change is a
+`KafkaError` at once.
 
-An outage is waited out (`api_timeout_s`) by whoever has reached a broker before. Until then the likely reason is a
-wrong address, and a user who waits for an answer: that takes `first_contact_timeout_s`.
+A client that has reached a broker before waits during an outage (`api_timeout_s`). Until then the likely reason is a
+wrong address, and a user is waiting: it gives up after `first_contact_timeout_s`.
 
 Clusters are borrowed (`borrow_cluster`): one user at a time, and afterwards kept for the next user in this
 process with equal settings, with those of its connections that are idle. A forked child starts with none.
@@ -56,7 +56,7 @@ NO_OFFSET = -1
 
 MAX_IDLE_CLUSTERS = 4
 NOBODY_REACHED = ". Check kafka.bootstrap.servers, and that the brokers are running"
-MISSING_TOPIC_PATIENCE_S = 3.0  # a topic just made takes a moment to be known everywhere
+MISSING_TOPIC_PATIENCE_S = 3.0  # all brokers need a moment to learn of a new topic
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -87,7 +87,7 @@ class ProducerId(NamedTuple):
 class Cluster:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self.was_reached = False  # by the present user, or by somebody whose work it goes on with
+        self.was_reached = False  # by the present user, or by a previous one whose work it continues
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, Node] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -107,7 +107,7 @@ class Cluster:
         return connection
 
     def abort(self) -> None:
-        """Make whoever waits for an answer, on another thread, give up."""
+        """Make a thread that waits for a response give up."""
         for connection in list(self._connections.values()):
             connection.abort()
 
@@ -149,7 +149,7 @@ class Cluster:
                 deadline.pause(error)
 
     def ask(self, purpose: str, request: Message, answer_type: type[Answer]) -> Answer:
-        """Ask any broker, again until one answers or there was time enough."""
+        """Ask any broker; retry until one responds or time is up."""
         return self._retrying(purpose, lambda: self._ask_anyone(request, answer_type))
 
     def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
@@ -175,7 +175,7 @@ class Cluster:
         return sorted(topic.name for topic in answer.topics if topic.name and not topic.is_internal)
 
     def partitions_of(self, topics: Iterable[str], *, create: bool = False) -> list[TopicPartition]:
-        """All partitions of the topics, in order. `MissingTopic` names one that is not there."""
+        """All partitions of the topics, in order. `MissingTopic` names one that does not exist."""
         names = sorted(set(topics))
         deadline = self.deadline(f"describe topics {', '.join(names)}")
         found = self._describe(names, deadline, create=create) if names else []
@@ -228,9 +228,9 @@ class Cluster:
                     self._leaders.pop(key, None)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """As last heard, or else asked for once.
+        """As last reported, or else asked for once.
 
-        A lost connection and LEADER_NOT_AVAILABLE are worth another try, which is the caller's to make.
+        A lost connection and LEADER_NOT_AVAILABLE are worth a retry, by the caller.
         """
         if partition not in self._leaders:
             self._describe([partition.topic], None)
@@ -239,7 +239,7 @@ class Cluster:
         return self._leaders[partition]
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """What was last heard turned out to be wrong: ask again before the next use."""
+        """The cached leader turned out to be wrong: ask again before the next use."""
         self._leaders.pop(partition, None)
 
     # Offsets
@@ -321,7 +321,7 @@ class Cluster:
         self._retrying(f"commit offsets of group {group}", commit, timeout_s)
 
     def committed_offsets(self, group: str, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """All that the group has committed; nothing where there is no such group."""
+        """All offsets that the group has committed; none if there is no such group."""
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], group_id=group, topics=None
         )
@@ -379,7 +379,7 @@ _idle_in_process = os.getpid()
 
 @contextmanager
 def borrow_cluster(settings: ClientSettings, *, was_reached: bool = False) -> Iterator[Cluster]:
-    """`was_reached`: the work at hand began with an answer of these brokers, so an outage is waited out."""
+    """`was_reached`: this work began with a response of these brokers, so wait during an outage."""
     global _idle, _idle_in_process
     if _idle_in_process != os.getpid():  # forked: the sockets are our parent's
         _idle, _idle_in_process = {}, os.getpid()

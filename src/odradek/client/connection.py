@@ -1,10 +1,10 @@
-"""One socket to one broker: requests out, answers in, in order.
+"""One socket to one broker: requests out, responses in, in order.
 
-Several requests may be under way; a broker answers them in the order they came. A connection is fit for
-another user only while nothing is under way (`is_idle`): an answer left unread would be taken for the next
-one's. Whatever goes wrong on the way is `ConnectionLost`; the connection is closed then and for good.
+Several requests may be under way; a broker responds in the order in which they came. A connection may go to another
+user only while nothing is under way (`is_idle`): an unread response would be taken for the next one's. Any failure is
+`ConnectionLost`; the connection is then closed for good.
 
-Versions are asked for in ApiVersions v0, which every broker answers, and the highest common one is used, up
+Versions come from ApiVersions v0, which every broker supports, and the highest common one is used, up
 to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know.
 """
 
@@ -43,7 +43,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class ConnectionLost(Exception):
-    """The broker cannot be reached, went away or does not answer; another try may do better."""
+    """The broker cannot be reached, closed the connection or does not respond; a retry may succeed."""
 
 
 class _Pending(NamedTuple):
@@ -72,7 +72,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether another user may have it: open, with no answer to come, its session not about to end."""
+        """Whether another user may have it: open, with no response due, its session not about to expire."""
         return not self._pending and self._socket.fileno() >= 0 and not self.is_expired
 
     @property
@@ -96,7 +96,7 @@ class Connection:
             raise self._lost(error) from error
 
     def receive(self) -> Message:
-        """The next answer. Records in it are views on the frame they came in, never copies."""
+        """The next response. Records in it are views of the received frame, never copies."""
         pending = self._pending[0]
         try:
             self._receive_exactly(size := bytearray(SIZE.size))
@@ -135,7 +135,7 @@ class Connection:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is not connected any more, which is what was wanted
+            pass  # it is no longer connected, which is all we want
 
     def close(self) -> None:
         self._socket.close()
@@ -197,7 +197,7 @@ class Connection:
 
 
 def _is_no_tls(error: OSError) -> bool:
-    """Whether a handshake ended as it does where the other side takes it for a strange request."""
+    """Whether a handshake failed as it does when the other side does not speak TLS."""
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError):
         return True
     return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"

@@ -1,8 +1,8 @@
 """Client settings by the names that the Java client gives them.
 
-Three kinds of property: those we know and obey, those that mean nothing to us (a warning says why), and those
-whose wish we cannot fulfil (refused, with what to do instead). A name that is in no table is warned about, as
-the Java client does. `docs/SPARK.md` shows the tables; a test compares.
+Three kinds of property: those that we support, those without effect here (a warning says why), and those that ask for
+something we cannot do (refused, with what to do instead). An unknown name causes a warning, as in
+the Java client. `docs/SPARK.md` shows the tables; a test compares.
 """
 
 import difflib
@@ -125,7 +125,7 @@ _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[
 
 
 class InvalidProperty(ValueError):
-    """A property nobody can obey. The message names it, and never its value where that may be a secret."""
+    """A property that cannot be supported. The message names it, but never a value that may be secret."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -141,9 +141,9 @@ class Properties:
 
 
 def parse_properties(given: Mapping[str, str]) -> Properties:
-    """Settings for whatever one wants to do with the cluster; names as in Java, in lower case."""
+    """Settings for any use of the cluster; names as in Java, in lower case."""
     given = dict(given)
-    if given.get(LOGIN_HANDLER) in OAUTH_HANDLERS:  # what it does is built in
+    if given.get(LOGIN_HANDLER) in OAUTH_HANDLERS:  # its function is built in
         del given[LOGIN_HANDLER]
     for name in given:
         if name in REFUSED:

@@ -1,7 +1,7 @@
-"""The client's side of SASL: a conversation is a generator that yields what to send and is sent the answers.
+"""The client's side of SASL: a conversation is a generator that yields requests and is sent the responses.
 
-PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, 7677) and OAUTHBEARER (RFC 7628). A SCRAM server proves
-that it knows the password too; one that cannot is not believed.
+PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, 7677) and OAUTHBEARER (RFC 7628). A SCRAM server also proves
+that it knows the password; one that cannot is refused.
 
 A bearer token comes from a token endpoint (client credentials, RFC 6749 section 4.4) or, for trying things
 out, is an unsecured one that we make ourselves.

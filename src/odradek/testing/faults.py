@@ -23,11 +23,11 @@ class NotHappened(AssertionError):
 
 
 class BrokerWithControl(Protocol):
-    """What faults know of their broker."""
+    """What faults know about their broker."""
 
     @property
     def control(self) -> Control:
-        """Of the process that runs now. Raises where there is none, or where it is paused."""
+        """Of the running process. Raises if there is none, or if it is paused."""
 
     @property
     def is_responsive(self) -> bool:
