@@ -154,7 +154,7 @@ def _brokers(name: str | None, addresses: Any) -> list[int]:
     if name is None:
         return sorted(addresses)
     if not name.isdecimal() or int(name) not in addresses:
-        raise CommandError(f"no broker {name}: there are {', '.join(map(str, sorted(addresses)))}")
+        raise CommandError(f"no broker {name}: choose from {', '.join(map(str, sorted(addresses)))}")
     return [int(name)]
 
 

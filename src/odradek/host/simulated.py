@@ -58,7 +58,9 @@ def repeatable() -> Iterator[None]:
 # --- time ---
 
 
-_host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)  # the host whose code runs, if any
+_host: ContextVar["SimulatedHost | None"] = ContextVar(
+    "host", default=None
+)  # the host whose code runs, if any
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

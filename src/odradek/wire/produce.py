@@ -128,7 +128,9 @@ class ProduceReader:
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return
         ((index, batch),) = request.topics[0].partitions
-        if not batch or len(batch) > SMALL_BATCH:  # for large ones the comparison below is slow, and gains nothing
+        if (
+            not batch or len(batch) > SMALL_BATCH
+        ):  # for large ones the comparison below is slow, and gains nothing
             return
         end = len(frame) - len(batch) - _sizes_around(len(batch), version)
         if _only_batch(frame, end, version) == batch:

@@ -1,7 +1,6 @@
-"""Whether bytes are batches that continue a log: what a follower asks of a leader's answer, and recovery of a
-file.
+"""Whether bytes are batches that continue a log: for a follower that checks a leader's response, and for recovery.
 
-The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic lie before
+The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic are before
 it, so those are checked for sense: a batch may not begin below the end of the one before it, nor go back to
 an older leader epoch.
 """
