@@ -1,7 +1,7 @@
-"""What happens to a consumer group, in words for the log.
+"""Log lines about what happens to a consumer group.
 
-A rebalance begins when the group's epoch moves, and ends when every member has what the assignment of that epoch
-promises it. When it began is memory: a coordinator that took over in the middle of one does not say how long it took.
+A rebalance begins when the group's epoch increases, and ends when every member has its target assignment of that epoch.
+The start time is in memory only: a coordinator that took over during a rebalance does not say how long it took.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ TIMEOUTS = {
 
 
 def step_notes(draft: Draft, member: Member, updated: Member, stepped: Member, timeout_ms: int) -> list[Note]:
-    """Of a member that joined, stayed or changed its mind: as it was, as it says it is, and as it is answered."""
+    """About a member that joined, stayed or changed: its old state, its request, and its new state."""
     group, notes = draft.group, []
     reason = ""
     if draft.replaced is not None:

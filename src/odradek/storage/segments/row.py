@@ -1,5 +1,4 @@
-"""The row of segments that a log consists of: finding offsets in it, and changing it so that a crash leaves a whole
-log.
+"""The row of segments of a log: finding offsets in it, and changing it so that a crash leaves a whole log.
 
 Segments follow one another by base offset. The last one is active and takes the appends; the others do not change until
 they are compacted or removed. When a log is cut they are removed from the newest to the oldest, so that a crash in
