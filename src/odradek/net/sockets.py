@@ -21,7 +21,7 @@ MAX_RESPONSE_MEMORY = 256 << 20  # of responses that are arriving
 
 class SocketNetwork:
     def __init__(self, host: SocketHost, max_sockets: int = sys.maxsize) -> None:
-        """`max_sockets`: how many connections others may make to us."""
+        """`max_sockets`: how many incoming connections are allowed."""
         self._host = host
         self._max_sockets = max_sockets
         self._pool = Pool(host, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
