@@ -3,9 +3,9 @@
 A schema is compiled to a function that reads one value from bytes. Records become dicts, which Arrow turns into
 Spark's structs. A union must be of null and one other type; that is a column that may be null.
 
-With a registry's frame a value begins with a zero byte and the four bytes of its schema's id. The schema that
-wrote it is then fetched from the registry, and its fields are matched with the reader's by name; what the writer
-did not have takes the reader's default.
+With a registry's header a value starts with a zero byte and the four bytes of its schema's id. The schema that
+wrote it is then fetched from the registry, and its fields are matched with the reader's by name; fields that the writer
+did not have get the reader's default.
 """
 
 import json
@@ -47,7 +47,7 @@ class AvroError(ValueError):
 
 
 class AvroSchema:
-    """A parsed schema: what Spark calls its columns, and how to read a value."""
+    """A parsed schema: its Spark columns, and how to read a value."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -338,7 +338,7 @@ class Decoder:
 
 
 def fetch_schema(registry: str, path: str) -> str:
-    """The schema that a registry keeps. `OSError` where it cannot be reached, which is worth another try."""
+    """The schema from a registry. `OSError` if it cannot be reached, which is worth a retry."""
     url = f"{registry.rstrip('/')}/{path}"
     try:
         with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:

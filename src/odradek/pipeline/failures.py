@@ -1,8 +1,8 @@
-"""What a failure of a query means for the run: wait, try again, set records aside, or give up.
+"""What a failure of a query means for the run: wait, retry, make dead letters, or give up.
 
 Spark wraps everything that goes wrong in a batch into one exception, with the cause as text. SQLSTATE says what
-kind it is: class 22 is data that an expression cannot take. Failures of our source and sink are known by the names
-of their exceptions, refusals of a database by those of JDBC.
+kind it is: class 22 is data that an expression cannot handle. Failures of our source and sink are recognised by the
+names of their exceptions, refusals of a database by those of JDBC.
 """
 
 import re
@@ -104,7 +104,7 @@ def _clean(text: str) -> str:
 
 
 class Backoff:
-    """Growing pauses: 1 s, doubled each time up to a minute; a batch that succeeds begins again."""
+    """Growing pauses: 1 s, doubled each time up to a minute; a batch that succeeds resets them."""
 
     FIRST_S, LONGEST_S = 1.0, 60.0
 

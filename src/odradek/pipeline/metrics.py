@@ -1,4 +1,4 @@
-"""A run's figures for Prometheus, by HTTP: the newest batch of every query, and counters since the start."""
+"""A run's numbers for Prometheus, over HTTP: the newest batch of every query, and counters since the start."""
 
 import threading
 from collections import defaultdict
@@ -69,7 +69,7 @@ def _escaped(text: str) -> str:
 
 
 def serve(metrics: Metrics, host: str, port: int) -> ThreadingHTTPServer:
-    """Answers on its own thread until it is shut down."""
+    """Runs on its own thread until it is shut down."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

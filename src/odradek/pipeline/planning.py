@@ -1,7 +1,7 @@
 """What an edit of the file does to a pipeline that has run before: it keeps its state, or needs a reset.
 
-A run writes down what it ran (`describe`); a plan compares that with what the file says now. State survives as
-long as the stateful operators of Spark's plan stay what they are; projections and filters may change freely.
+A run stores what it ran (`describe`); a plan compares that with the current file. State survives as
+long as the stateful operators of Spark's plan stay the same; projections and filters may change freely.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Change:
 
 
 def describe(spark: "SparkSession", report: Report) -> dict[str, Any]:
-    """What the manifest keeps of a pipeline, sink by sink."""
+    """What the manifest keeps about a pipeline, sink by sink."""
     pipeline = report.pipeline
     stages = graph(spark.newSession(), pipeline)
     return {

@@ -1,6 +1,6 @@
-"""From a TOML file to a `Pipeline`, and all that is wrong with the file, told together.
+"""From a TOML file to a `Pipeline`, and all problems of the file, reported together.
 
-A stage may read what any other table of the file names, in whichever order they are listed.
+A stage may read any other stage of the file, in whichever order they are listed.
 """
 
 import os
@@ -50,7 +50,7 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 
 
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Pipeline:
-    """Read a file; `PipelineErrors` has all that is wrong with it."""
+    """Read a file; `PipelineErrors` has all its problems."""
     raw = documents.read(path)
     document = substitute(raw, os.environ if environ is None else environ)
     return _Reader(document).pipeline()

@@ -1,4 +1,4 @@
-"""From DataFrames to a DataFrame: Spark SQL over what is named before, or a function of the user's."""
+"""From DataFrames to a DataFrame: Spark SQL over other stages, or a function of the user's."""
 
 import difflib
 import importlib
@@ -61,7 +61,7 @@ def inputs_of(spark: "SparkSession", pipeline: Pipeline, transform: Transform) -
 
 
 def order(pipeline: Pipeline, inputs: Mapping[str, Iterable[str]]) -> list[str]:
-    """Transforms so that each comes after what it reads. `PipelineError` for a circle."""
+    """Transforms in an order in which each comes after those it reads. `PipelineError` for a cycle."""
     ordered: list[str] = []
     path: list[str] = []
 

@@ -1,7 +1,7 @@
 """`${VAR}` in a pipeline's file: from a secrets file if the table `[secrets]` names one, else the environment.
 
-There is no other templating. A variable that is not set is an error, `$${` stands for `${`, and a value that
-is a secret by its name must come from a variable: what is written down in a file ends up in a repository.
+There is no other templating. A variable that is not set is an error, `$${` stands for `${`, and a value whose
+name says that it is secret must come from a variable: what is written in a file ends up in a repository.
 """
 
 import re
@@ -23,7 +23,7 @@ SECRETS = "secrets"
 
 
 def substitute(document: Document, environ: Mapping[str, str]) -> Document:
-    """The document with every variable replaced; all that is wrong is told together."""
+    """The document with every variable replaced; all problems are reported together."""
     problems: list[PipelineError] = []
     secrets = _read_secrets(document, problems)
 

@@ -1,7 +1,7 @@
-"""The options of the source and the sink: those of Spark's own Kafka connector, and a few of our own.
+"""The options of the source and the sink: those of Spark's own Kafka connector, and a few more.
 
-Spark hands over option names in lower case and adds some of its own. A name that is neither is refused with
-the nearest one that exists: a misspelt `startingOfsets` would otherwise be a query that begins in the wrong
+Spark passes option names in lower case and adds some of its own. Any other name is refused, with
+the nearest known one: a misspelt `startingOfsets` would otherwise be a query that starts in the wrong
 place. `kafka.*` are settings of the Java client (`odradek.client.properties`).
 
 Nothing here looks at the cluster: data sources are constructed often, in processes that only plan.
@@ -101,7 +101,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where a range begins or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
+    """Where a range starts or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
 
     kind: str
     offsets: tuple[tuple[TopicPartition, int], ...] = ()
@@ -191,7 +191,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """All that the schema depends on."""
+    """All options that the schema depends on."""
     return (given.get("includeheaders") or "false").strip().lower() == "true"
 
 
@@ -249,9 +249,9 @@ def _hint(name: str, names: Mapping[str, str]) -> str:
 
 
 def _patient(reader: _Reader, properties: Properties, attempts: int | None) -> Properties:
-    """How long brokers that have been reached before are waited for.
+    """How long to wait for brokers that have been reached before.
 
-    `outageTimeout` says it. Without it the settings by which Spark's connector is told the same decide, where one is
+    `outageTimeout` says it. Without it the corresponding settings of Spark's connector decide, if one is
     given: that many attempts, of the API timeout each.
     """
     client = properties.client

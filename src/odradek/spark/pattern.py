@@ -1,7 +1,7 @@
-"""`subscribePattern` is a Java regular expression; this makes a Python one of it.
+"""`subscribePattern` is a Java regular expression; this converts it to a Python one.
 
-The two differ little, and less where only topic names are matched, which are ASCII. What Java writes
-otherwise is rewritten: `\\Q…\\E`, `\\p{Alpha}` and its like, `(?<name>…)`, `\\k<name>`, `\\z`. What Python would
+The two differ little, and less if only topic names are matched, which are ASCII. Java's own syntax is
+rewritten: `\\Q…\\E`, `\\p{Alpha}` and similar, `(?<name>…)`, `\\k<name>`, `\\z`. Syntax that Python would
 read as something else (classes within classes, `&&`) or not at all is refused.
 """
 
@@ -40,7 +40,7 @@ TOKEN = re.compile(
 
 
 def compile_java(text: str) -> re.Pattern[str]:
-    """ValueError says what cannot be read, and that Java's syntax was expected."""
+    """ValueError says what is not supported, and that Java's syntax is expected."""
     parts, in_class = [], False
     for token in TOKEN.finditer(text):
         if in_class and (token["opening"] or token["intersection"]):

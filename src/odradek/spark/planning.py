@@ -1,6 +1,6 @@
-"""From what the user asked for to offsets of partitions: which partitions there are, where each begins and ends.
+"""From the user's options to offsets: which partitions there are, where each starts and ends.
 
-All of it runs beside the driver. Spark's connector decides the same things in the same way, so that the same
+All of it runs next to the driver. Spark's connector decides the same things in the same way, so that the same
 options read the same rows.
 """
 
@@ -18,14 +18,14 @@ log = logging.getLogger("odradek.spark")
 
 
 class DataLoss(Exception):
-    """Rows that were to be read are gone; which ones stands in the message."""
+    """Rows that should have been read are gone; the message says which."""
 
 
 LIKELY_CAUSE = "Records may have been deleted by retention, or the topic was deleted and created again."
 
 
 def report_loss(options: SourceOptions, message: str, cause: str = LIKELY_CAUSE) -> None:
-    """Fail, or go on with a warning, as the user chose."""
+    """Fail, or continue with a warning, as the user chose."""
     if options.fail_on_data_loss:
         raise DataLoss(f"{message}. {cause} To continue without them, set the option failOnDataLoss to false")
     log.warning("%s. Continuing without them, because failOnDataLoss is false", message)
@@ -39,7 +39,7 @@ class Planner:
         self._read_committed = options.properties.fetch.read_committed
 
     def partitions(self, begun: Offsets | None = None) -> list[TopicPartition]:
-        """Those of the subscription that exist now. `begun` is what a query that goes on has read."""
+        """Those of the subscription that exist now. `begun` is what a continued query has read."""
         subscription = self.options.subscription
         wanted = set(self._topics(subscription))
         while True:
@@ -62,7 +62,7 @@ class Planner:
         return (name for name in self.cluster.topic_names() if pattern.fullmatch(name))
 
     def _report_missing(self, error: MissingTopic, subscription: Subscription, begun: Offsets | None) -> None:
-        """A topic that was never there is a mistake in the options, one that was read is a loss."""
+        """A topic that never existed is a mistake in the options, one that was read is a loss."""
         read_to = {key.partition: offset for key, offset in (begun or {}).items() if key.topic == error.topic}
         if read_to:
             ends = ", ".join(f"{partition} to offset {read_to[partition]}" for partition in sorted(read_to))
@@ -76,7 +76,7 @@ class Planner:
             raise InvalidOption(subscription.option, f"{error}; create it, or correct the option") from None
 
     def resolve(self, limit: Limit, *, is_start: bool) -> Offsets:
-        """Of all partitions that there are."""
+        """Of all existing partitions."""
         partitions = self.partitions()
         if limit.kind == Limit.EARLIEST:
             return self.earliest(partitions)
@@ -110,7 +110,7 @@ class Planner:
         return self._list(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition], known: Offsets | None = None) -> Offsets:
-        """The ends of the partitions. One that lies before what is already known is asked for again."""
+        """The ends of the partitions. If one is before what is already known, ask again."""
         wanted = dict.fromkeys(partitions, LATEST)
         for _ in range(self.options.fetch_offset_attempts - 1):
             offsets = self._list(wanted)
@@ -143,7 +143,7 @@ class Planner:
         return ranges
 
     def begin_within(self, begun: Offsets, latest: Offsets) -> Offsets:
-        """Where a new query begins, if that is not beyond the ends: an offset that the user gave may be."""
+        """Where a new query starts, if that is not beyond the ends, as an offset from the user may be."""
         for partition in sorted(begun.keys() & latest.keys()):
             if begun[partition] > latest[partition]:
                 problem = beyond(partition, begun[partition], latest[partition])
@@ -153,7 +153,7 @@ class Planner:
         return {key: min(offset, latest.get(key, offset)) for key, offset in begun.items()}
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """What a batch of a stream reads. Partitions that `start` does not know begin at their earliest."""
+        """What a batch of a stream reads. Partitions that `start` does not have start at their earliest offset."""
         gone = sorted(start.keys() - end.keys())
         if gone:
             report_loss(self.options, f"partitions {', '.join(map(str, gone))} no longer exist")

@@ -1,4 +1,4 @@
-"""The columns of the source, which are those of Spark's own Kafka source, and what a sink may be given."""
+"""The columns of the source, which are those of Spark's own Kafka source, and the columns of the sink."""
 
 from pyspark.sql.types import (
     ArrayType,
