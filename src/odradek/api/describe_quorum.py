@@ -1,6 +1,6 @@
 """DescribeQuorum (55): who leads the metadata quorum, its voters and observers, and how far each of them is.
 
-Only the leader knows. A broker forwards the request to it; a controller that does not lead answers
+Only the leader knows. A broker forwards the request to it; a controller that does not lead returns
 NOT_LEADER_OR_FOLLOWER.
 """
 

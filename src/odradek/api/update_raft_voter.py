@@ -1,6 +1,6 @@
 """UpdateRaftVoter (82): a voter tells the leader that its endpoints, or the versions that it supports, have changed.
 
-Sent by voters, in the epoch of the leader that they follow. The response says who leads.
+Sent by voters, in the epoch of the leader that they follow. The response names the leader.
 """
 
 from odradek.errors import ErrorCode, KafkaError

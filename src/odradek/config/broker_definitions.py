@@ -1,10 +1,10 @@
-"""The table of broker keys: Kafka 4's names, types and defaults, and some of our own.
+"""The table of broker keys: Kafka 4's names, types and defaults, and some keys of Odradek.
 
-The keys that stand in for topic keys are derived from the topic table, so that type, limit and default
-cannot drift apart. Some keys steer thread pools that Odradek, one event loop, does not have: they are
-accepted because every `server.properties` has them, and their documentation says that they do nothing.
+The defaults of topic keys are derived from the topic table, so that type, limit and default
+cannot drift apart. Some keys configure thread pools, which Odradek, with one event loop, does not have: they are
+accepted because every `server.properties` has them, and their documentation says that they have no effect.
 
-Other defaults than Kafka's: `log.dir` (a directory of our own), `node.id` and `process.roles` (a single
+Defaults that differ from Kafka's: `log.dir` (our own directory), `node.id` and `process.roles` (a single
 node starts without any configuration), key stores (PEM, the only format we read) and SASL mechanisms (PLAIN,
 as there is no Kerberos). Listeners and TLS settings are read at start only, where Kafka can change them later.
 """
@@ -64,7 +64,7 @@ def per_address(value: str) -> str | None:
 
 
 def parse_per_address(value: str) -> dict[str, int]:
-    """address:count, separated by commas; an IPv6 address has colons of its own."""
+    """address:count, separated by commas; an IPv6 address contains colons."""
     counts = {}
     for item in filter(None, (part.strip() for part in value.split(","))):
         address, _, count = item.rpartition(":")
@@ -287,7 +287,7 @@ _QUORUM: tuple[Row, ...] = (
 
 
 def _log_defaults() -> list[Definition]:
-    """The broker keys behind topic keys. Only the last synonym has a default; one without is passed over."""
+    """The broker keys behind topic keys. Only the last synonym has a default; one without a value is skipped."""
     found = []
     for topic_name, synonyms in SYNONYMS.items():
         topic = TOPIC_DEFINITIONS[topic_name]

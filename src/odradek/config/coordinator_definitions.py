@@ -27,7 +27,7 @@ SHORT, LIST = ConfigType.SHORT, ConfigType.LIST
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 
-# What a topic is created from is held to the limits of creating one: later nobody would hear what is wrong.
+# Settings for creating internal topics have the limits of topic creation: later no one would see the error.
 SEGMENT_BYTES = TOPIC_DEFINITIONS["segment.bytes"].validator
 PARTITIONS = between(1, MAX_PARTITIONS_PER_REQUEST)
 

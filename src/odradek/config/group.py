@@ -1,7 +1,7 @@
 """A group's configuration: its overrides over the broker's values, within the broker's limits.
 
-Most keys of a group have a broker key behind them, by the name with `group.` before it, and two more that say
-how far a group may go: `consumer.session.timeout.ms` stands for `group.consumer.session.timeout.ms`, between
+Most keys of a group have a corresponding broker key, with `group.` before the name, and two more that set its
+limits: `consumer.session.timeout.ms` overrides `group.consumer.session.timeout.ms`, between
 `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`. Streams groups have none.
 """
 
@@ -71,7 +71,7 @@ GROUP_DEFINITIONS: dict[str, Definition] = {definition.name: definition for defi
 
 
 def broker_key(name: str) -> str | None:
-    """The broker key behind a group's, if there is one."""
+    """The broker key that corresponds to a group's, if there is one."""
     return f"group.{name}" if f"group.{name}" in BROKER_DEFINITIONS else None
 
 
@@ -90,7 +90,7 @@ def group_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str
 
 
 def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Refuse, with INVALID_CONFIG, what a group cannot be set to."""
+    """Refuse, with INVALID_CONFIG, values that a group cannot have."""
     for name, text in overrides.items():
         definition = GROUP_DEFINITIONS.get(name)
         if definition is None:

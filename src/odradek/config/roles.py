@@ -1,4 +1,4 @@
-"""What a node is, a broker, a controller or both, and which listeners and settings go with that.
+"""The roles of a node, broker, controller or both, and the listeners and settings that go with them.
 
 The rules are Kafka's. Two are our own: a controller without a controller listener gets one on localhost, so that a
 single node needs no configuration; and `controller.quorum.voters` is refused, because the voters are in the metadata
@@ -33,7 +33,7 @@ def parse_bootstrap_servers(items: tuple[str, ...]) -> tuple[Server, ...]:
 
 
 def check_roles(config: "BrokerConfig") -> None:
-    """Refuse, by a ConfigError, what does not go together."""
+    """Refuse, with a ConfigError, settings that contradict each other."""
     if not config[ROLES]:
         raise ConfigError(ROLES, "", "must be broker, controller or both")
     _refuse_voters(config[VOTERS])

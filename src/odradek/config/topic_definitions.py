@@ -1,7 +1,7 @@
-"""The table of topic keys, and the broker keys that stand in where a topic sets none.
+"""The table of topic keys, and the broker keys with their defaults.
 
-Names, types, limits and defaults are Kafka 4's. `SYNONYMS` lists, for each topic key, the broker keys to
-ask in turn and the factor that turns their unit into the topic key's (hours to milliseconds).
+Names, types, limits and defaults are Kafka 4's. `SYNONYMS` lists, for each topic key, the broker keys
+to try in turn and the factor that turns their unit into the topic key's (hours to milliseconds).
 """
 
 import re
@@ -239,7 +239,7 @@ TOPIC_DEFINITIONS: dict[str, Definition] = {definition.name: definition for defi
 
 
 def contradiction(values: Mapping[str, Any]) -> str | None:
-    """What no single key shows to be wrong in the values of a topic, whether it sets them or the broker."""
+    """Checks of a topic's values that involve several keys, whether the topic or the broker sets them."""
     least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if least > most:
         return f"min.compaction.lag.ms ({least}) is more than max.compaction.lag.ms ({most})"

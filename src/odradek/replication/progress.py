@@ -1,6 +1,6 @@
-"""How far another replica of a partition has come, as far as its leader knows: from the fetches it sent in this epoch.
+"""How far another replica of a partition has come, according to its fetches in this epoch.
 
-Pure: the time is an argument, of a clock that never jumps.
+Pure: the time is an argument, from a clock that never jumps.
 """
 
 from odradek.errors import ErrorCode, KafkaError
@@ -25,9 +25,9 @@ class Progress:
         self.log_end_offset = UNKNOWN_OFFSET
         # Of the process that sent the last fetch; never falls. A replica that was restarted has a higher one.
         self.broker_epoch = NO_BROKER_EPOCH
-        # The latest time at which it had all that the leader had. Never falls.
+        # The latest time at which it had caught up. Never decreases.
         self.last_caught_up_ms = last_caught_up_ms
-        # The last fetch: when it came, and where the leader's log ended then.
+        # The last fetch: when it arrived, and where the leader's log ended then.
         self._fetched_ms = last_caught_up_ms
         self._leader_end_offset = UNKNOWN_OFFSET
 
@@ -35,8 +35,8 @@ class Progress:
         return f"<Progress to {self.log_end_offset} of broker epoch {self.broker_epoch}>"
 
     def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
-        """A fetch from `offset` on came. One of an earlier process of that broker is refused: it says nothing about
-        the log that is there now."""
+        """A fetch from `offset` on arrived. One of an earlier process of that broker is refused: it says nothing about
+        the current log."""
         if broker_epoch < self.broker_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -45,7 +45,7 @@ class Progress:
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif self._leader_end_offset != UNKNOWN_OFFSET and offset >= self._leader_end_offset:
-            # It has what we had when it asked last: with steady writes it is never further.
+            # It has what we had at its last fetch: with steady writes it never gets further.
             self.last_caught_up_ms = max(self.last_caught_up_ms, self._fetched_ms)
         self.log_end_offset = offset
         self.broker_epoch = broker_epoch
