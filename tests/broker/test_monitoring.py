@@ -126,7 +126,7 @@ def monitoring(is_active: bool = True, leader: int | None = 1, **parts: Any) -> 
 
 def test_what_keeps_a_node_from_being_ready() -> None:
     assert monitoring().why_not_ready() == ""
-    assert "nobody leads" in monitoring(leader=None).why_not_ready()
+    assert "knows no leader" in monitoring(leader=None).why_not_ready()
     assert "disk" in monitoring(failure=lambda: "the disk").why_not_ready()
     for change, reason in (
         ({"is_fenced": True}, "fenced"),

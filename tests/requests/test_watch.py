@@ -82,7 +82,7 @@ def test_a_request_that_waits_is_named_while_it_waits_and_when_it_is_answered(
         await asyncio.sleep(1)
 
     broker.run(work)
-    assert caplog.messages[1:] == [f"slow request: Metadata v0 from {CLIENT} was answered after 5 s"]
+    assert caplog.messages[1:] == [f"slow request: Metadata v0 from {CLIENT} got its response after 5 s"]
 
 
 def test_requests_that_are_answered_in_time_are_not_named(caplog: pytest.LogCaptureFixture) -> None:

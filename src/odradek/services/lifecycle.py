@@ -142,7 +142,7 @@ class Lifecycle:
                     await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
         except TimeoutError:
             log.warning(
-                "stopping without the controller's consent: it did not give it within %g s", RETIRE_SECONDS
+                "stopping without the controller's consent, which did not come within %g s", RETIRE_SECONDS
             )
 
     @property
