@@ -10,7 +10,7 @@
 - acks=0 gets no response, and an error then closes the connection; acks=1 gets its response once written; acks=all
   once committed, which includes being on disk (see `replication.leader`), or at the request's timeout with
   REQUEST_TIMED_OUT.
-- For a batch that was appended before (idempotent producer) the response has its first offset.
+- A batch that was appended before (idempotent producer) is answered with its first offset.
 
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
 """

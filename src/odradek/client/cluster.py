@@ -4,8 +4,8 @@ Leaders change and brokers go away; so every request is retried, with fresh meta
 has passed. `TimedOut` then says what was wanted and what failed last. An error that no retry can change is a
 `KafkaError` at once.
 
-A client that has reached a broker before waits during an outage (`api_timeout_s`). Until then the likely reason is a
-wrong address, and a user is waiting: it gives up after `first_contact_timeout_s`.
+An outage is waited out (`api_timeout_s`) by whoever has reached a broker before. Until then the likely reason is a
+wrong address, and a user who waits for an answer: that takes `first_contact_timeout_s`.
 
 Clusters are borrowed (`borrow_cluster`): one user at a time, and afterwards kept for the next user in this
 process with equal settings, with those of its connections that are idle. A forked child starts with none.
@@ -239,7 +239,7 @@ class Cluster:
         return self._leaders[partition]
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """The cached leader turned out to be wrong: ask again before the next use."""
+        """What was last heard turned out to be wrong: ask again before the next use."""
         self._leaders.pop(partition, None)
 
     # Offsets

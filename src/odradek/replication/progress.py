@@ -27,7 +27,7 @@ class Progress:
         self.broker_epoch = NO_BROKER_EPOCH
         # The latest time at which it had caught up. Never decreases.
         self.last_caught_up_ms = last_caught_up_ms
-        # The last fetch: when it arrived, and where the leader's log ended then.
+        # The last fetch: when it came, and where the leader's log ended then.
         self._fetched_ms = last_caught_up_ms
         self._leader_end_offset = UNKNOWN_OFFSET
 
@@ -45,7 +45,7 @@ class Progress:
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif self._leader_end_offset != UNKNOWN_OFFSET and offset >= self._leader_end_offset:
-            # It has what we had at its last fetch: with steady writes it never gets further.
+            # It has what we had when it asked last: with steady writes it is never further.
             self.last_caught_up_ms = max(self.last_caught_up_ms, self._fetched_ms)
         self.log_end_offset = offset
         self.broker_epoch = broker_epoch

@@ -7,8 +7,8 @@ work and only waits to respond (a Produce for its sync, a Fetch for data) does n
 
 Bounds. Frames are held, and no more are read, while too many requests wait, or while too much output waits for a
 client that does not read; TCP then slows the client down. A buffer full of small requests may have a gigabyte of
-responses, so the bounds also apply to frames that were already read. Requests that arrived together are handled
-together only for a share of the turn of the event loop (see `requests.turns`); the rest is held.
+responses, so the bounds hold for what was read already too. Requests that arrived together are handled together only
+for a share of the turn of the event loop (see `requests.turns`); the rest is held.
 
 Frames. One in the buffer that all transports share is copied if it has to be held, or if its handler is not
 done with it at once. One in its own memory is kept, and returned once its request has been handled.
@@ -36,8 +36,8 @@ from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 1_000  # requests of one conversation without a response
-MAX_WAITING_IN_ALL = 100_000  # of all conversations; one without waiting requests may always send one
+MAX_WAITING = 1_000  # requests of one conversation that are not answered yet
+MAX_WAITING_IN_ALL = 100_000  # of all conversations; one that waits for nothing may always ask
 MAX_OUTPUT_BYTES = (
     8 << 20
 )  # responses that wait for a client to read them, before its requests are left unread

@@ -56,8 +56,8 @@ class Request:
         self.principal = session.principal  # at the time of the request; the session may change
         # Called when the client no longer waits for the response.
         self.on_abandoned: Callable[[], None] | None = None
-        self.parts: Sequence[Part] | None = None  # None until there is a response
-        self.unfinished: asyncio.Task[None] | None = None  # writes a large response, in several turns
+        self.parts: Sequence[Part] | None = None  # None until it is answered
+        self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
 
     @property
     def is_answered(self) -> bool:

@@ -173,7 +173,7 @@ class Services:
 
     @property
     def controller_id(self) -> int:
-        """Clients send requests for the controller to any broker; so they are told a broker that they can reach."""
+        """Clients send what is for the controller to any broker; what they are told is a broker they can reach."""
         return self.node_id
 
     def topic_name(self, topic_id: UUID) -> str | None:

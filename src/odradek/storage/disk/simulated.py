@@ -11,9 +11,9 @@ file.
 `cut_power` is a crash under a running broker: the disk continues as a new object, and any use of the old one raises
 `PowerCut`, which is not an `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
 
-Errors: `free_bytes` makes the disk full when used up; `fail_syncs` makes the next syncs fail. A failed sync
-loses what it should have written, and the one after it succeeds, as on Linux: a caller that retries is
-fooled. `run_out_of_descriptors` closes all files except pinned ones and lets none be opened, at once or after a few
+Errors: `free_bytes` makes the disk full when used up; `fail_syncs` lets the next syncs fail. A failed sync
+loses what it should have written, and the one after it succeeds, as Linux has it: whoever tries again is
+fooled. `run_out_of_descriptors` closes all files but pinned ones and lets nothing be opened, at once or after a few
 more, until `free_descriptors`.
 """
 

@@ -18,7 +18,7 @@ The files in the directory are authoritative. If a checkpoint contradicts them, 
 log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
 checked, and a log start offset beyond the end is ignored unless the log has no record at all.
 
-A strict opening, as for the metadata log, tolerates less: see `Opening.strict`.
+A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`.
 """
 
 import logging
@@ -55,10 +55,10 @@ class Opening(NamedTuple):
     """What is known about a log before its directory is read.
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
-    cut off is a torn last batch beyond the recovery point, with no intact batch after it, unless it is in an
+    cut off is a torn last batch beyond the recovery point, with no intact batch after it, unless it lies in an
     `unsynced_run`: from that offset on, batches were written without a sync between them. Anything else
-    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, except segments
-    that end before `needed_from`: their records are in a snapshot as well.
+    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
+    that end before `needed_from`: what they hold is in a snapshot as well.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
@@ -228,7 +228,7 @@ class Recovery:
         return segments
 
     def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
-        """Check the batches, rebuild the indexes, cut off damage. True if there was none."""
+        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
         size, end_offset = segment.size, segment.base_offset
         segment.size = 0
         segment.reset_indexes()

@@ -1,7 +1,7 @@
 """The row of segments of a log: finding offsets in it, and changing it so that a crash leaves a whole log.
 
 Segments follow one another by base offset. The last one is active and takes the appends; the others do not change until
-they are compacted or removed. When a log is cut they are removed from the newest to the oldest, so that a crash in
+they are compacted or removed. Removing goes from the newest to the oldest where a log is cut, so that a crash in
 between leaves a log that ends earlier, and never one with a hole.
 """
 
@@ -77,7 +77,7 @@ class SegmentRow:
         self.durability.mark([index.file])
 
     def cut_tail(self, end_offset: int) -> None:
-        """Bytes in the files beyond the last batch were never appended."""
+        """Whatever the files hold beyond the last batch was never appended."""
         self.active.log.truncate(self.active.size)
         self.active.aborted.truncate_to(end_offset)
 
