@@ -136,7 +136,7 @@ def test_avro_that_is_cut_anywhere_or_has_more_is_an_error():
 def test_avro_with_a_registrys_frame():
     decoder = Decoder(RECORD, "registry", "")
     assert decoder.decode(b"\0\0\0\0\5" + ENCODED)["id"] == -7
-    with pytest.raises(AvroError, match="frame"):
+    with pytest.raises(AvroError, match="registry's header"):
         decoder.decode(ENCODED)
 
 
