@@ -9,8 +9,8 @@
   acknowledged with acks=1 may not be on disk yet, and is not committed before it is: a Fetch for it waits for that as
   for any data, and one that does not wait (`max_wait_ms` 0) may come too early and find nothing yet.
 
-- A replica reads up to the log end offset, before it is committed or synced here, and waits for new records. Its fetch
-  offset says what it has on its disk (`replication.leader`); a replica whose log has diverged from the leader's
+- A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
+  offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
   is told where, and does not count.
 
 Left out: preferred read replicas.
@@ -154,7 +154,7 @@ class Fetching:
         return reading
 
     def _read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
-        """For a replica: its fetch counts when it arrives, and not again each time that we look for data to send."""
+        """For a replica: its fetch counts when it comes, and not again each time that we look for something to send."""
         if self.is_replica:
             try:
                 self._note_fetch(wanted)

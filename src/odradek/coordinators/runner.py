@@ -218,7 +218,7 @@ class Runner(Generic[AnyCoordinator]):
             last_offset = self._journal.append(batch, self._host.now_ms())
         except Exception as error:
             log.error(
-                "cannot write to %s, so a client's request is refused: %s",
+                "cannot write to %s, so what a client asked for is refused: %s",
                 self._journal.name,
                 error,
                 exc_info=not is_expected(error),

@@ -282,7 +282,7 @@ class Leader:
             self._high_watermark_waiters.add(waiter)
 
     def when_log_end_moves(self, waiter: Waiter) -> None:
-        """Call it once, when there is more for followers to read: their syncs overlap with ours."""
+        """Call once, when there is more for followers to read: their syncs overlap with ours."""
         if self.closed_with:
             waiter(self.closed_with)
         else:

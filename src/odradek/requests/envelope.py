@@ -170,7 +170,7 @@ def unwrap_response_in_steps(
         raise KafkaError(_known(response.error_code), "The controller refused the envelope.")
     data = memoryview(response.response_data or b"")
     if int.from_bytes(data[:CORRELATION_ID_SIZE], signed=True) != correlation_id:
-        raise ProtocolError("the envelope contains the response to another request")
+        raise ProtocolError("the response in an envelope is to another request")
     position = CORRELATION_ID_SIZE
     if has_tagged_response_header(api_key, version):
         try:

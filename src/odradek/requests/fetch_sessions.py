@@ -105,7 +105,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of all clients, at most `slots` of them; the least recently used is evicted."""
+    """The sessions of all clients, at most `slots` of them; the least recently used makes room."""
 
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots

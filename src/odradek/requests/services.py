@@ -88,7 +88,7 @@ class Quorum(Protocol):
 
 
 class NoQuorum:
-    """A placeholder for a node that runs no replica yet."""
+    """Stands in where a node runs no replica yet."""
 
     leader: tuple[int, NodeAddress | None] | None = None
     epoch = -1
@@ -103,13 +103,13 @@ class NoQuorum:
         raise self._refusal()
 
     def learn_address(self, node_id: int, address: NodeAddress) -> None:
-        """Never called."""
+        """Nobody asks for it."""
 
     async def changed(self) -> None:
         raise self._refusal()
 
     def _refusal(self) -> KafkaError:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node is not part of the quorum.")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node has no part in the quorum.")
 
 
 class Groups(Protocol):
