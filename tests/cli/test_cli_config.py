@@ -67,7 +67,7 @@ def test_settings_are_listed_described_and_altered(odradek: Odradek, topic: str)
 def test_settings_of_brokers(odradek: Odradek) -> None:
     listed = read(odradek, "config", "list", "broker")
     assert {"listeners", "log.dirs"} <= {one["key"] for one in listed}
-    assert {one["source"] for one in listed} == {"broker start"}
+    assert {one["source"] for one in listed} == {"start of the broker"}
     number = listed[0]["name"]
     one, two = read(odradek, "config", "describe", "broker", number, "num.partitions", "log.retention.ms")
     assert (one["key"], two["key"]) == ("log.retention.ms", "num.partitions")

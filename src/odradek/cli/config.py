@@ -34,7 +34,7 @@ SOURCE_NAMES = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
     ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
-    ConfigSource.STATIC_BROKER_CONFIG: "broker start",
+    ConfigSource.STATIC_BROKER_CONFIG: "start of the broker",
     ConfigSource.DEFAULT_CONFIG: "default",
     ConfigSource.DYNAMIC_GROUP_CONFIG: "group",
 }
