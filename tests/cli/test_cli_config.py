@@ -102,7 +102,7 @@ def test_settings_of_groups(odradek: Odradek, topic: str) -> None:
     ("arguments", "reason"),
     [
         (("config", "describe", "topic", "{topic}-missing"), "{topic}-missing: "),
-        (("config", "describe", "broker", "77"), "no broker 77: there is 1"),
+        (("config", "describe", "broker", "77"), "no broker 77: choose from 1"),
         (("config", "describe", "topic", "{topic}", "no.such.key"), "a topic has no setting no.such.key"),
         (("config", "alter", "topic", "{topic}", "--set", "retention.ms=soon"), "topic {topic}: "),
         (("config", "alter", "broker", "--set", "listeners=PLAINTEXT://:1"), "all brokers: "),

@@ -54,7 +54,7 @@ def test_an_outage_is_told_at_growing_intervals_and_so_is_its_end(caplog):
         "80 s",
     ]
     assert warnings[1] == f"still cannot list topics after 10 s: {NOBODY}. Retrying for up to 590 s more"
-    assert last == "the brokers answer again after 94 s: could list topics"
+    assert last == "brokers are reachable again after 94 s: could list topics"
     assert {record.levelname for record in caplog.records[:-1]} == {"WARNING"}
 
 
@@ -90,7 +90,7 @@ def test_who_never_reached_a_broker_fails_soon_and_is_told_what_to_check():
     assert f"could not list topics within 0.02 s: cannot connect to broker 127.0.0.1:{broker.port}" in str(
         error.value
     )
-    assert str(error.value).endswith("Check kafka.bootstrap.servers and that the brokers run")
+    assert str(error.value).endswith("Check kafka.bootstrap.servers, and that the brokers are running")
 
 
 @pytest.mark.parametrize("ask", [Cluster.topic_names, lambda cluster: cluster.partitions_of(["t"])])

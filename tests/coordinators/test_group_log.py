@@ -87,7 +87,7 @@ def test_a_member_whose_session_ends(talk: Conversation, caplog: pytest.LogCaptu
     talk.beat("anna")
     talk.passes(6_000)
     assert said(caplog) == [
-        'member "bert" was removed: no heartbeat came within its session timeout of 10 s',
+        'member "bert" was removed: no heartbeat arrived within its session timeout of 10 s',
         'rebalancing in generation 1, because member "bert" was removed',
     ]
 

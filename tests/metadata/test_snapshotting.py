@@ -409,7 +409,7 @@ def test_a_log_that_begins_late_needs_its_snapshot():
         else:
             files.rename(f"{PARTITION}/{name}", f"{PARTITION}/old.checkpoint")
         with pytest.raises(
-            DamagedData, match="begins at offset 2, and there is no snapshot of what was before"
+            DamagedData, match="begins at offset 2, and there is no snapshot of what came before"
         ):
             World(files)
     files = world.files.twin()

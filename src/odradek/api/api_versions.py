@@ -44,7 +44,7 @@ def handle(services: Services, request: Request, message: ApiVersionsRequest) ->
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Names this API alone: it is what the client has to get right first."""
+    """Names only this API: the client has to use it correctly first."""
     own = [version for version in _served(registry.BROKER) if version.api_key == ApiVersionsRequest.API_KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 

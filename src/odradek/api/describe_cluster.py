@@ -1,6 +1,6 @@
 """DescribeCluster (60): the brokers, or on a controller's listener the controllers, and which of them to ask.
 
-Whoever asks for the others is told so (MISMATCHED_ENDPOINT_TYPE): this listener does not know where they are reached.
+A request for the others is refused (MISMATCHED_ENDPOINT_TYPE): this listener does not know their addresses.
 """
 
 from odradek.errors import ErrorCode

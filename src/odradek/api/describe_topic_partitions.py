@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (75): topics page by page, for clients of very large clusters.
 
-Topics are answered in the order of their names; where the page ends, `next_cursor` names the next partition.
+Topics are in the order of their names; at the end of a page, `next_cursor` names the next partition.
 """
 
 from collections.abc import Iterable, Iterator

@@ -214,7 +214,7 @@ def allocate_producer_ids(image: MetadataImage, broker_id: int, broker_epoch: in
     check_broker_epoch(image, broker_id, broker_epoch)
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are given out.")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are used up.")
     block = range(start, start + PRODUCER_ID_BLOCK_SIZE)
     return [ProducerIdsRecord(broker_id, broker_epoch, block.stop)], block
 

@@ -106,7 +106,7 @@ def new_partition(image: MetadataImage, topic_id: UUID, index: int, replicas: li
     """A partition without records: the first active replica leads, all active ones are in sync."""
     isr = [broker_id for broker_id in replicas if image.brokers[broker_id].is_active]
     if not isr:
-        raise _bad_assignment(f"Of the brokers assigned to partition {index} none is active.")
+        raise _bad_assignment(f"None of the brokers assigned to partition {index} is active.")
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` holds: Kafka's own keys and values.
+"""The records in `__consumer_offsets`: Kafka's own keys and values.
 
 A key is a two-byte type and its fields; a value is a two-byte version and its fields; no value is a
 tombstone. `SCHEMAS` pairs every type with its dataclasses; `encode` writes the versions that Apache Kafka
@@ -99,7 +99,7 @@ class ConsumerGroupMetadataValue:
 
 @wire_struct
 class ConsumerGroupPartitionMetadataKey:
-    """Only read: since Kafka 4.1 `metadata_hash` above takes its place."""
+    """Only read: since Kafka 4.1 `metadata_hash` above replaces it."""
 
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 4

@@ -90,7 +90,7 @@ class Snapshotter:
         self._failures += 1
         if self._failures == 1:
             logger.error(
-                "cannot write a metadata snapshot or delete what it makes superfluous, trying again in %g s: %s. "
+                "cannot write a metadata snapshot or delete what it replaces, trying again in %g s: %s. "
                 "Nothing is lost: until it succeeds the metadata log grows, and a start takes longer.",
                 delay,
                 error,

@@ -147,7 +147,7 @@ class QuorumStore:
         except QuorumStateCorrupt as error:
             raise QuorumStateCorrupt(
                 f"{path} cannot be trusted: {error}. Restore it from a backup. The only voter of a cluster may "
-                "remove it instead: the log knows the last epoch, too"
+                "remove it instead: the log also has the last epoch"
             ) from error
 
     # What the driver does
@@ -191,7 +191,7 @@ class QuorumStore:
         batches = list(_plausible(fetched, self.log.end_offset, self.log.leader_epochs.latest))
         if not batches:
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, "The leader's response holds no batch that continues the log."
+                ErrorCode.CORRUPT_MESSAGE, "The leader's response contains no batch that continues the log."
             )
         self._note_run(len(batches))
         size = sum(header.size for header, _ in batches)

@@ -1,8 +1,8 @@
 """Fetch sessions (KIP-227): a client names its partitions once, then only what changes.
 
 A session remembers, for each of its partitions, what the client asked for and what it was last told. An
-incremental answer then holds only the partitions that have news. Partitions that were just answered with data go
-to the end of the order, so that a small answer does not starve the others.
+incremental response then has only the partitions with news. Partitions that were just sent with data go
+to the end of the order, so that a small response does not starve the others.
 
 Pure: random session ids come from the `rng` given.
 """
@@ -28,7 +28,7 @@ PartitionKey = tuple[TopicKey, int]
 
 
 class Wanted:
-    """One partition as the client wants it, and what it was last told of it."""
+    """One partition as the client requested it, and what it was last told about it."""
 
     __slots__ = (
         "asked",
@@ -71,7 +71,7 @@ class Keeper(Protocol):
 
 
 class FetchSession:
-    """What one Fetch works on. Without an id it lives only as long as the request."""
+    """The partitions of one Fetch. Without an id it exists only as long as the request."""
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -156,7 +156,7 @@ class FetchSessions:
         return session
 
     def keep(self, session: FetchSession, message: FetchRequest) -> None:
-        """A full fetch begins a session, unless it is the final one."""
+        """A full fetch starts a session, unless it is the final one."""
         if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
             return
         session.replica_id = max(message.replica_id, message.replica_state.replica_id)

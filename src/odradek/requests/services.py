@@ -1,4 +1,4 @@
-"""What the handlers of requests work with: the parts of a broker, put together by `broker`."""
+"""What request handlers work with: the parts of a broker, assembled by `broker`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -48,15 +48,15 @@ class Metadata(Protocol):
     def image(self) -> MetadataImage: ...
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
-        """Have the controller decide on its newest image. The response, once what it wrote is committed and applied;
-        where the request is refused, or cannot be written, with an error code for each of its items."""
+        """Let the controller decide on its newest image. Returns the response, once its records are committed and
+        applied; if the request is refused, or cannot be written, with an error code for each of its items."""
 
     async def decide_here(self, request: Message, context: RequestContext) -> Any:
-        """The same, where only the active controller may decide: NOT_CONTROLLER if that is another node."""
+        """The same, but NOT_CONTROLLER if another node is the active controller."""
 
     async def forward(self, request: Message, context: RequestContext, answer_here: AnswerHere) -> Any:
-        """The response of the active controller, on another node, to a request that goes there in an Envelope; one
-        that refuses it where that node cannot be reached. If this node becomes the controller, `answer_here` does."""
+        """The response of the active controller, on another node, to a request that is sent there in an Envelope; a
+        refusal if that node cannot be reached. If this node becomes the controller, `answer_here` is called."""
 
 
 class Quorum(Protocol):
@@ -64,17 +64,17 @@ class Quorum(Protocol):
 
     @property
     def leader(self) -> tuple[int, NodeAddress | None] | None:
-        """Who leads, and where it is, as far as this node knows."""
+        """The leader and its address, as far as this node knows."""
 
     @property
     def epoch(self) -> int: ...
 
     def handle(self, request: Request, body: QuorumRequest) -> None:
-        """Give a request of another replica to the core. It is answered when the core gives the response: a fetch may
+        """Give a request of another replica to the core. The response is sent when the core gives it: a fetch may
         be parked."""
 
     async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
-        """Until the change is committed. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
+        """Returns once the change is committed. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
         REQUEST_TIMED_OUT, and why a change is not possible (DUPLICATE_VOTER, VOTER_NOT_FOUND, …)."""
 
     def describe(self) -> QuorumView:
@@ -113,14 +113,14 @@ class NoQuorum:
 
 
 class Groups(Protocol):
-    """The group coordinators of this broker. They answer the request themselves."""
+    """The group coordinators of this broker. They respond to the request themselves."""
 
     async def find(self, group_id: str) -> int:
-        """The broker that coordinates a group; the internal topic is created if it is not there yet.
-        Raises KafkaError where there is none now; who asks again later may find one."""
+        """The broker that coordinates a group; creates the internal topic if it does not exist yet.
+        Raises KafkaError if there is none now; a retry may find one."""
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
-        """A request about one group; `amend` has the last word on its answer."""
+        """A request about one group; `amend` may change its response."""
 
     def handle_parts(
         self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
@@ -150,13 +150,13 @@ class Services:
     metadata: Metadata
     replicas: Replicas
     fetch_sessions: FetchSessions
-    # Let logs start at these offsets, on disk when it returns; what went wrong, by partition.
+    # Moves log start offsets, on disk when it returns; returns errors by partition.
     delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
     turns: Turns  # for requests that take long
-    get_groups: Callable[[], Groups]  # made when they are first needed
+    get_groups: Callable[[], Groups]  # created when first needed
     host: Host
     quorum: Quorum = field(default_factory=NoQuorum)
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
@@ -193,7 +193,7 @@ class Services:
         return leader is not None and leader[0] == self.node_id
 
     def is_for_controller(self, request: Request) -> bool:
-        """Whether it came by a listener of the controller: then it is answered here, and not forwarded."""
+        """Whether it came by a listener of the controller: then this node responds itself, and does not forward it."""
         return request.listener in self.config.controller_listener_names
 
     async def decide(self, request: Request, message: Message) -> Any:
@@ -206,8 +206,8 @@ class Services:
     async def at_leader(
         self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """What only the leader of the quorum can answer: here if that is us, else there. A request that came by the
-        controller's listener is answered here in any case: its sender looks for the leader itself."""
+        """For requests that only the leader of the quorum can handle: here if that is us, else there. A request on the
+        controller's listener is handled here in any case: its sender looks for the leader itself."""
         if self.is_for_controller(request) or self.leads:
             return await answer()
 
@@ -218,5 +218,5 @@ class Services:
 
 
 def context_of(request: Request, version: int) -> RequestContext:
-    """Of what is decided for a client, in a request of its own or, in this version, in one of ours."""
+    """For decisions on behalf of a client, in its own request or, in this version, in one of ours."""
     return RequestContext(version, request.client_id or "", request.client_address, str(request.principal))

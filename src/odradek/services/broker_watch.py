@@ -60,12 +60,12 @@ class BrokerWatch:
                 channel = await self._network.connect(endpoint.host, endpoint.port, CONNECT_TIMEOUT_SECONDS)
             except ConnectionRefusedError:
                 log.info(
-                    "nobody listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
+                    "no process listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
                 )
                 self._on_gone(broker)
                 await asyncio.sleep(RETRY_SECONDS)
             except OSError as error:
-                log.debug("cannot tell whether broker %d lives: %s", broker.id, error)
+                log.debug("cannot tell whether broker %d is alive: %s", broker.id, error)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 began = self._host.monotonic()

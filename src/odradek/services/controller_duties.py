@@ -119,7 +119,9 @@ class ControllerDuties:
 
     def _forgive_own_stall(self, late_ms: int) -> None:
         if late_ms > STALL_MS:
-            log.warning("this controller stood still for %d ms: no session ends by that", late_ms)
+            log.warning(
+                "this controller was paused for %d ms: no broker session expires because of that", late_ms
+            )
             self._sessions.stood_still(late_ms)
 
     async def _fence_gone(self) -> None:
@@ -149,14 +151,14 @@ class ControllerDuties:
 
         if not await self._write(fence):
             return False
-        log.warning("fenced broker %d, which does not answer", broker_id)
+        log.warning("fenced broker %d, which does not respond", broker_id)
         await self._go_on_fencing()
         return True
 
     async def _go_on_fencing(self) -> None:
         await self._in_parts(
             lambda image, config: empty_isrs_of_inactive(image, config, PARTITIONS_AT_ONCE),
-            "took inactive brokers out of the ISR of %s",
+            "removed inactive brokers from the ISR of %s",
         )
 
     async def _follow_brokers(self) -> None:
@@ -173,7 +175,7 @@ class ControllerDuties:
             await asyncio.sleep(self._balance_seconds)
             await self._in_parts(
                 lambda image, config: balance_leaders(image, config, PARTITIONS_AT_ONCE),
-                "gave %s back to their preferred leaders",
+                "returned the leadership of %s to their preferred leaders",
             )
 
     async def _elect_uncleanly(self) -> None:
@@ -199,9 +201,9 @@ class ControllerDuties:
             return await self._metadata.change(decision)
         except KafkaError as error:
             level = logging.DEBUG if error.code is ErrorCode.NOT_CONTROLLER else logging.ERROR
-            log.log(level, "the controller could not write, and tries again later: %s", error)
+            log.log(level, "the controller could not write, trying again later: %s", error)
         except Exception:
-            log.exception("a duty of the controller failed, and is tried again later: this is a bug")
+            log.exception("a duty of the controller failed, trying again later: this is a bug")
         return 0
 
 

@@ -160,7 +160,7 @@ class Lifecycle:
                 log.info("stopping without the controller's consent: too few controllers are left to give it")
         except TimeoutError:
             log.warning(
-                "stopping without the controller's consent: it did not give it within %g s", RETIRE_SECONDS
+                "stopping without the controller's consent, which did not come within %g s", RETIRE_SECONDS
             )
         finally:
             for task in (allowed, alone):

@@ -208,7 +208,9 @@ class BrokerMetadata:
     def settle(self) -> None:
         """Commit what is appended and could not be synced then."""
         if self._log.failed:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker is stopping."
+            )
         if self.quorum.is_only_voter and self._log.newest is not self._log.image:
             self._publish(self._write(self._log.settle))
             self.quorum.appended()  # who waits for it hears of it

@@ -92,7 +92,7 @@ class Monitoring:
         if not of.is_started():
             return "the node has not started yet"
         if self._quorum.leader is None:
-            return "nobody leads the metadata quorum, as far as this node knows"
+            return "this node knows no leader of the metadata quorum"
         return self._why_broker_is_not_ready() if of.is_broker else ""
 
     def _why_broker_is_not_ready(self) -> str:

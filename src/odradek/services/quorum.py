@@ -247,7 +247,7 @@ class Quorum:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node stops."))
+        self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping."))
         for task in self._tasks:
             if task is not self._syncing:  # nobody can stop the thread, and the log is closed only after it
                 task.cancel()
@@ -357,7 +357,7 @@ class Quorum:
                 logging.ERROR,
                 str(peer),
                 "cluster",
-                "%s belongs to another cluster than this node, which is of cluster %s: check "
+                "%s belongs to another cluster than this node, which belongs to cluster %s: check "
                 "controller.quorum.bootstrap.servers, and meta.properties in the data directories of both",
                 self._name_of(peer),
                 self._cluster_id,
@@ -407,7 +407,7 @@ class Quorum:
                     logging.ERROR,
                     "",
                     str(error),
-                    "the metadata log cannot go on, trying again: %s",
+                    "the metadata log cannot continue, trying again: %s",
                     error,
                 )
             if may_refuse:
@@ -415,7 +415,7 @@ class Quorum:
         self._settle()
 
     def _fail(self, reason: str) -> None:
-        log.critical("this node cannot take part in the metadata quorum any more, and stops: %s", reason)
+        log.critical("this node can no longer take part in the metadata quorum, stopping: %s", reason)
         self._fail_waiters(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
         self._on_failure(reason)
 
@@ -569,7 +569,7 @@ class Quorum:
                 link = self._link_to(leader[0])
                 await call(link, leader[1], request, request.MAX_VERSION, self._client_id, seconds)
         except (OSError, ProtocolError) as error:
-            log.debug("cannot tell the leader where this node is: %s", error)
+            log.debug("cannot tell the leader the address of this node: %s", error)
         await asyncio.sleep(UPDATE_PAUSE_SECONDS)  # what the leader did with it is in the log by then
         self._is_updating = False
         self.appended()

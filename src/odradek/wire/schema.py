@@ -65,7 +65,7 @@ def _show(self: Any) -> str:
 
 
 class Message(Protocol):
-    """A top-level struct: what a request, an answer or a stored record is made of."""
+    """A top-level struct: a request, a response or a stored record."""
 
     FLEXIBLE_SINCE: ClassVar[int]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -133,12 +133,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 @cache
 def field_of(struct_type: Any, name: str) -> Field:
-    """How a field of this name travels, and which struct it holds, or holds a list of."""
+    """How a field of this name is encoded, and the struct that it contains, or a list of."""
     return next(field for field in fields_of(struct_type) if field.name == name)
 
 
 def body_and_tagged(struct_type: Any, version: int) -> tuple[list[Field], list[Field]]:
-    """The fields of this version: those in the body, and those that travel as tagged fields."""
+    """The fields of this version: those in the body, and the tagged fields."""
     present = [field for field in fields_of(struct_type) if field.wire.is_in(version)]
     tagged = [field for field in present if field.wire.is_tagged_in(version)]
     body = [field for field in present if not field.wire.is_tagged_in(version)]
