@@ -148,28 +148,30 @@ class Lifecycle:
         knows of it, the time is up, or nobody can decide it any more."""
         if self._epoch == NO_EPOCH or self._is_on_its_own:
             return
-        allowed = self._host.create_task(self._be_let_go())
-        alone = self._host.create_task(majority_gone(self._metadata.quorum, self._network))
-        settled = asyncio.Event()
-        for task in (allowed, alone):
-            task.add_done_callback(lambda _: settled.set())
+        over = asyncio.Event()
+        tasks = [self._host.create_task(waits(over)) for waits in (self._be_let_go, self._be_left_alone)]
         try:
             async with asyncio.timeout(RETIRE_SECONDS):
-                await settled.wait()
-            if not allowed.done():
-                log.info("stopping without the controller's consent: too few controllers are left to give it")
+                await over.wait()
         except TimeoutError:
             log.warning(
                 "stopping without the controller's consent, which did not come within %g s", RETIRE_SECONDS
             )
         finally:
-            for task in (allowed, alone):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(allowed, alone, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _be_let_go(self) -> None:
+    async def _be_let_go(self, over: asyncio.Event) -> None:
         while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
             await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+        over.set()
+
+    async def _be_left_alone(self, over: asyncio.Event) -> None:
+        await majority_gone(self._metadata.quorum, self._network)
+        if not over.is_set():
+            log.info("stopping without the controller's consent: too few controllers are left to give it")
+        over.set()
 
     @property
     def _is_on_its_own(self) -> bool:
