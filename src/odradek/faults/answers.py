@@ -22,7 +22,7 @@ from odradek.requests.refusal import ITEMS, Items, refuse
 from odradek.requests.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
-from odradek.wire.frame import RESPONSE_START, has_tagged_response_header, skip_tagged_fields
+from odradek.wire.frame import SIZE, skip_response_header
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
@@ -200,9 +200,7 @@ def read_response(api_key: int, version: int, parts: Sequence[Part]) -> Message:
     frame = b"".join(
         part.file.read_at(part.position, part.length) if isinstance(part, Slice) else part for part in parts
     )
-    position = RESPONSE_START.size
-    if has_tagged_response_header(api_key, version):
-        position = skip_tagged_fields(frame, position)
+    position = skip_response_header(frame, api_key, version, SIZE.size)
     return read_message(registry.response_type(api_key), version, frame, position)[0]
 
 

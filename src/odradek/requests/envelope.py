@@ -24,9 +24,8 @@ from odradek.wire.frame import (
     RequestHeader,
     encode_request,
     encode_response_in_steps,
-    has_tagged_response_header,
     read_request_header,
-    skip_tagged_fields,
+    skip_response_header,
 )
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -172,12 +171,7 @@ def unwrap_response_in_steps(
     data = memoryview(response.response_data or b"")
     if int.from_bytes(data[:CORRELATION_ID_SIZE], signed=True) != correlation_id:
         raise ProtocolError("the response in an envelope is to another request")
-    position = CORRELATION_ID_SIZE
-    if has_tagged_response_header(api_key, version):
-        try:
-            position = skip_tagged_fields(data, position)
-        except (IndexError, ValueError) as error:
-            raise ProtocolError(f"the header of a response in an envelope cannot be read: {error}") from None
+    position = skip_response_header(data, api_key, version)
     message, _ = yield from read_in_steps(response_type(api_key), version, data, position, MAX_ELEMENTS)
     return message
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import KafkaError
 from odradek.host.interface import Host, Timer
 from odradek.host.metrics import Metrics
 from odradek.metadata.image import MetadataImage
@@ -87,31 +87,6 @@ class Quorum(Protocol):
         """Wait for the next change of the image, or of the leader."""
 
 
-class NoQuorum:
-    """Stands in where a node runs no replica yet."""
-
-    leader: tuple[int, NodeAddress | None] | None = None
-    epoch = -1
-
-    def handle(self, request: Request, body: QuorumRequest) -> None:
-        raise self._refusal()
-
-    async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
-        raise self._refusal()
-
-    def describe(self) -> QuorumView:
-        raise self._refusal()
-
-    def learn_address(self, node_id: int, address: NodeAddress) -> None:
-        """Nobody asks for it."""
-
-    async def changed(self) -> None:
-        raise self._refusal()
-
-    def _refusal(self) -> KafkaError:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node has no part in the quorum.")
-
-
 class Groups(Protocol):
     """The group coordinators of this broker. They respond to the request themselves."""
 
@@ -158,7 +133,7 @@ class Services:
     turns: Turns  # for requests that take long
     get_groups: Callable[[], Groups]  # created when first needed
     host: Host
-    quorum: Quorum = field(default_factory=NoQuorum)
+    quorum: Quorum
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's

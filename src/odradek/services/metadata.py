@@ -47,7 +47,7 @@ from odradek.requests.refusal import refuse, refuse_undone
 from odradek.requests.registry import response_type
 from odradek.requests.turns import Turns
 from odradek.services.forwarding import DecideHere, Forwarder
-from odradek.services.quorum import Quorum, QuorumConfig
+from odradek.services.quorum import Listener, Quorum, QuorumConfig
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.wire.codec import Message, drain
@@ -107,10 +107,7 @@ class BrokerMetadata:
             quorum_config(config, host.hostname()),
             host,
             network,
-            self._publish,
-            self._became_active,
-            self._leader_changed,
-            self._has_failed,
+            Listener(self._publish, self._became_active, self._leader_changed, self._has_failed),
             self._sync_time,
         )
         self._log = self.quorum.log

@@ -71,6 +71,17 @@ def has_tagged_response_header(api_key: int, version: int) -> bool:
     return api_key != API_VERSIONS and version >= FLEXIBLE_SINCE[api_key]
 
 
+def skip_response_header(frame: Buffer, api_key: int, version: int, position: int = 0) -> int:
+    """Where the message begins; the correlation id lies at `position`: at the start, if the frame has no size."""
+    position += SIZE.size
+    if has_tagged_response_header(api_key, version):
+        try:
+            position = skip_tagged_fields(frame, position)
+        except (IndexError, ValueError) as reason:
+            raise ProtocolError(f"cannot read a response header: {reason}") from None
+    return position
+
+
 def encode_response(message: Message, api_key: int, version: int, correlation_id: int) -> bytearray:
     """A whole frame."""
     return drain(encode_response_in_steps(message, api_key, version, correlation_id))
