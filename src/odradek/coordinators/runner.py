@@ -229,7 +229,7 @@ class Runner(Generic[AnyCoordinator]):
         """Clients try again, many times a second, while a partition has too few replicas in sync."""
         name, message = self._journal.name, "cannot write to %s, so what a client asked for is refused: %s"
         if is_expected(error):
-            counted(log, logging.ERROR, name, f"refused, {error}", message, name, error)
+            counted(log, logging.ERROR, str(name), f"refused, {error}", message, name, error)
         else:
             log.error(message, name, error, exc_info=True)
 
