@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.processes.record_faults import Fault, in_turn, play
+from tests.processes.record_faults import Fault, in_turn, name_of, play
 from tests.support import RunningBroker
 
 DEFAULT_SECONDS = 200
@@ -42,7 +42,7 @@ def announced(faults: Iterator[Fault], seconds: float) -> Iterator[Fault]:
         passed = time.monotonic() - started
         if passed > seconds:
             return
-        print(f"{passed:5.0f} s  {fault.__name__}", flush=True)
+        print(f"{passed:5.0f} s  {name_of(fault)}", flush=True)
         yield fault
 
 

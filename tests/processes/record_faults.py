@@ -7,6 +7,7 @@ one is let back. The next fault begins when every replica is in sync again.
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from odradek.client.cluster import LATEST, Cluster, borrow_cluster
@@ -172,6 +173,10 @@ def _named(fault: Fault, what: str, choose: Choice) -> Fault:
     return fault
 
 
+def name_of(fault: Fault) -> str:
+    return fault.__name__.replace("_", " ")
+
+
 LEADER, FOLLOWER, CONTROLLER = Stage.leader, Stage.follower, Stage.controller
 
 SHORT: tuple[Fault, ...] = (kill(LEADER), isolate(CONTROLLER), pause(LEADER))
@@ -223,8 +228,8 @@ def play(home: Path, faults: Iterator[Fault], rng: random.Random) -> Survived:
                 until(lambda: set(ledger.groups) == set(GROUPS), "every group has committed")
                 stage.await_records()
                 for fault in faults:
-                    ledger.phase = fault.__name__
-                    done.faults.append(fault.__name__)
+                    ledger.phase = name_of(fault)
+                    done.faults.append(name_of(fault))
                     fault(stage)
                     stage.await_in_sync()
                     stage.await_records()
@@ -255,7 +260,8 @@ def create(nodes: Nodes) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def client(nodes: Nodes):  # type: ignore[no-untyped-def]
+def client(nodes: Nodes) -> AbstractContextManager[Cluster]:
+    """Our own, which waits out what happens to the brokers."""
     addresses = (broker.address("PLAINTEXT").split(":") for broker in nodes.brokers)
     settings = ClientSettings(tuple((host, int(port)) for host, port in addresses), api_timeout_s=TIMEOUT_S)
     return borrow_cluster(settings)

@@ -14,7 +14,7 @@ from tests.support import run_command
 
 SOURCE, TARGET = "source", "target"
 PARTITIONS = 3
-TIMEOUT_S = 120
+TIMEOUT_S = 300  # of Spark, which compiles a lot when it starts
 
 
 @contextmanager
