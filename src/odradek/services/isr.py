@@ -44,7 +44,9 @@ UNDECIDED = (
 class _Proposal(NamedTuple):
     leader: Leader
     partition_epoch: int  # of the registration that it changes
-    isr: frozenset[int]
+    # The members with their broker epochs when it was made: one that is restarted before the controller decides must
+    # not join by what it had fetched before.
+    isr: tuple[tuple[int, int], ...]
 
     @property
     def is_settled(self) -> bool:
@@ -94,7 +96,8 @@ class InSyncReplicas:
     def _propose(self, leader: Leader, isr: frozenset[int], reason: str) -> None:
         log.info("%s: proposing the ISR %s, because %s", leader.topic_partition, sorted(isr), reason)
         leader.propose_isr(isr)
-        self._proposals[leader] = _Proposal(leader, leader.partition_epoch, isr)
+        members = tuple((replica, self._epoch_of(leader, replica)) for replica in sorted(isr))
+        self._proposals[leader] = _Proposal(leader, leader.partition_epoch, members)
         self._unsent[leader] = None
         self._has_news.set()
 
@@ -156,10 +159,7 @@ class InSyncReplicas:
                 PartitionDataInRequest(
                     leader.topic_partition.partition,
                     leader.leader_epoch,
-                    [
-                        BrokerState(replica, self._epoch_of(leader, replica))
-                        for replica in sorted(proposal.isr)
-                    ],
+                    [BrokerState(replica, epoch) for replica, epoch in proposal.isr],
                     leader_recovery_state=0,
                     partition_epoch=proposal.partition_epoch,
                 )
