@@ -127,17 +127,27 @@ def elect_missing_leaders(image: MetadataImage, config: BrokerConfig, active: Co
 
 
 def begin_incarnation(
-    image: MetadataImage, config: BrokerConfig, broker_id: int, *, was_clean: bool, is_fenced: bool
+    image: MetadataImage,
+    config: BrokerConfig,
+    broker_id: int,
+    *,
+    was_clean: bool,
+    is_fenced: bool,
+    has_lost_disk: bool = False,
 ) -> Records:
     """A broker has started anew: it leaves every ISR, so that it leads nothing in an epoch of its earlier life. If it
-    was killed it leaves the ELR too: its logs may have lost what was not synced. One that registers without a fence may
-    lead at once what nobody else can."""
+    was killed it leaves the ELR too: its logs may have lost what was not synced. If it has another disk it is no last
+    known leader either: others have records, and it has none. One that registers without a fence may lead at once what
+    nobody else can."""
     others = {broker.id for broker in image.active_brokers()} - {broker_id}
     killed = None if was_clean else broker_id
 
     def begin(partition: Partition, rules: Rules) -> Partition:
         isr = [replica for replica in partition.isr if replica != broker_id]
         after = next_registration(partition, others, *rules, isr=isr, killed=killed)
+        if has_lost_disk and partition.replicas != (broker_id,):
+            known = tuple(replica for replica in after.last_known_elr if replica != broker_id)
+            after = after._replace(last_known_elr=known)
         if not is_fenced and after.leader == NO_LEADER:
             after = next_registration(after, others | {broker_id}, *rules)
         return after
@@ -148,6 +158,7 @@ def begin_incarnation(
         lambda partition: (
             broker_id in partition.isr
             or (not was_clean and broker_id in partition.eligible_leader_replicas)
+            or (has_lost_disk and broker_id in partition.last_known_elr)
             or (not is_fenced and partition.leader == NO_LEADER)
         ),
         begin,

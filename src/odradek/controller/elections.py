@@ -4,7 +4,8 @@
 - The **eligible leader replicas** (ELR, KIP-966) were in the ISR when it fell below `min.insync.replicas`. Since then
   nothing was committed, so they have all of it, too: while the ISR is empty, one of them may lead.
 - The **last known leader** is what is left when both are empty, because every member was killed and may have lost what
-  it had not synced. It leads again as soon as it is back, uncleanly, but with less to lose than anybody else.
+  it had not synced. It leads again as soon as it is back, uncleanly, but with less to lose than anybody else. If it
+  comes back with another disk, there is none any more.
 - Whoever else leads is elected **uncleanly**, and what it does not have is lost. That is done where a topic's
   `unclean.leader.election.enable` says so, or an operator.
 
