@@ -274,13 +274,18 @@ PLANTED = [
     ),
     Planted(
         "session",
-        "a fetch session does not tell the leader of a new leader epoch",
+        "a fetch session goes on with the leader that it began with, though another epoch has begun",
         1,
         (
             Mutation(
-                "services.fetch_session",
-                "if self._told.get(key) != at}",
-                "if key not in self._told or self._told[key][1:] != at[1:]}",
+                "api.fetch",
+                "        return self._services.replicas.leader(topic, wanted.asked.partition)\n",
+                """        leaders = self._session.__dict__.setdefault("leaders", {})
+        place = topic, wanted.asked.partition
+        if place not in leaders:
+            leaders[place] = self._services.replicas.leader(*place)
+        return leaders[place]
+""",
             ),
         ),
     ),

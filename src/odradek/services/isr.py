@@ -5,7 +5,8 @@ had all of the log for `replica.lag.time.max.ms`. The leader proposes (AlterPart
 metadata tells everybody, the leader included. From the moment a proposal leaves until the metadata has answered it, the
 leader counts on both: the ISR in force and the proposed one (`replication.leader`).
 
-A proposal without an answer stands, and is sent again: nobody knows whether it is in force.
+A proposal without an answer stands, and is sent again: nobody knows whether it is in force. One that is refused because
+another epoch has begun stands, too, until the metadata tells of that.
 """
 
 import asyncio
@@ -184,9 +185,11 @@ class InSyncReplicas:
         counted(log, logging.INFO, name, code.name, "%s: the controller refused an ISR: %s", name, code.name)
         if code in UNDECIDED:
             self._unsent[leader] = None
-        else:
+        elif code is ErrorCode.INELIGIBLE_REPLICA:
             del self._proposals[leader]
             leader.withdraw_proposal()
+        # Otherwise the metadata has gone on without us. An earlier copy of the proposal may have been in force before
+        # that, and whoever joined by it may be in sync still: the leader counts on it until the metadata comes.
 
 
 def _codes(response: Any) -> Callable[[MetadataImage, Leader], ErrorCode]:
