@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.metadata.image import MetadataImage, Partition, Topic
+from odradek.records.batch import read_header
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from odradek.storage.segments.segment import LOG_SUFFIX
@@ -41,6 +42,12 @@ class Committed(NamedTuple):
     base_offset: int
     next_offset: int
     data: bytes
+
+    def __repr__(self) -> str:
+        header = read_header(memoryview(self.data), 0)
+        return (
+            f"<{self.base_offset} to {self.next_offset} of epoch {header.leader_epoch}, CRC {header.crc:08x}>"
+        )
 
 
 class Seen:
@@ -68,6 +75,11 @@ class ReplicatedLog:
         self.history: list[Committed] = []
         self.leaders: dict[int, int] = {}  # by epoch
         self.epoch_starts: dict[int, int] = {}
+        self.joins: dict[
+            int, Partition
+        ] = {}  # the last registration of each leader epoch by which somebody joined
+        # Who is not in sync, by broker and partition epoch: the broker epoch that it had then.
+        self.outsiders: dict[tuple[int, int], int] = {}
 
     def since(self, offset: int) -> list[Committed]:
         first = len(self.history)
@@ -82,7 +94,7 @@ class ReplicatedLogs:
         self._cluster = cluster
         self._chronicle = chronicle
         self._min_isr = min_isr
-        self._image = MetadataImage("")
+        self.image = MetadataImage("")  # the newest that is committed
         self.logs: dict[tuple[UUID, int], ReplicatedLog] = {}
         self._seen: dict[int, dict[Replica, Seen]] = {}  # by node
         self._lives: dict[int, int] = {}
@@ -91,12 +103,12 @@ class ReplicatedLogs:
         )
 
     def fail(self, log: ReplicatedLog, text: str) -> None:
-        raise Violation(f"{text} [{log.name}, {log.registration}]")
+        raise Violation(f"{text} [{log.name}, {log.registration._replace(directories=())}]")
 
     # --- after every step ---
 
     def look(self) -> None:
-        if self._chronicle.newest is not self._image:
+        if self._chronicle.newest is not self.image:
             self._take_image(self._chronicle.newest)
         for node_id, machine in self._cluster.machines.items():
             node = machine.node
@@ -153,7 +165,7 @@ class ReplicatedLogs:
     # --- metadata ---
 
     def _take_image(self, image: MetadataImage) -> None:
-        before, self._image = self._image, image
+        before, self.image = self.image, image
         if image.topics is before.topics:
             return
         for topic in image.topics.values():
@@ -178,7 +190,13 @@ class ReplicatedLogs:
         for broker_id in registration.isr:
             if broker_id not in before.isr:
                 self.counts["joins"] += 1
+                if registration.leader_epoch == before.leader_epoch:
+                    log.joins[registration.leader_epoch] = registration
                 self._joined(log, broker_id)
+        for broker_id in registration.replicas:
+            if broker_id not in registration.isr and broker_id in self.image.brokers:
+                place = broker_id, registration.partition_epoch
+                log.outsiders.setdefault(place, self.image.brokers[broker_id].epoch)
 
     def _joined(self, log: ReplicatedLog, broker_id: int) -> None:
         self._check_has(log, broker_id, 0, log.high_watermark, "P8: it joined the ISR")
@@ -244,15 +262,15 @@ class ReplicatedLogs:
             self._check_has(log, broker_id, start, offset, f"P2: broker {node_id} committed that")
 
     def min_isr(self, log: ReplicatedLog) -> int:
-        topic = self._image.topics_by_id.get(log.topic_id)
-        overrides = self._image.topic_overrides(topic.name) if topic is not None else {}
+        topic = self.image.topics_by_id.get(log.topic_id)
+        overrides = self.image.topic_overrides(topic.name) if topic is not None else {}
         return int(overrides.get(MIN_ISR) or self._min_isr)
 
     # --- what a broker has ---
 
     def _has_lost_disk(self, broker_id: int) -> bool:
         """And is registered with the one before."""
-        broker = self._image.brokers.get(broker_id)
+        broker = self.image.brokers.get(broker_id)
         now = directory_id(broker_id, self._cluster.generations[broker_id])
         return broker is None or now not in broker.directories
 
@@ -260,7 +278,7 @@ class ReplicatedLogs:
         node = self._cluster.machines[broker_id].node
         if node is None:
             return None
-        topic = self._image.topics_by_id.get(log.topic_id)
+        topic = self.image.topics_by_id.get(log.topic_id)
         replica = node.replicas.present(topic.name, log.index) if topic is not None else None
         return replica if replica is not None and replica.topic_id == log.topic_id else None
 
@@ -271,7 +289,7 @@ class ReplicatedLogs:
 
     def _check_has(self, log: ReplicatedLog, broker_id: int, start: int, end: int, why: str) -> None:
         """All that is committed between these offsets is on its disk."""
-        if start >= end or self._has_lost_disk(broker_id) or log.topic_id not in self._image.topics_by_id:
+        if start >= end or self._has_lost_disk(broker_id) or log.topic_id not in self.image.topics_by_id:
             return
         replica = self._replica(log, broker_id)
         if replica is not None:
@@ -295,14 +313,35 @@ class ReplicatedLogs:
         return all(
             set(log.registration.isr) == set(log.registration.replicas)
             for log in self.logs.values()
-            if log.topic_id in self._image.topics_by_id
+            if log.topic_id in self.image.topics_by_id
         )
+
+    def without_candidates(self) -> list[ReplicatedLog]:
+        """Partitions that only an operator can have led again: the only ones that were in sync were killed, and the
+        last of them has lost its disk. Their records are not lost: somebody has them all (P1)."""
+        found = [
+            log
+            for log in self.logs.values()
+            if log.topic_id in self.image.topics_by_id
+            and log.registration.leader == NO_LEADER
+            and not log.registration.isr
+            and not log.registration.eligible_leader_replicas
+            and not log.registration.last_known_elr
+        ]
+        for log in found:
+            if not any(self._has_all(log, broker_id) for broker_id in log.registration.replicas):
+                self.fail(log, "P1: no disk has all that is committed")
+        return found
+
+    def _has_all(self, log: ReplicatedLog, broker_id: int) -> bool:
+        files = self._cluster.machines[broker_id].files.durable(f"{DATA_DIR}/{log.name}")
+        return read_files(files)[: len(log.history)] == log.history
 
     def is_whole(self) -> bool:
         """Every partition is led, everybody is in sync, and all replicas know what is committed."""
         for log in self.logs.values():
             registration = log.registration
-            if log.topic_id not in self._image.topics_by_id:
+            if log.topic_id not in self.image.topics_by_id:
                 continue
             if registration.leader == NO_LEADER or set(registration.isr) != set(registration.replicas):
                 return False
@@ -319,7 +358,7 @@ class ReplicatedLogs:
     def missing(self) -> list[str]:
         """Why it is not whole, for people."""
         return [
-            f"{log.name}: {log.registration}, committed {log.high_watermark}, "
+            f"{log.name}: {log.registration._replace(directories=())}, committed {log.high_watermark}, "
             + str(
                 {
                     broker_id: replica
@@ -329,13 +368,13 @@ class ReplicatedLogs:
                 }
             )
             for log in self.logs.values()
-            if log.topic_id in self._image.topics_by_id
+            if log.topic_id in self.image.topics_by_id
         ]
 
     def check_disks(self) -> None:
         """P4: all replicas are byte-equal, on nodes that are stopped."""
         for log in self.logs.values():
-            if log.topic_id not in self._image.topics_by_id:
+            if log.topic_id not in self.image.topics_by_id:
                 continue
             for broker_id in log.registration.replicas:
                 contents = self._cluster.machines[broker_id].files.contents()

@@ -19,6 +19,7 @@ from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from tests.cluster.chronicle import Chronicle, WatchedLoop
 from tests.cluster.clusters import Cluster
+from tests.cluster.echo import Echo
 from tests.cluster.faults import LEADER_WITHIN, Fault, Faults
 from tests.cluster.operators import IN_DOUBT
 from tests.cluster.replicated import ReplicatedLogs
@@ -156,6 +157,7 @@ class Storm(Faults):
             Member(play, "member1", 0.2),
             Member(play, "member2", 0.2),
             Remaker(play, "remaker"),
+            Echo(play, "echo"),
         ]
         for machine in self.cluster.machines.values():
             machine.sync_seconds = rng.choice([0.0002, 0.0002, 0.004])
@@ -187,10 +189,15 @@ class Storm(Faults):
         )
 
     def bag(self) -> list[Fault]:
-        always = [self._strand_leader, self._crash_leader, self._elect]
+        always = [
+            self._strand_leader,
+            self._crash_leader,
+            self._elect,
+            self._rng.choice([self._lone_leader, self._crash_at_shrink]),
+        ]
         moods: dict[str, list[Fault]] = {
             "network": [self._cut_link, self._isolate, self._lag, self._lag, self._slow_down, self._pause],
-            "power": [self._crash, self._crash_leader, self._crash_all, self._crash, self._lag],
+            "power": [self._crash, self._lone_leader, self._crash_all, self._crash_at_shrink, self._lag],
             "disks": [self._fill_disk, self._wipe, self._crash, self._lag, self._cut_link],
             "restarts": [self._stop, self._roll, self._stop, self._pause, self._slow_down],
         }
@@ -234,6 +241,9 @@ class Storm(Faults):
                 await asyncio.sleep(0.1)
 
     async def _check_end(self) -> None:
+        if self.replicated.without_candidates():
+            self._count("runs whose end is left to an operator")
+            return
         for producer in self._producers:
             await producer.settle()
         try:
@@ -293,6 +303,54 @@ class Storm(Faults):
         self.world.note("network", f"{name} is connected again")
         for other in others:
             self.world.network.heal_both_ways(name, other)
+        if self._rng.random() < 0.3:
+            await self._wait(0.1, 0.5)
+            await self._elect()
+
+    async def _lone_leader(self) -> None:
+        """Nobody can fetch from a leader, so that it is alone in sync; then it loses its power, and the others are left
+        without it."""
+        node_id = self._leading()
+        if node_id is None:
+            return
+        self._count("lone leaders")
+        self._busy[node_id] = None
+        machine = self.cluster.machines[node_id]
+        others = [broker_id for broker_id in BROKERS if broker_id != node_id]
+        for other in others:
+            self.world.note("network", f"cut from node{other} to {machine.name}")
+            self.world.network.cut(f"node{other}", machine.name)
+        await self._wait(0.8, 1.4)
+        if machine.is_on:
+            machine.cut_power(self.world.new_rng())
+        for other in others:
+            self.world.network.heal_both_ways(f"node{other}", machine.name)
+        await self._wait(0.3, 1.0)
+        self._start_soon(node_id)
+        del self._busy[node_id]
+
+    async def _crash_at_shrink(self) -> None:
+        """A leader loses its power just after a follower has left the ISR, and the other one does not know yet what was
+        committed without it."""
+        node_id = self._leading()
+        if node_id is None:
+            return
+        self._count("power cuts after an ISR has shrunk")
+        self._busy[node_id] = None
+        machine = self.cluster.machines[node_id]
+        other = f"node{self._rng.choice([broker_id for broker_id in BROKERS if broker_id != node_id])}"
+        self.world.note("network", f"cut from {other} to {machine.name}")
+        self.world.network.cut(other, machine.name)
+        shrinks, end = self.replicated.counts["shrinks"], self.world.now() + 1.5
+        while self.replicated.counts["shrinks"] == shrinks and self.world.now() < end:
+            await asyncio.sleep(0.005)
+        await self._wait(0.0, 0.08)
+        if machine.is_on:
+            machine.cut_power(self.world.new_rng())
+        self.world.network.heal_both_ways(other, machine.name)
+        await self._wait(0.3, 1.0)
+        self._start_soon(node_id)
+        del self._busy[node_id]
 
     async def _crash_leader(self) -> None:
         node_id = self._leading()

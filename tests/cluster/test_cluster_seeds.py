@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.cluster.plan import WANTED
-from tests.cluster.run import run_seeds
+from tests.cluster.run import METADATA_EVERY, run_seeds
 from tests.simulation.run import Totals
 
-CHUNK = 6
-CHUNKS = 5
+CHUNK = METADATA_EVERY
+CHUNKS = 10
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
@@ -17,7 +16,7 @@ def test_a_cluster_keeps_its_promises_whatever_befalls_it(first: int) -> None:
         totals.add(outcome)
         if outcome.failure is not None:
             pytest.fail(outcome.explain(), pytrace=False)
-        assert outcome.worth.reaches(WANTED)
     print(totals)
-    for what in ("installs", "lost disks", "pauses", "isolated nodes", "crashes with a loss"):
-        assert totals.share(what) > 0.3, what
+    assert totals.share("seeds that count") > 0.7
+    for what in ("elections of leaders", "truncations of replicas", "joins", "crashes with a loss"):
+        assert totals.share(what) > 0.5, what

@@ -182,3 +182,28 @@ def test_an_operator_elects_leaders() -> None:
         assert leaders(cluster) == {1, 2, 3}
 
     run(8, scenario)
+
+
+def test_a_last_known_leader_that_lost_its_disk_is_not_elected() -> None:
+    """It would have everybody else cut what they have."""
+
+    async def scenario(cluster: Cluster) -> None:
+        network = cluster.world.network
+        for other in (2, 3):
+            network.cut_both_ways("node1", f"node{other}")
+            cluster.machines[other].cut_power()
+        await until(lambda: all(set(item.isr) == {1} for item in partitions(cluster)))
+        await cluster.start(2, 3)
+        assert all(not item.eligible_leader_replicas for item in partitions(cluster)), "they were killed"
+        cluster.machines[1].cut_power()
+        cluster.replace_disk(1)
+        await cluster.start(1)
+        network.heal_all()
+        await asyncio.sleep(20)
+        assert leaders(cluster) == {NO_LEADER}
+        assert leaders(cluster, "u") == {1, 2, 3}, "nobody else has a replica"
+        change = AlterConfigsResource(2, TOPIC, [AlterableConfig(UNCLEAN, 0, "true")])
+        await cluster.ask(3, IncrementalAlterConfigsRequest([change]), 1)
+        await until(lambda: NO_LEADER not in leaders(cluster))
+
+    run(10, scenario)

@@ -132,6 +132,7 @@ class Sequences:
     next_sequence: int = 0
     is_known: bool = False  # a batch was acknowledged
     pending: list[tuple[Batch, View]] = field(default_factory=list)
+    retry_at: float = 0.0  # not before; some clients take their time
 
 
 class Producer(ClusterClient):
@@ -156,6 +157,7 @@ class Producer(ClusterClient):
         for partition, sequences in list(self._sequences.items()):
             while sequences.pending and partition.topic.is_stable:
                 try:
+                    sequences.retry_at = 0.0
                     await self._produce_idempotently(partition, 0)
                 except Disconnected:
                     await self.pause(0.1)
@@ -218,7 +220,7 @@ class Producer(ClusterClient):
 
     async def _produce_idempotently(self, partition: PartitionHistory, count: int) -> None:
         sequences = await self._sequences_of(partition)
-        if sequences is None:
+        if sequences is None or self.play.world.now() < sequences.retry_at:
             return
         connection, _ = await self.leader_of(partition)
         pending = sequences.pending
@@ -245,6 +247,8 @@ class Producer(ClusterClient):
                 check_code(code, batch)
                 was_refused = True
         if was_refused:
+            if self.rng.random() < 0.3 and not self.play.is_over:
+                sequences.retry_at = self.play.world.now() + 2 * self.rng.random()
             await self.pause(0.05)
             await self.router.refresh()
 

@@ -5,7 +5,8 @@ had all of the log for `replica.lag.time.max.ms`. The leader proposes (AlterPart
 metadata tells everybody, the leader included. From the moment a proposal leaves until the metadata has answered it, the
 leader counts on both: the ISR in force and the proposed one (`replication.leader`).
 
-A proposal without an answer stands, and is sent again: nobody knows whether it is in force.
+A proposal without an answer stands, and is sent again: nobody knows whether it is in force. One that is refused because
+another epoch has begun stands, too, until the metadata tells of that.
 """
 
 import asyncio
@@ -44,7 +45,9 @@ UNDECIDED = (
 class _Proposal(NamedTuple):
     leader: Leader
     partition_epoch: int  # of the registration that it changes
-    isr: frozenset[int]
+    # The members with their broker epochs when it was made: one that is restarted before the controller decides must
+    # not join by what it had fetched before.
+    isr: tuple[tuple[int, int], ...]
 
     @property
     def is_settled(self) -> bool:
@@ -94,7 +97,8 @@ class InSyncReplicas:
     def _propose(self, leader: Leader, isr: frozenset[int], reason: str) -> None:
         log.info("%s: proposing the ISR %s, because %s", leader.topic_partition, sorted(isr), reason)
         leader.propose_isr(isr)
-        self._proposals[leader] = _Proposal(leader, leader.partition_epoch, isr)
+        members = tuple((replica, self._epoch_of(leader, replica)) for replica in sorted(isr))
+        self._proposals[leader] = _Proposal(leader, leader.partition_epoch, members)
         self._unsent[leader] = None
         self._has_news.set()
 
@@ -156,10 +160,7 @@ class InSyncReplicas:
                 PartitionDataInRequest(
                     leader.topic_partition.partition,
                     leader.leader_epoch,
-                    [
-                        BrokerState(replica, self._epoch_of(leader, replica))
-                        for replica in sorted(proposal.isr)
-                    ],
+                    [BrokerState(replica, epoch) for replica, epoch in proposal.isr],
                     leader_recovery_state=0,
                     partition_epoch=proposal.partition_epoch,
                 )
@@ -184,9 +185,11 @@ class InSyncReplicas:
         counted(log, logging.INFO, name, code.name, "%s: the controller refused an ISR: %s", name, code.name)
         if code in UNDECIDED:
             self._unsent[leader] = None
-        else:
+        elif code is ErrorCode.INELIGIBLE_REPLICA:
             del self._proposals[leader]
             leader.withdraw_proposal()
+        # Otherwise the metadata has gone on without us. An earlier copy of the proposal may have been in force before
+        # that, and whoever joined by it may be in sync still: the leader counts on it until the metadata comes.
 
 
 def _codes(response: Any) -> Callable[[MetadataImage, Leader], ErrorCode]:

@@ -72,6 +72,10 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
 
 
 def _may_be_alive(existing: Broker, request: BrokerRegistrationRequest, terms: Terms) -> bool:
-    if set(existing.directories) & set(request.log_dirs):
+    if _has_same_disk(existing, request):
         return False
     return terms.sessions.is_alive(existing.id, terms.now_ms)
+
+
+def _has_same_disk(existing: Broker, request: BrokerRegistrationRequest) -> bool:
+    return bool(set(existing.directories) & set(request.log_dirs))

@@ -1,0 +1,106 @@
+"""What a leader proposes to the controller, and proposes again when nobody answers."""
+
+import asyncio
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from odradek.errors import ErrorCode
+from odradek.host.simulated import VirtualLoop
+from odradek.metadata.image import Broker, MetadataImage, Topic
+from odradek.replication.replicas import Replicas
+from odradek.services.isr import InSyncReplicas
+from odradek.services.metadata import BrokerMetadata
+from odradek.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    PartitionDataInResponse,
+    TopicDataInResponse,
+)
+from tests.replication.fakes import NAME, NODE, FakeLog, lead, registration
+
+FOLLOWER = 2
+
+
+class FakeMetadata:
+    """A controller that always says the same: at first that it is none."""
+
+    def __init__(self) -> None:
+        self.error = ErrorCode.NOT_CONTROLLER
+        topic = Topic(NAME.topic, UUID(int=7), {0: registration(replicas=(NODE, FOLLOWER))})
+        brokers = {
+            id: Broker(id, epoch, UUID(int=id), (), None, False, False, ())
+            for id, epoch in ((NODE, 10), (FOLLOWER, 20))
+        }
+        self.image = MetadataImage("c", topics={NAME.topic: topic}, brokers=brokers)
+        self.asked: list[AlterPartitionRequest] = []
+
+    async def decide(self, request: AlterPartitionRequest, context: object) -> AlterPartitionResponse:
+        self.asked.append(request)
+        if self.error is ErrorCode.NOT_CONTROLLER:
+            return AlterPartitionResponse(error_code=self.error)
+        answers = [PartitionDataInResponse(0, self.error)]
+        return AlterPartitionResponse(topics=[TopicDataInResponse(UUID(int=7), answers)])
+
+
+def members(request: AlterPartitionRequest) -> list[tuple[int, int]]:
+    (partition,) = request.topics[0].partitions
+    return [(member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs]
+
+
+def test_a_replica_is_proposed_by_the_broker_epoch_in_which_it_caught_up() -> None:
+    """And again by that one, though its broker was restarted meanwhile and has to begin anew: the controller refuses it
+    then."""
+    metadata = FakeMetadata()
+    leader = lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER))
+
+    async def main() -> None:
+        replicas = Replicas(lambda topic, index: None)
+        in_sync = InSyncReplicas(
+            NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000
+        )
+        running = asyncio.get_running_loop().create_task(in_sync.run())
+        leader.replica_fetched(FOLLOWER, 20, 5, 0)
+        in_sync.fetched(leader)
+        while len(metadata.asked) < 1:
+            await asyncio.sleep(0.1)
+        leader.replica_fetched(FOLLOWER, 30, 0, 0)
+        while len(metadata.asked) < 2:
+            await asyncio.sleep(0.1)
+        running.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    assert [members(request) for request in metadata.asked[:2]] == [[(NODE, 10), (FOLLOWER, 20)]] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"), [(ErrorCode.INELIGIBLE_REPLICA, False), (ErrorCode.FENCED_LEADER_EPOCH, True)]
+)
+def test_a_proposal_stands_unless_the_controller_refused_the_replica(error: ErrorCode, counts: bool) -> None:
+    """Another epoch may have begun after an earlier copy of the proposal was in force: the replica is in sync then, and
+    what is committed without it would be lost with the others."""
+    metadata = FakeMetadata()
+    leader = lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER))
+
+    async def main() -> None:
+        replicas = Replicas(lambda topic, index: None)
+        in_sync = InSyncReplicas(
+            NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000
+        )
+        running = asyncio.get_running_loop().create_task(in_sync.run())
+        leader.replica_fetched(FOLLOWER, 20, 5, 0)
+        in_sync.fetched(leader)
+        while len(metadata.asked) < 1:
+            await asyncio.sleep(0.1)
+        metadata.error = error
+        while len(metadata.asked) < 2:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(10)
+        running.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    assert len(metadata.asked) == 2
+    assert (FOLLOWER in leader.maximal_isr) == counts
