@@ -232,10 +232,10 @@ def in_turn(nodes: Sequence[int]) -> list[list[int]]:
 
 
 def silences(gaps: Sequence[Gap], moments: Sequence[float]) -> list[float]:
-    """For each moment, the longest gap that ended after it and began before the next one."""
+    """For each moment, the longest gap that ended between it and the next one."""
     ends = [*moments[1:], float("inf")]
     return [
-        max((gap.end - gap.begin for gap in gaps if gap.end > moment and gap.begin < end), default=0.0)
+        max((gap.end - gap.begin for gap in gaps if moment < gap.end <= end), default=0.0)
         for moment, end in zip(moments, ends, strict=True)
     ]
 
