@@ -138,7 +138,7 @@ bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, N
 
 bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three beside Apache Kafka's, and lose nodes of them
 	$(BIN)/python -m bench cluster $(ARGS)
-	$(BIN)/python -m bench.failover $(FAILOVER_ARGS)
+	$(BIN)/python -m bench.failover $(filter --quick,$(ARGS)) $(FAILOVER_ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
 bench-packages:

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -56,6 +56,9 @@ TITLES = {
     "lost": "Acknowledged records lost",
     "doubled": "Records written twice or out of order",
 }
+
+
+Tell = Callable[[str], None]
 
 
 class Gap(NamedTuple):
@@ -100,9 +103,13 @@ class Report:
 class Trial:
     """One cluster, warm, and what is done to it."""
 
-    def __init__(self, system: KafkaProtocolSystem, outcome: Outcome, kills: int, partitions: int) -> None:
+    def __init__(
+        self, system: KafkaProtocolSystem, outcome: Outcome, kills: int, partitions: int, tell: Tell
+    ) -> None:
+        """`tell` hears of every figure."""
         self.system, self.outcome = system, outcome
         self.kills, self.partitions = kills, partitions
+        self.tell = tell
         self.view = ClusterView(system)
 
     def run(self) -> None:
@@ -114,6 +121,10 @@ class Trial:
         self.kill_leader_of_many("many_led_s", lead_quorum=False)
         if not self._is_kafka:
             self.kill_leader_of_many("quorum_many_led_s", lead_quorum=True)
+
+    def measured(self, figure: str, seconds: list[float]) -> None:
+        self.outcome.seconds[figure] = seconds
+        self.tell(f"{self.system.title}: {title_of(figure, self.partitions)}: {times_text(seconds)}")
 
     @property
     def _is_kafka(self) -> bool:
@@ -128,7 +139,7 @@ class Trial:
                 self.view.await_led_without(victim, topic, self.view.running())
                 time.sleep(SETTLE_S)
                 self.bring_back(victim, topic)
-        self.outcome.seconds[figure] = silences(gaps, moments)
+        self.measured(figure, silences(gaps, moments))
 
     def restart_in_turn(self) -> None:
         with self.watched("rolling_s") as (topic, gaps):
@@ -139,7 +150,7 @@ class Trial:
                 process.wait()
                 self.system.start_node(node)
                 self.view.await_whole(topic)
-        self.outcome.seconds["rolling_s"] = silences(gaps, [began])
+        self.measured("rolling_s", silences(gaps, [began]))
 
     def stop_leader(self, figure: str, lead_quorum: bool) -> None:
         topic = f"{figure}-topic".replace("_", "-")
@@ -152,7 +163,7 @@ class Trial:
             began = time.monotonic()
             while not any(self._accepts(node, topic, victim - 1) for node in others):
                 time.sleep(PROBE_INTERVAL_S)
-            self.outcome.seconds[figure] = [time.monotonic() - began]
+            self.measured(figure, [time.monotonic() - began])
         finally:
             process.send_signal(signal.SIGCONT)
         self.view.await_whole(topic)
@@ -170,7 +181,7 @@ class Trial:
         time.sleep(SETTLE_S)
         began = self.kill(victim)
         self.view.await_led_without(victim, topic, others)
-        self.outcome.seconds[figure] = [time.monotonic() - began]
+        self.measured(figure, [time.monotonic() - began])
         self.system.start_node(victim)
         self.view.await_whole(topic)
 
@@ -221,10 +232,10 @@ def in_turn(nodes: Sequence[int]) -> list[list[int]]:
 
 
 def silences(gaps: Sequence[Gap], moments: Sequence[float]) -> list[float]:
-    """For each moment, the longest gap that ended after it and began before the next one."""
+    """For each moment, the longest gap that ended between it and the next one."""
     ends = [*moments[1:], float("inf")]
     return [
-        max((gap.end - gap.begin for gap in gaps if gap.end > moment and gap.begin < end), default=0.0)
+        max((gap.end - gap.begin for gap in gaps if moment < gap.end <= end), default=0.0)
         for moment, end in zip(moments, ends, strict=True)
     ]
 
@@ -261,7 +272,13 @@ def read_numbers(bootstrap: str, topic: str, partitions: int) -> dict[int, list[
 # The command
 
 
-def measure(options: argparse.Namespace) -> Report:
+def measure(options: argparse.Namespace, console: Console) -> Report:
+    """What was measured is told and stored at once: a run that is broken off has lost nothing."""
+
+    def tell(line: str) -> None:
+        console.print(line, markup=False, highlight=False)
+        store(report, options.results)
+
     partitions = 20 if options.quick else MANY_PARTITIONS
     kills = 1 if options.quick else options.kills
     with tempfile.TemporaryDirectory(prefix="odradek-failover-", dir=options.scratch) as name:
@@ -269,15 +286,18 @@ def measure(options: argparse.Namespace) -> Report:
         report = Report("quick" if options.quick else "full", partitions, machine_facts(scratch))
         for kind in (OdradekCluster, KafkaCluster):
             if not options.only or kind.name in options.only:
-                lose_nodes(kind, scratch, report, kills)
-                store(report, options.results)
+                lose_nodes(kind, scratch, report, kills, tell)
         if not options.only or "calm" in options.only:
-            report.busy = list(calm.measure(scratch, options.quick))
-            store(report, options.results)
+            for busy in calm.measure(scratch, options.quick):
+                report.busy.append(busy)
+                tell(f"{busy.title}: {busy.seconds:.1f} s, {'calm' if busy.is_calm else 'NOT CALM'}")
+        store(report, options.results)
     return report
 
 
-def lose_nodes(kind: type[KafkaProtocolSystem], scratch: Path, report: Report, kills: int) -> None:
+def lose_nodes(
+    kind: type[KafkaProtocolSystem], scratch: Path, report: Report, kills: int, tell: Tell
+) -> None:
     try:
         system = kind(scratch)
     except Unavailable as error:
@@ -288,7 +308,7 @@ def lose_nodes(kind: type[KafkaProtocolSystem], scratch: Path, report: Report, k
         system.start()
         warm_up_rates(system, 0.2 if report.scale == "full" else 0.01)
         share = KAFKA_SHARE if kind is KafkaCluster else 1
-        Trial(system, outcome, -(-kills // share), report.partitions).run()
+        Trial(system, outcome, -(-kills // share), report.partitions, tell).run()
     except (GivenUp, Unavailable, native.LoadFailed) as error:
         outcome.failure = str(error)
     finally:
@@ -306,15 +326,19 @@ def times_text(seconds: Sequence[float]) -> str:
     return f"{max(seconds):.2f}" if len(seconds) == 1 else f"{max(seconds):.2f} ({all_of_them})"
 
 
+def title_of(figure: str, partitions: int) -> str:
+    return TITLES[figure].format(many=f"{partitions:,}")
+
+
 def loss_rows(report: Report) -> list[list[str]]:
     rows = []
-    for name, title in TITLES.items():
+    for name in TITLES:
         cells = [
             str(one.counts[name]) if name in one.counts else times_text(one.seconds.get(name, []))
             for one in report.outcomes.values()
         ]
         if any(cells):
-            rows.append([title.format(many=f"{report.partitions:,}"), *cells])
+            rows.append([title_of(name, report.partitions), *cells])
     return rows
 
 
@@ -383,9 +407,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    report = measure(options)
     console = Console()
-    print_report(report, console if console.is_terminal else Console(width=160))
+    console = console if console.is_terminal else Console(width=160)
+    report = measure(options, console)
+    print_report(report, console)
     return 0 if report.is_good else 1
 
 
