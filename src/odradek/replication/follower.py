@@ -75,6 +75,11 @@ class Follower:
         return not self.settings.sync_commit or self.log.synced_offset == self.log.end_offset
 
     @property
+    def fetch_offset(self) -> int:
+        assert self.may_fetch
+        return self.log.end_offset
+
+    @property
     def last_fetched_epoch(self) -> int:
         """Of the last record of our log; -1 if it has none."""
         return self.log.leader_epochs.latest
