@@ -4,7 +4,8 @@
     python -m tests.quorum.planted NAME            plant one, and run the simulation from its seed on
     python -m tests.quorum.planted NAME FIRST      find the first seed from this one on that catches it
 
-Three bugs need whole nodes, and wait for a simulation of several (`NEEDS_NODES`).
+Three kinds of bugs need whole nodes (a snapshot that misses records, a stale controller, an image ahead of the commit):
+they are planted in the simulation of clusters (`tests/cluster/planted.py`).
 """
 
 import logging
@@ -275,12 +276,6 @@ PLANTED = [
         seed=303,
     ),
 ]
-
-NEEDS_NODES = (
-    "a snapshot misses a kind of record",
-    "a stale leader answers as the controller",
-    "an image is applied before its records are committed",
-)
 
 
 def main(arguments):
