@@ -269,12 +269,6 @@ PLANTED = [
         ],
         seed=0,
     ),
-    Simulated(
-        "names-of-a-killed-process",
-        "a start does not sync the names that the last process may have left unsynced",
-        [Mutation("raft.store", "            files.sync_directory(names)\n", "            pass\n")],
-        seed=303,
-    ),
 ]
 
 
