@@ -12,6 +12,7 @@ from odradek.metadata.snapshot import digest, parse_name
 from odradek.model import METADATA_TOPIC_ID
 from odradek.raft.ready import Append
 from odradek.raft.voters import Endpoint, KRaftVersion, VoterNode, VoterSet
+from odradek.storage.disk.sync import sync_tickets
 from tests.metadata.histories import History
 from tests.metadata.worlds import (
     AT_ONCE,
@@ -568,6 +569,20 @@ def test_a_sync_that_fails_costs_the_snapshot_or_stops_the_node(nth):
         world.maintain()
     world.files.crash()
     assert World(world.files).image.features == world.image.features
+
+
+def test_a_snapshot_waits_for_a_sync_of_what_it_would_hold():
+    """A leader commits what a majority has, which need not include itself: its own sync may be under way, and fail."""
+    world = World(policy=AT_ONCE)
+    world.commit(feature(1))
+    world.log.append([feature(2)], world.host.now_ms())
+    ticket = world.log.begin_sync()
+    world.log._store.log.mark_unsynced([], 0)
+    world.maintain()
+    assert snapshot_ends(world) == []
+    world.log.complete_sync(ticket, *sync_tickets(world.files, [ticket]))
+    world.maintain()
+    assert snapshot_ends(world) == [world.log.end_offset]
 
 
 def test_images_are_equal_at_equal_offsets_with_and_without_snapshots():

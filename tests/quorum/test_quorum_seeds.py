@@ -14,6 +14,7 @@ CHUNKS = 18
 FOUND = [  # and what each found
     20422,  # segments removed without a sync between them: a crash left a hole in a log that was cut
     884,  # an invariant that expected of a leader elected late what a later leader had committed
+    100332,  # a torn base offset, which the CRC does not cover, was taken for damage
     100043,  # the sync of a roll hid one that had failed: a crash left a hole before the new segment
 ]
 

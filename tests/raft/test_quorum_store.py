@@ -251,6 +251,18 @@ def test_a_segment_that_is_missing_behind_what_was_synced_stops_the_start():
         reopen(files)
 
 
+def test_a_last_batch_whose_torn_header_the_crc_does_not_cover_is_cut_off():
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"a",)), 0)
+    store.sync()
+    store.checkpoint()
+    position = store.log.active.size
+    store.append(Append(1, (b"torn",)), 0)
+    files.file(LOG).write_at(position, bytes(8))
+    assert reopen(files).log.end_offset == 1
+
+
 def test_a_hole_in_what_was_synced_stops_the_start():
     files = new_disk()
     store = open_store(files)

@@ -311,9 +311,13 @@ class Recovery:
         """A crash tears only batches that were not synced. There was one of them, unless they `may_be_followed` by
         others."""
         intact = scan.find_intact(segment.size)
-        if may_be_torn and intact is None:
-            return
-        if may_be_followed:  # and its header, which the CRC does not cover as a whole, may be torn as well
+        if (
+            may_be_torn and intact == segment.size
+        ):  # the CRC does not cover the base offset: it alone may be torn
+            header = scan.header(segment.size)
+            if header is not None and _is_torn(header.base_offset, segment.next_offset()):
+                intact = scan.find_intact(segment.size + header.size)
+        if (may_be_torn and intact is None) or may_be_followed:
             return
         what = f"{segment.log.path} is damaged at byte {segment.size}"
         if intact == segment.size:
@@ -364,3 +368,8 @@ class Recovery:
             self.report.segments_removed += 1
             segment.remove()
             self.files.sync_directory(self.directory)  # before the next: see `SegmentRow`
+
+
+def _is_torn(found: int, written: int) -> bool:
+    """Whether an offset lacks its first bytes, which read as zeros because they were never on disk."""
+    return found != written and any(found == written % 256**count for count in range(8))
