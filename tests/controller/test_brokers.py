@@ -129,6 +129,9 @@ def test_a_broker_that_shuts_down_leads_nothing_and_is_elected_nowhere():
     assert states(fence(image, 2))[0] == (NO_LEADER, [], 2)
 
 
+OTHER_DIRECTORY = UUID(int=5)
+
+
 def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
     return BrokerRegistrationRequest(
         broker_id,
@@ -137,7 +140,7 @@ def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
         [Listener("PLAINTEXT", "localhost", 9093)],
         [Feature("metadata.version", 1, 25)],
         None,
-        log_dirs=[UUID(int=5)],
+        log_dirs=[directory_of(broker_id)],
         previous_broker_epoch=previous_broker_epoch,
     )
 
@@ -152,19 +155,19 @@ def test_a_second_process_is_refused_while_the_first_lives():
     controller = Controller(1, BrokerConfig(), Random(1), lambda: now_ms)
     controller.sessions.restart(image.brokers, now_ms)
     now_ms += 8999
+    request = replace(registration(2), log_dirs=[OTHER_DIRECTORY])
     with pytest.raises(KafkaError) as refusal:
-        decide(image, registration(2), controller=controller)
+        decide(image, request, controller=controller)
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     now_ms += 1
-    assert decide(image, registration(2), controller=controller)[0]
+    assert decide(image, request, controller=controller)[0]
 
 
 def test_a_process_that_has_the_disk_of_the_first_takes_its_place_at_once():
     image = cluster(1, 2)
     controller = Controller(1, BrokerConfig(), Random(1))
     controller.sessions.restart(image.brokers, 0)
-    request = replace(registration(2), log_dirs=[directory_of(2)])
-    assert decide(image, request, controller=controller)[0]
+    assert decide(image, registration(2), controller=controller)[0]
 
 
 def test_a_broker_that_stopped_cleanly_leads_in_new_epochs():
@@ -209,6 +212,19 @@ def test_all_replicas_are_killed_at_once_and_come_back():
     image = unfence(unfence(image, 1), 2)
     assert states(image) == [(NO_LEADER, [], 3)]
     assert states(unfence(image, 3)) == [(3, [3], 4)]
+
+
+def test_a_broker_with_another_disk_is_no_last_known_leader():
+    image = with_partitions([1])
+    kept = apply(image, decide(image, registration(), node_id=3)[0])
+    assert (eligible(kept), states(unfence(kept, 1))) == ([([], [1])], [(1, [1], 2)])
+    lost = apply(image, decide(image, replace(registration(), log_dirs=[OTHER_DIRECTORY]), node_id=3)[0])
+    assert (eligible(lost), states(unfence(lost, 1))) == ([([], [])], [(NO_LEADER, [], 1)])
+    lost = apply(
+        kept,
+        decide(kept, replace(registration(), incarnation_id=UUID(int=78), log_dirs=[OTHER_DIRECTORY]))[0],
+    )
+    assert eligible(lost) == [([], [])], "it came back twice"
 
 
 def test_a_registration_that_is_repeated_is_the_same():

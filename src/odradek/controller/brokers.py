@@ -145,7 +145,7 @@ def begin_incarnation(
     def begin(partition: Partition, rules: Rules) -> Partition:
         isr = [replica for replica in partition.isr if replica != broker_id]
         after = next_registration(partition, others, *rules, isr=isr, killed=killed)
-        if has_lost_disk and partition.replicas != (broker_id,):
+        if has_lost_disk and set(partition.replicas) != {broker_id}:
             known = tuple(replica for replica in after.last_known_elr if replica != broker_id)
             after = after._replace(last_known_elr=known)
         if not is_fenced and after.leader == NO_LEADER:

@@ -45,7 +45,7 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
         request.broker_id,
         was_clean=existing is not None and request.previous_broker_epoch == existing.epoch,
         is_fenced=is_fenced,
-        has_lost_disk=existing is not None and not _has_same_disk(existing, request),
+        has_lost_disk=existing is not None and _has_lost_disk(existing, request),
     )
     broker_epoch = image.offset + 1 + len(changes)
     registration = register_broker(
@@ -76,3 +76,8 @@ def _may_be_alive(existing: Broker, request: BrokerRegistrationRequest, terms: T
 
 def _has_same_disk(existing: Broker, request: BrokerRegistrationRequest) -> bool:
     return bool(set(existing.directories) & set(request.log_dirs))
+
+
+def _has_lost_disk(existing: Broker, request: BrokerRegistrationRequest) -> bool:
+    """Where directories are named at all."""
+    return bool(existing.directories and request.log_dirs) and not _has_same_disk(existing, request)
