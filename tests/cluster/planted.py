@@ -109,7 +109,7 @@ PLANTED = [
     Planted(
         "current-isr",
         "the high watermark is the minimum over the current ISR instead of the maximal one",
-        1,
+        2,
         (
             Mutation(
                 "replication.leader",
@@ -133,7 +133,7 @@ PLANTED = [
     Planted(
         "early-join",
         "a replica joins the ISR though it has not all that came before the leader's epoch",
-        1,
+        3,
         (
             Mutation(
                 "replication.leader",
@@ -200,7 +200,7 @@ PLANTED = [
     Planted(
         "latest",
         "a new leader answers ListOffsets before it knows its high watermark",
-        1,
+        2,
         (
             Mutation(
                 "api.list_offsets",
@@ -224,7 +224,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        1,
+        2,
         (
             Mutation(
                 "storage.log.log",
@@ -248,7 +248,7 @@ PLANTED = [
     Planted(
         "elr",
         "where the ISR is empty any replica is elected, eligible or not",
-        1,
+        22,
         (
             Mutation(
                 "controller.elections",
@@ -260,7 +260,7 @@ PLANTED = [
     Planted(
         "coordinator",
         "a coordinator goes on answering when its partition has another leader",
-        1,
+        2,
         (
             Mutation(
                 "services.groups",
@@ -275,7 +275,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        1,
+        2,
         (
             Mutation(
                 "api.fetch",
@@ -304,7 +304,7 @@ PLANTED = [
     Planted(
         "unclean",
         "leaders are elected uncleanly though the topic does not allow that",
-        1,
+        22,
         (
             Mutation(
                 "controller.elections",
