@@ -107,7 +107,7 @@ PLANTED = [
     Planted(
         "current-isr",
         "the high watermark is the minimum over the current ISR instead of the maximal one",
-        1,
+        2,
         (
             Mutation(
                 "replication.leader",
@@ -131,7 +131,7 @@ PLANTED = [
     Planted(
         "early-join",
         "a replica joins the ISR though it has not all that came before the leader's epoch",
-        1,
+        3,
         (
             Mutation(
                 "replication.leader",
@@ -198,7 +198,7 @@ PLANTED = [
     Planted(
         "latest",
         "a new leader answers ListOffsets before it knows its high watermark",
-        1,
+        2,
         (
             Mutation(
                 "api.list_offsets",
@@ -222,7 +222,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        1,
+        2,
         (
             Mutation(
                 "storage.log.log",
@@ -246,7 +246,7 @@ PLANTED = [
     Planted(
         "elr",
         "where the ISR is empty any replica is elected, eligible or not",
-        1,
+        22,
         (
             Mutation(
                 "controller.elections",
@@ -258,7 +258,7 @@ PLANTED = [
     Planted(
         "coordinator",
         "a coordinator goes on answering when its partition has another leader",
-        1,
+        2,
         (
             Mutation(
                 "services.groups",
@@ -273,7 +273,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        1,
+        2,
         (
             Mutation(
                 "api.fetch",
@@ -302,7 +302,7 @@ PLANTED = [
     Planted(
         "unclean",
         "leaders are elected uncleanly though the topic does not allow that",
-        1,
+        22,
         (
             Mutation(
                 "controller.elections",

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.cluster.planted import PLANTED
-from tests.cluster.run import run_seeds
+from tests.cluster.test_cluster_seeds import CHUNK, CHUNKS
 
 
 @pytest.mark.parametrize("name", [planted.name for planted in PLANTED])
@@ -18,5 +18,5 @@ def test_the_simulation_finds_a_planted_bug(name: str) -> None:
 
 
 def test_the_product_as_it_is_passes_the_seeds_that_catch_bugs() -> None:
-    for outcome in run_seeds({planted.seed: None for planted in PLANTED}):
-        assert outcome.failure is None, outcome.explain()
+    """They are among those that `test_cluster_seeds` runs."""
+    assert all(planted.seed < CHUNK * CHUNKS for planted in PLANTED)

@@ -6,7 +6,7 @@ from tests.cluster.run import METADATA_EVERY, run_seeds
 from tests.simulation.run import Totals
 
 CHUNK = METADATA_EVERY
-CHUNKS = 10
+CHUNKS = 8
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
@@ -17,6 +17,6 @@ def test_a_cluster_keeps_its_promises_whatever_befalls_it(first: int) -> None:
         if outcome.failure is not None:
             pytest.fail(outcome.explain(), pytrace=False)
     print(totals)
-    assert totals.share("seeds that count") > 0.7
+    assert totals.share("seeds that count") > 0.6
     for what in ("elections of leaders", "truncations of replicas", "joins", "crashes with a loss"):
-        assert totals.share(what) > 0.5, what
+        assert totals.share(what) > 0.3, what
