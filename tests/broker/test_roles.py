@@ -243,13 +243,13 @@ MANY = 400
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The partitions that were looked at, by index."""
-    read, looked = Fetching._read_partition, []
+    read, looked = Fetching.read_partition, []
 
     def counted(self: Fetching, wanted: Any, size_so_far: int) -> Any:
         looked.append(wanted.asked.partition)
         return read(self, wanted, size_so_far)
 
-    monkeypatch.setattr(Fetching, "_read_partition", counted)
+    monkeypatch.setattr(Fetching, "read_partition", counted)
     return looked
 
 
