@@ -412,18 +412,25 @@ class Raft(Leadership):
 
     def _handle_unreachable(self, event: Unreachable) -> None:
         """As if its time were up: whoever is asked one after the other, the next one is asked at once. A voter need not
-        be patient with a leader that is gone, nor spare it an election. It waits a moment by chance, so that not all
-        voters stand at once."""
+        be patient with a leader that is gone, nor spare it an election. But it waits for its turn, so that not all
+        voters stand at once, and no votes are split."""
         if not self._outgoing.requests.complete(event.node_id, event.correlation_id):
             return
         self._outgoing.requests.back_off(event.node_id, self._now_ms)
         role = self.role
         if event.is_gone and isinstance(role, Follower) and role.leader_id == event.node_id:
             role.has_fetched = False
-            soon_ms = self._now_ms + self._rng.randrange(self._settings.gone_jitter_ms)
+            soon_ms = self._now_ms + self._turn_after_ms(event.node_id)
             role.deadline_ms = min(role.deadline_ms, soon_ms)
         elif event.is_gone and isinstance(role, Resigned):
             role.unacknowledged.discard(event.node_id)  # it has no leader that it could mistake for us
+
+    def _turn_after_ms(self, gone_leader_id: int) -> int:
+        """By the order of the voters' ids. One that cannot win, because its log is behind, has lost only its turn."""
+        others = [key for key in self.voters.keys if key.node_id != gone_leader_id]
+        turn = others.index(self.node) if self.node in others else len(others)
+        jitter_ms = self._rng.randrange(self._settings.gone_turn_ms) // 10
+        return turn * self._settings.gone_turn_ms + jitter_ms
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""

@@ -40,8 +40,8 @@ class Settings(NamedTuple):
         return self.request_timeout_ms / 1000
 
     @property
-    def gone_jitter_ms(self) -> int:
-        """How long a voter waits at most before it stands for election when its leader's process has ended."""
+    def gone_turn_ms(self) -> int:
+        """How long a voter has to be elected when its leader's process has ended, before the next one stands."""
         return max(self.election_timeout_ms // 5, 1)
 
     @property
