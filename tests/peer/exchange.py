@@ -29,7 +29,10 @@ SETTLE_INTERVAL_S = 0.02
 CLOSED = "connection closed"
 
 LEFT_OUT = {"error_message", "documentation", "batch_index_error_message", "host", "port", "cluster_id"}
-SORT_KEYS = ("name", "topic", "key", "resource_name", "partition_index", "partition", "index", "broker_id")
+SORT_KEYS = (
+    *("name", "topic", "key", "resource_name", "partition_index", "partition", "index"),
+    *("broker_id", "node_id"),
+)
 
 Versions = dict[int, tuple[int, int]]
 
