@@ -11,7 +11,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ $(SPARK_INSTALLED): $(INSTALLED)
 up: $(INSTALLED) ## Run a broker on localhost:9092 (options: make up ARGS='--port 0')
 	$(BIN)/odradek up $(ARGS)
 
-demo: $(INSTALLED) java ## Play a bookstore through a broker and a Spark pipeline, in a minute or two
+demo: $(INSTALLED) java ## Play a bookstore through three brokers, of which one dies, and a Spark pipeline
 	@test -e $(SPARK_INSTALLED) || echo "Installing PySpark into $(VENV), once; this takes a minute or two"
 	@$(MAKE) -s $(SPARK_INSTALLED) || echo "PySpark could not be installed; the demo goes on without it"
 	@$(BIN)/python tools/demo.py $(ARGS)
@@ -95,6 +95,9 @@ soak: $(INSTALLED) ## Kill a broker under random work, compare it with a ledger,
 chaos-quorum: $(INSTALLED) ## Kill, stop and cut off real nodes of a quorum under load, by chance (ARGS='--seconds 3600 --seed 7')
 	$(BIN)/python -m tests.processes $(ARGS)
 
+chaos: $(INSTALLED) ## Kill, stop and cut off real nodes that keep records, under load, for 200 s (ARGS='--seconds 3600 --seed 7')
+	$(BIN)/python -m tests.processes.chaos $(ARGS)
+
 sim: $(INSTALLED) ## Simulate a node: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:10000')
 	$(BIN)/python -m tests.simulation $(SEED) $(ARGS)
 
@@ -133,8 +136,9 @@ bench-peers: PEER_PACKAGES := nats-server rabbitmq-server redis-server libhiredi
 bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, NATS, RabbitMQ and Redis, where to be had
 	$(BIN)/python -m bench peers $(ARGS)
 
-bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three: Apache Kafka's, for now
+bench-cluster: $(BENCH_INSTALLED) bench-packages ## Measure clusters of three beside Apache Kafka's, and lose nodes of them
 	$(BIN)/python -m bench cluster $(ARGS)
+	$(BIN)/python -m bench.failover $(filter --quick,$(ARGS)) $(FAILOVER_ARGS)
 
 # What the load generators are built on and, for bench-peers, the other servers. What is missing is said later.
 bench-packages:

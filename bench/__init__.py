@@ -3,6 +3,8 @@
     python -m bench              Odradek alone, synced and unsynced, a few workloads (make bench)
     python -m bench peers        every workload on every system that can be had (make bench-peers)
     python -m bench growth       Odradek with more and more partitions and connections (make bench-growth)
+    python -m bench cluster      three nodes, replication 3, beside Apache Kafka's (make bench-cluster)
+    python -m bench.failover     nodes of both are lost, and ours are kept busy (make bench-cluster, too)
     python -m bench show peers   table and picture again, from stored numbers
 
 A reading path: `measure` (what a number is), `systems` and `other_systems` (what is measured), `workloads`

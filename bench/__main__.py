@@ -13,7 +13,16 @@ from rich.console import Console
 from bench import plots, report
 from bench.other_systems import Nats, RabbitMq, Redis, SyncedRedis
 from bench.runner import RESULTS, Run, Runner, load_run
-from bench.systems import Kafka, KafkaCluster, Odradek, SyncedKafka, System, UnsyncedOdradek
+from bench.systems import (
+    Kafka,
+    KafkaCluster,
+    Odradek,
+    OdradekCluster,
+    SyncedKafka,
+    System,
+    UnsyncedOdradek,
+    UnsyncedOdradekCluster,
+)
 from bench.workloads import CLUSTER, GROWTH, OWN, WORKLOADS, Workload
 
 QUICK_SCALE = 0.01
@@ -21,11 +30,12 @@ ALL_WORKLOADS = [*WORKLOADS, *OWN, *CLUSTER, *GROWTH]
 SUITES: dict[str, tuple[list[Workload], list[type[System]], int]] = {
     "own": (OWN, [Odradek, UnsyncedOdradek], 3),
     "peers": (WORKLOADS, [Odradek, UnsyncedOdradek, Kafka, Nats, RabbitMq, Redis], 3),
-    "cluster": (CLUSTER, [KafkaCluster], 3),
+    "cluster": (CLUSTER, [OdradekCluster, UnsyncedOdradekCluster, KafkaCluster], 2),
     "growth": (GROWTH, [Odradek], 1),
 }
 SYSTEMS: list[type[System]] = [
-    *(Odradek, UnsyncedOdradek, Kafka, SyncedKafka, KafkaCluster, Nats, RabbitMq, Redis, SyncedRedis)
+    *(Odradek, UnsyncedOdradek, Kafka, SyncedKafka, Nats, RabbitMq, Redis, SyncedRedis),
+    *(OdradekCluster, UnsyncedOdradekCluster, KafkaCluster),
 ]
 
 Named = TypeVar("Named", Workload, type[System])
@@ -45,7 +55,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="NAME",
         help="these systems and workloads alone: " + ", ".join(names_of(SYSTEMS)) + "; " + workload_names(),
     )
-    parser.add_argument("--rounds", type=int, metavar="N", help="how often (default 3, growth 1)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often (default 3, cluster 2, growth 1)")
     parser.add_argument(
         "--quick", action="store_true", help="a sanity run: one round, a hundredth of the work"
     )

@@ -39,11 +39,11 @@ def metadata_request(topic: str) -> bytes:
     return _frame(METADATA, METADATA_VERSION, _array(_string(topic)) + b"\x01")
 
 
-def accepts_produce(port: int, topic: str) -> bool:
+def accepts_produce(port: int, topic: str, partition: int = 0) -> bool:
     """Whether a record is taken now; if the topic is not there yet, it is asked for."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
-            answer = exchange(connection, produce_request(topic))
+            answer = exchange(connection, produce_request(topic, partition))
             code = struct.unpack_from(">h", answer, len(answer) - CODE_FROM_END)[0] if answer else -1
             if code != 0:
                 exchange(connection, metadata_request(topic))

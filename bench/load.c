@@ -1,15 +1,16 @@
 /* A load generator on librdkafka, so that what is measured is the broker and not a Python client.
  *
- *   load produce  bootstrap=… topic=… count=… size=… [one=1]
+ *   load produce  bootstrap=… topic=… count=… size=… [one=1] [seconds=…]
  *   load consume  bootstrap=… topic=… count=… partitions=…
  *   load latency  bootstrap=… topic=… count=… size=…            one message at a time, each awaited
  *   load endtoend bootstrap=… topic=… count=… size=… rate=…     from produce to consume, into a new topic
- *   load silence  bootstrap=… topic=… seconds=… rate=…          the longest time without a delivery
+ *   load watch    bootstrap=… topic=… partitions=… rate=…       when nothing was accepted, until the input ends
  *
  * Arguments with a dot, and `acks`, go to librdkafka as they are. Prints one line of JSON.
  */
 #include "common.h"
 #include <librdkafka/rdkafka.h>
+#include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 
 static long delivered, failed, consumed;
 static double *latencies;
+static void (*on_accepted)(int partition);
 
 static void set(rd_kafka_conf_t *conf, const char *key, const char *value) {
     char error[512];
@@ -29,6 +31,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
         if (!failed++) fprintf(stderr, "delivery failed: %s\n", rd_kafka_err2str(message->err));
     }
     delivered++;
+    if (on_accepted && !message->err) on_accepted(message->partition);
 }
 
 static rd_kafka_t *connect_client(rd_kafka_type_t type) {
@@ -79,8 +82,9 @@ static void produce(void) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
     char *pool = random_text(POOL_SIZE + size);
     warm_up(client, topic, pool, size);
-    double start = now();
+    double start = now(), end = start + number("seconds", "1000000");
     for (long i = 0; i < count; i++) {
+        if (i % 256 == 0 && now() > end) count = i;
         send_one(client, topic, value_at(pool, i, size), size);
         if (i % 256 == 0) rd_kafka_poll(client, 0);
     }
@@ -197,37 +201,60 @@ static void end_to_end(void) {
     print_latencies(count, now() - start);
 }
 
-/* An idempotent producer that must not lose anything, while someone kills the leader. */
-static void silence(void) {
-    double seconds = number("seconds", NULL), interval = 1.0 / number("rate", "1000"), longest = 0;
-    size_t size = number("size", "100");
+#define MAX_GAPS 10000
+#define MAX_WATCHED 100
+static struct { int partition; double begin, end; } gaps[MAX_GAPS];
+static int gap_count;
+static double accepted_at[MAX_WATCHED], shortest_gap;
+
+static void note_gap(int partition) {
+    double begin = accepted_at[partition], end = accepted_at[partition] = now();
+    if (begin == 0 || end - begin < shortest_gap || gap_count == MAX_GAPS) return;
+    gaps[gap_count].partition = partition, gaps[gap_count].begin = begin, gaps[gap_count++].end = end;
+}
+
+static int input_ended(void) {
+    struct pollfd input = {0, POLLIN, 0};
+    return poll(&input, 1, 0) > 0;
+}
+
+/* A producer that writes to all partitions in turn, to each the numbers from 0 on, whatever happens to their leaders.
+ * It notes when a partition has accepted nothing for longer than gap_ms; times are those of the monotonic clock. */
+static void watch(void) {
+    long partitions = number("partitions", "1"), sent = 0;
+    if (partitions > MAX_WATCHED) die("at most %d partitions are watched", MAX_WATCHED);
+    double interval = 1.0 / number("rate", "1000");
+    shortest_gap = number("gap_ms", "20") / 1e3;
+    on_accepted = note_gap;
     rd_kafka_t *client = connect_client(RD_KAFKA_PRODUCER);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
-    char *value = random_text(size);
-    warm_up(client, topic, value, size);
-    puts("ready");
-    fflush(stdout);
-    double start = now(), last = start;
-    long sent = 0, before = 0;
-    while (now() < start + seconds || delivered < sent) {
-        if (now() < start + seconds && now() >= start + sent * interval) send_one(client, topic, value, size), sent++;
-        rd_kafka_poll(client, 1);
-        if (delivered == before && delivered < sent) continue;
-        if (now() - last > longest) longest = now() - last;
-        last = now(), before = delivered;
+    char value[100];
+    double start = now();
+    for (int ready = 0, ended = 0; !ended || delivered < sent; rd_kafka_poll(client, 1)) {
+        ended = ended || input_ended();
+        for (; !ended && now() >= start + sent * interval; sent++) {
+            memset(value, ' ', sizeof value);
+            snprintf(value, sizeof value, "%ld", sent / partitions);
+            if (rd_kafka_produce(topic, sent % partitions, RD_KAFKA_MSG_F_COPY, value, sizeof value, NULL, 0, NULL))
+                die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+        }
+        if (!ready && delivered >= partitions) ready = 1, puts("ready"), fflush(stdout);
     }
-    printf("{\"seconds\": %.6f, \"messages\": %ld, \"longest_s\": %.6f, \"failed\": %ld}\n", now() - start,
-           delivered, longest, failed);
+    printf("{\"messages\": %ld, \"failed\": %ld, \"gaps\": [", delivered, failed);
+    for (int i = 0; i < gap_count; i++)
+        printf("%s[%d, %.6f, %.6f]", i ? ", " : "", gaps[i].partition, gaps[i].begin, gaps[i].end);
+    puts("]}");
+    failed = 0; /* it is told */
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) die("load produce|consume|latency|endtoend|silence key=value …");
+    if (argc < 2) die("load produce|consume|latency|endtoend|watch key=value …");
     parse_arguments(argc, argv);
     if (!strcmp(argv[1], "produce")) produce();
     else if (!strcmp(argv[1], "consume")) consume();
     else if (!strcmp(argv[1], "latency")) latency();
     else if (!strcmp(argv[1], "endtoend")) end_to_end();
-    else if (!strcmp(argv[1], "silence")) silence();
+    else if (!strcmp(argv[1], "watch")) watch();
     else die("unknown mode %s", argv[1]);
     fflush(stdout);
     _exit(failed != 0);

@@ -80,10 +80,12 @@ def run(name: str, mode: str, arguments: Mapping[str, object]) -> dict[str, Any]
 
 @contextmanager
 def running(name: str, mode: str, arguments: Mapping[str, object]) -> Iterator[dict[str, Any]]:
-    """Wait until it says `ready`, let the block work beside it, then wait for its end and fill the dict."""
+    """Wait until it says `ready`, let the block work beside it, then end its input, wait for its end and fill the
+    dict."""
     output: dict[str, Any] = {}
     command = _command(name, mode, arguments)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     try:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":

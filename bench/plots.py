@@ -36,7 +36,10 @@ PANELS = [
     ("idle-10000", "idle_cpu_ms_s"),
     ("reopen-1000", "start_s"),
     ("replicated", "produce_mb_s"),
-    ("failover", "silence_s"),
+    ("replicated", "consume_mb_s"),
+    ("replicated-one", "requests_s"),
+    ("replicated-latency", "p50_us"),
+    ("replicated-latency", "p99_us"),
 ]
 GROWTH_PANELS = {
     "partitions": (
@@ -49,6 +52,8 @@ COLOURS = {
     LIMIT: "#d9d9d9",
     "odradek": "#c8502d",
     "odradek-unsynced": "#e8a33d",
+    "odradek-cluster": "#c8502d",
+    "odradek-cluster-unsynced": "#e8a33d",
     "kafka": "#2f4b6e",
     "kafka-synced": "#5e7ba0",
     "kafka-3": "#2f4b6e",

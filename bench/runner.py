@@ -164,14 +164,14 @@ class Runner:
         best: Numbers = {}
         runs, steady = 0, 0
         while steady < STEADY_RUNS and runs < (WARM_UP_RUNS if self.run.scale == 1 else 1):
-            rates = _warm_up_rates(system, self.run.scale * WARM_UP_SCALE)
+            rates = warm_up_rates(system, self.run.scale * WARM_UP_SCALE)
             rises = any(rate > best.get(name, 0.0) * STILL_RISES for name, rate in rates.items())
             best = {name: max(rate, best.get(name, 0.0)) for name, rate in rates.items()}
             runs, steady = runs + 1, 0 if rises else steady + 1
         self.run.warm_ups.append({"round": number, "system": system.name, "runs": runs})
 
 
-def _warm_up_rates(system: System, scale: float) -> Numbers:
+def warm_up_rates(system: System, scale: float) -> Numbers:
     replication = min(3, system.node_count)
     numbers = workloads.bulk(system, scale, replication=replication)
     numbers |= workloads.one_message(system, scale, replication)

@@ -2,9 +2,9 @@
 
 Every system keeps all its files in one directory, listens on free ports of localhost, and runs with the
 settings it comes with; what differs is said in `settings`. A system may be several processes, and several
-nodes: `processes` holds one for each node, so a workload can ask for a cluster and kill a part of it.
+nodes: `processes` holds one for each node, so a cluster can lose a part of itself.
 
-Here are the two that speak Kafka's protocol; `other_systems` has the rest.
+Here are those that speak Kafka's protocol; `other_systems` has the rest.
 """
 
 import secrets
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -104,6 +104,12 @@ class System:
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
+    def discard(self) -> None:
+        """As `remove`, for one whose end is not worth waiting for."""
+        for process in self.processes:
+            process.kill()
+        self.remove()
+
     def pids(self) -> list[int]:
         return process_tree([process.pid for process in self.processes if process.poll() is None])
 
@@ -134,6 +140,24 @@ class KafkaProtocolSystem(System):
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
+    @property
+    def nodes(self) -> range:
+        """Their ids. A node's process is at the same place of `processes`, counted from 1."""
+        return range(1, self.node_count + 1)
+
+    def spawn_node(self, node: int) -> subprocess.Popen[bytes]:
+        raise NotImplementedError
+
+    def spawn(self) -> list[subprocess.Popen[bytes]]:
+        return [self.spawn_node(node) for node in self.nodes]
+
+    def process_of(self, node: int) -> subprocess.Popen[bytes]:
+        return self.processes[node - 1]
+
+    def start_node(self, node: int) -> None:
+        """Once more, after its process has ended."""
+        self.processes[node - 1] = self.spawn_node(node)
+
     def accepts(self) -> bool:
         return any(kafka_requests.accepts_produce(port, PROBE_TOPIC) for port in self.ports)
 
@@ -150,7 +174,15 @@ class KafkaProtocolSystem(System):
 
     def create_topic(self, topic: str, partitions: int, replication: int = 1) -> None:
         """Return once every partition has a leader and all its replicas."""
-        admin, wanted = self.admin(), NewTopic(topic, partitions, replication)
+        self._create(NewTopic(topic, partitions, replication), partitions, replication)
+
+    def place_topic(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+        """As `create_topic`, with the nodes that keep each partition; the first of them is its preferred leader."""
+        wanted = NewTopic(topic, len(replicas), replica_assignment=[list(nodes) for nodes in replicas])
+        self._create(wanted, len(replicas), len(replicas[0]))
+
+    def _create(self, wanted: NewTopic, partitions: int, replication: int) -> None:
+        admin, topic = self.admin(), wanted.topic
         admin.create_topics([wanted], operation_timeout=60, request_timeout=120)[topic].result()
         while not self._is_complete(admin, topic, partitions, replication):
             time.sleep(0.05)
@@ -165,11 +197,6 @@ class KafkaProtocolSystem(System):
         admin = self.admin()  # a result dies with the client it came from
         admin.delete_topics([topic], request_timeout=120)[topic].result()
 
-    def leader_process(self, topic: str) -> subprocess.Popen[bytes]:
-        """The process that leads partition 0. A node's id is its place in `processes`, counted from 1."""
-        leader: int = self.admin().list_topics(topic, timeout=60).topics[topic].partitions[0].leader
-        return self.processes[leader - 1]
-
 
 class Odradek(KafkaProtocolSystem):
     name = "odradek"
@@ -180,18 +207,107 @@ class Odradek(KafkaProtocolSystem):
     def version(self) -> str:
         return odradek.__version__
 
-    def spawn(self) -> list[subprocess.Popen[bytes]]:
+    def spawn_node(self, node: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "odradek", "up", "--log-level", "warning"]
         command += ["--data-dir", str(self.home / "data")]
         command += ["--set", f"listeners=PLAINTEXT://127.0.0.1:{self.ports[0]}"]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        return [self.run_process(command)]
+        return self.run_process(command)
 
 
 class UnsyncedOdradek(Odradek):
     name = "odradek-unsynced"
     title = "Odradek, unsynced"
+    durability = NOT_SYNCED
+    settings = {"log.sync.commit": "false"}
+
+
+class Quorum(KafkaProtocolSystem):
+    """Nodes that are broker and controller at once. Each has a settings file in Kafka's words, and a directory that
+    is formatted with all of them as first voters."""
+
+    properties: ClassVar[str]  # what stands in the file beside its own settings
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.controller_ports = [free_port() for _ in self.nodes]
+
+    def format_command(self, properties: Path, cluster: str, voters: str) -> list[str]:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        cluster = random_id()
+        voters = ",".join(
+            f"{node}@127.0.0.1:{port}:{random_id()}" for node, port in enumerate(self.controller_ports, 1)
+        )
+        for node in self.nodes:
+            self.properties_file(node).write_text(self._properties(node))
+            command = self.format_command(self.properties_file(node), cluster, voters)
+            result = subprocess.run(command, capture_output=True, text=True)
+            if result.returncode != 0:
+                raise Unavailable(
+                    f"{self.title}: its directory was not formatted: {result.stderr or result.stdout}"
+                )
+
+    def properties_file(self, node: int) -> Path:
+        return self.home / f"node-{node}.properties"
+
+    def _properties(self, node: int) -> str:
+        text = (NODE_PROPERTIES + self.properties).format(
+            node=node,
+            port=self.ports[node - 1],
+            controller_port=self.controller_ports[node - 1],
+            quorum=",".join(f"127.0.0.1:{port}" for port in self.controller_ports),
+            data_dir=self.home / f"data-{node}",
+            replication=self.node_count,
+        )
+        return text + "".join(f"{name}={value}\n" for name, value in self.settings.items())
+
+
+NODE_PROPERTIES = """\
+process.roles=broker,controller
+node.id={node}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers={quorum}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data_dir}
+offsets.topic.replication.factor={replication}
+"""
+
+
+class OdradekCluster(Quorum):
+    """Three nodes with the settings that `odradek up --brokers 3` gives them."""
+
+    name = "odradek-cluster"
+    title = "Odradek, 3 nodes"
+    durability = SYNCED
+    settings = {"log.sync.commit": "true"}
+    properties = "default.replication.factor=3\nmin.insync.replicas=2\n"
+    node_count = 3
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.metrics_ports = [free_port() for _ in self.nodes]
+
+    def version(self) -> str:
+        return odradek.__version__
+
+    def format_command(self, properties: Path, cluster: str, voters: str) -> list[str]:
+        command = [sys.executable, "-m", "odradek", "format", "--config", str(properties)]
+        return [*command, "--cluster-id", cluster, "--initial-controllers", voters]
+
+    def spawn_node(self, node: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "odradek", "broker", "--config", str(self.properties_file(node))]
+        command += ["--set", f"metrics.listener=127.0.0.1:{self.metrics_ports[node - 1]}"]
+        return self.run_process([*command, "--log-level", "warning"])
+
+
+class UnsyncedOdradekCluster(OdradekCluster):
+    name = "odradek-cluster-unsynced"
+    title = "Odradek, 3 nodes, unsynced"
     durability = NOT_SYNCED
     settings = {"log.sync.commit": "false"}
 
@@ -203,15 +319,6 @@ KAFKA_JAVA_OPTIONS = (
     *("-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
 )
 KAFKA_PROPERTIES = """\
-process.roles=broker,controller
-node.id={node}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers={quorum}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data_dir}
-offsets.topic.replication.factor={replication}
 transaction.state.log.replication.factor={replication}
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor={replication}
@@ -219,11 +326,12 @@ share.coordinator.state.topic.min.isr=1
 """
 
 
-class Kafka(KafkaProtocolSystem):
+class Kafka(Quorum):
     """Apache Kafka in KRaft mode, all nodes both broker and controller, with its scripts' Java options."""
 
     name = "kafka"
     title = "Apache Kafka"
+    properties = KAFKA_PROPERTIES
 
     def __init__(self, scratch: Path) -> None:
         super().__init__(scratch)
@@ -231,46 +339,19 @@ class Kafka(KafkaProtocolSystem):
             self.jars = fetch_jars()
         except PeerUnavailable as error:
             raise Unavailable(str(error)) from None
-        self.controller_ports = [free_port() for _ in range(self.node_count)]
 
     def version(self) -> str:
         return KAFKA_VERSION
 
-    def prepare(self) -> None:
-        cluster = random_id()
-        directories = [random_id() for _ in self.ports]
-        voters = ",".join(
-            f"{node}@127.0.0.1:{port}:{directory}"
-            for node, (port, directory) in enumerate(zip(self.controller_ports, directories, strict=True), 1)
-        )
-        for node in range(1, self.node_count + 1):
-            self._properties_file(node).write_text(self._properties(node))
-            command = self._java("kafka.tools.StorageTool", "format", "-t", cluster)
-            command += ["--initial-controllers", voters, "-c", str(self._properties_file(node))]
-            result = subprocess.run(command, capture_output=True, text=True)
-            if result.returncode != 0:
-                raise Unavailable(f"Kafka's storage tool failed: {result.stderr or result.stdout}")
+    def format_command(self, properties: Path, cluster: str, voters: str) -> list[str]:
+        command = self._java("kafka.tools.StorageTool", "format", "-t", cluster)
+        return [*command, "--initial-controllers", voters, "-c", str(properties)]
 
-    def _properties_file(self, node: int) -> Path:
-        return self.home / f"node-{node}.properties"
-
-    def _properties(self, node: int) -> str:
-        text = KAFKA_PROPERTIES.format(
-            node=node,
-            port=self.ports[node - 1],
-            controller_port=self.controller_ports[node - 1],
-            quorum=",".join(f"127.0.0.1:{port}" for port in self.controller_ports),
-            data_dir=self.home / f"data-{node}",
-            replication=self.node_count,
-        )
-        return text + "".join(f"{name}={value}\n" for name, value in self.settings.items())
+    def spawn_node(self, node: int) -> subprocess.Popen[bytes]:
+        return self.run_process(self._java("kafka.Kafka", str(self.properties_file(node))))
 
     def _java(self, main_class: str, *arguments: str) -> list[str]:
         return ["java", *KAFKA_JAVA_OPTIONS, "-cp", f"{self.jars}/*", main_class, *arguments]
-
-    def spawn(self) -> list[subprocess.Popen[bytes]]:
-        nodes = range(1, self.node_count + 1)
-        return [self.run_process(self._java("kafka.Kafka", str(self._properties_file(n)))) for n in nodes]
 
 
 class SyncedKafka(Kafka):

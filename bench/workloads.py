@@ -42,7 +42,6 @@ CONSUMER_WAIT_MS = 500  # what a consumer asks for if nobody tells it otherwise
 PARKED_MS = 600_000
 CONNECTED_CLIENTS = 100
 TOPIC_PARTITIONS = 1_000  # Kafka refuses more than 10,000 records, hence partitions, in one request
-FAILOVER_SECONDS = 20
 PERCENTILES = ("p50_us", "p99_us", "p999_us")
 
 _numbers = itertools.count(1)
@@ -69,7 +68,6 @@ FIGURES = {
     "memory_mb": Figure("memory", "MB"),
     "descriptors": Figure("open descriptors", ""),
     "idle_cpu_ms_s": Figure("CPU while idle", "ms/s"),
-    "silence_s": Figure("longest silence", "s"),
 }
 
 
@@ -301,18 +299,6 @@ def partitions(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers
     return numbers | start(system, scale)
 
 
-def failover(system: KafkaProtocolSystem, scale: float) -> Numbers:
-    """The leader is killed under an idempotent producer: how long nothing is accepted. Nothing may be lost."""
-    with topic_of(system, 1, 3) as topic:
-        arguments = {"bootstrap": system.bootstrap, "topic": topic, "seconds": FAILOVER_SECONDS}
-        with native.running("load", "silence", {**arguments, "enable.idempotence": "true"}) as output:
-            time.sleep(FAILOVER_SECONDS / 5)
-            system.leader_process(topic).kill()
-    system.stop()
-    system.start()
-    return {"silence_s": output["longest_s"]}
-
-
 WORKLOADS = [
     Workload("start", "Start", start, before_load=True),
     Workload("memory", "Idle", memory, before_load=True),
@@ -340,7 +326,6 @@ CLUSTER = [
     Workload(
         "replicated-latency", "Synchronous, replication 3", partial(latency, replication=3), any_cluster
     ),
-    Workload("failover", "Leader killed", failover, any_cluster),
 ]
 OWN = [
     *(each for each in WORKLOADS if each.name in {"start", "memory", "bulk-1k", "one-message"}),

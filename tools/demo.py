@@ -1,11 +1,12 @@
-"""A bookstore's hour through a broker and a Spark pipeline, in a minute or two; it ends by itself.
+"""A bookstore's hour through three brokers and a Spark pipeline, in a minute or two; it ends by itself.
 
     python tools/demo.py [--directory DIR] [--seed N]
 
 The store (`bookstore`) plays logins, looks, orders and returns as keyed events and keeps a ledger of them. The
-events go to a broker of the demo's own, `examples/bookstore.toml` runs over them on Spark, and everything that comes
-out is held against the ledger. Every command shown is the real one. Exit status 0: all agreed. Where Spark cannot
-run, one line says what is missing, and the part before it stands by itself.
+events go to a cluster of the demo's own, of which one broker is killed on the way and brought back.
+`examples/bookstore.toml` runs over them on Spark, and everything that comes out is held against the ledger. Every
+command shown is the real one. Exit status 0: all agreed. Where Spark cannot run, one line says what is missing, and the
+part before it stands by itself.
 
 What was written stays in the directory, to look at; no process does.
 """
@@ -20,7 +21,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bookstore.audit import Check, check_results, check_topic
@@ -29,8 +30,17 @@ from bookstore.catalog import BY_ID
 from bookstore.drawing import bars, columns, cut, gauge, money, table
 from bookstore.hour import MINUTES, OPENING_MS, Hour, play_hour
 from bookstore.ledger import Takings, minute_of
+from bookstore.losing import Loss, leaders_of
 from bookstore.playing import NotDelivered, send
-from bookstore.processes import CommandFailed, broker, environment, follow_command, run_command
+from bookstore.processes import (
+    Brokers,
+    CommandFailed,
+    broker_again,
+    environment,
+    follow_command,
+    run_command,
+    three_brokers,
+)
 from bookstore.progress import PipelineProgress
 from bookstore.results import DEAD_LETTERS, REVENUE, NotRead, Results, headers_of, read_results, read_topic
 from bookstore.screen import BOLD, DIM, RED, Screen
@@ -43,6 +53,9 @@ DIRECTORY = ROOT / "build" / "demo"
 SEED = 17
 CHART_WIDTH, REASON_WIDTH = 92, 63
 PARTITIONS = 2
+STATUS = "odradek cluster status"
+UNHEALTHY = 1  # its exit status
+HEAL_TIMEOUT_S, LOOK_S = 60.0, 0.2
 # On a busy machine Spark's Python processes may be too late for Spark. The next attempt goes on where it was.
 RUN = "odradek pipeline run bookstore.toml --once --retries 20"
 SENDERS = {
@@ -57,15 +70,21 @@ class Demo:
     def __init__(self, screen: Screen, directory: Path, seed: int) -> None:
         self.screen, self.directory = screen, directory
         self.hour: Hour = play_hour(seed)
+        self.brokers = Brokers("", [], directory)
         self.bootstrap = ""
+        self.log = directory / "broker.log"
         self.checks: list[Check] = []
 
     def run(self) -> int:
         began_s = time.monotonic()
         self.say_hello()
-        with broker(self.directory / "data", self.directory / "broker.log") as self.bootstrap:
+        with ExitStack() as running:
+            self.brokers = running.enter_context(three_brokers(self.directory / "data", self.log))
+            self.bootstrap = self.brokers.bootstrap
             self.show_messages()
-            self.play_store()
+            loss = self.play_store()
+            self.show_loss(loss, running)
+            self.read_back()
             reason = missing()
             if reason is None:
                 self.run_pipeline()
@@ -79,12 +98,12 @@ class Demo:
         self.say_where_to_look(with_spark=reason is None)
         self.screen.line()
         agreed = all(check.agrees for check in self.checks)
-        took = f"{time.monotonic() - began_s:.0f} seconds; the broker is stopped, nothing is left running."
+        took = f"{time.monotonic() - began_s:.0f} seconds; the brokers are stopped, nothing is left running."
         self.screen.line(f"Done in {took}" if agreed else f"The figures above differ. {took}", BOLD)
         return 0 if agreed else 1
 
     def say_hello(self) -> None:
-        self.screen.line("Odradek: a bookstore's evening through a broker and a Spark pipeline", BOLD)
+        self.screen.line("Odradek: a bookstore's evening through three brokers and a Spark pipeline", BOLD)
         ledger = self.hour.ledger
         self.screen.line(
             f"An hour is simulated: {len(self.hour.events):,} events of {ledger.actions['login']:,} logins, "
@@ -98,25 +117,39 @@ class Demo:
         output = run_command(command, environment(self.bootstrap), f"{text}\n" if text else "")
         self.screen.lines(output.splitlines())
 
-    # Broker
+    # Brokers
 
     def show_messages(self) -> None:
-        self.screen.heading("1  A broker, a message in, a message out")
-        self.screen.command("odradek up --port 0")
-        self.screen.lines([f"listening on {self.bootstrap}, data in {shown(self.directory / 'data')}"])
+        self.screen.heading("1  Three brokers, a message in, a message out")
+        self.screen.command("odradek up --brokers 3 --port 0")
+        self.screen.lines(
+            [
+                f"listening on {self.bootstrap}",
+                f"data in {shown(self.directory / 'data')}, three copies of all",
+            ]
+        )
         self.command("odradek topic create hello --partitions 1")
         self.command("odradek produce hello --key-separator :", "reader:Welcome to the bookstore")
         self.command(r"odradek consume hello --from-beginning --exit-at-end --format '%k: %v\n'")
 
-    def play_store(self) -> None:
+    def play_store(self) -> Loss:
+        """The store opens. In the middle of it a broker dies."""
         self.screen.heading("2  The store: three backends, four topics, keyed events")
         for topic in TOPICS:
             self.command(f"odradek topic create {topic} --partitions {PARTITIONS}")
         total = len(self.hour.events)
+        loss = Loss(total, leaders_of(self.brokers, TOPICS), self.brokers.kill)
+
+        def show(count: int) -> None:
+            loss.acknowledged(count)
+            self.screen.progress(f"{gauge(count, total, 40)} {count:,} of {total:,} events")
+
         began_s = time.monotonic()
-        send(self.bootstrap, self.hour.events, self.show_sent)
+        send(self.bootstrap, self.hour.events, show)
         took_s = time.monotonic() - began_s
-        self.screen.line(f"  {total:,} events sent and acknowledged, on disk, in {took_s:.1f} s")
+        self.screen.line(
+            f"  {total:,} events sent and acknowledged, on two disks or three, in {took_s:.1f} s"
+        )
         records = self.hour.ledger.records
         self.screen.lines(
             bars([(f"{topic:<18}  {SENDERS[topic]}", records[topic]) for topic in TOPICS], CHART_WIDTH)
@@ -124,6 +157,45 @@ class Demo:
         self.command(
             rf"odradek consume {ORDERS} --from-beginning --max-messages 3 --format '%p/%o  %k  %v\n'"
         )
+        return loss
+
+    def show_loss(self, loss: Loss, running: ExitStack) -> None:
+        self.screen.heading(f"3  Meanwhile broker {loss.broker} has died, and nobody noticed")
+        total = len(self.hour.events)
+        self.screen.lines(
+            [
+                f"It was killed with -9 when {loss.acknowledged_before:,} of {total:,} events were acknowledged.",
+                f"It led {loss.led} of their {loss.partitions} partitions. The others took these over, the producer",
+                f"went on by itself, and its longest wait for an acknowledgement was {loss.longest_wait_s:.1f} s.",
+            ]
+        )
+        self.screen.command(STATUS)
+        status = run_command(STATUS, environment(self.bootstrap), statuses=(0, UNHEALTHY))
+        self.screen.lines(status.partition("\nmetadata quorum")[0].splitlines())
+        settings = self.brokers.settings_of(loss.broker)
+        self.screen.command(f"odradek broker --config {shown(settings)}")
+        began_s = time.monotonic()
+        running.enter_context(broker_again(settings, self.log))
+        self.wait_until_healthy()
+        took_s = time.monotonic() - began_s
+        self.screen.lines(
+            [f"Broker {loss.broker} is back, has copied what it missed, and counts again: {took_s:.1f} s"]
+        )
+
+    def wait_until_healthy(self) -> None:
+        deadline_s = time.monotonic() + HEAL_TIMEOUT_S
+        while "not healthy" in (
+            said := run_command(STATUS, environment(self.bootstrap), statuses=(0, UNHEALTHY))
+        ):
+            if time.monotonic() > deadline_s:
+                raise CommandFailed(
+                    f"the cluster is still not well after {HEAL_TIMEOUT_S:.0f} seconds:\n{said}"
+                )
+            self.screen.progress("the broker copies what it missed")
+            time.sleep(LOOK_S)
+        self.screen.clear_progress()
+
+    def read_back(self) -> None:
         for topic in TOPICS:
             self.screen.progress(f"reading {topic} back")
             read = [
@@ -132,15 +204,11 @@ class Demo:
             self.checks.append(check_topic(self.hour.ledger, topic, self.hour.events, read))
         self.screen.clear_progress()
 
-    def show_sent(self, count: int) -> None:
-        total = len(self.hour.events)
-        self.screen.progress(f"{gauge(count, total, 40)} {count:,} of {total:,} events")
-
     # Pipeline
 
     def run_pipeline(self) -> None:
         shutil.copy(PIPELINE, self.directory)
-        self.screen.heading("3  The pipeline: one file, Spark SQL over the topics")
+        self.screen.heading("4  The pipeline: one file, Spark SQL over the topics")
         self.screen.lines([f"{shown(PIPELINE)}, for example:"])
         definition = tomllib.loads(PIPELINE.read_text())
         sql = definition["transforms"]["suspicious_logins"]["sql"].strip()
@@ -160,7 +228,7 @@ class Demo:
         self.draw_dead_letters()
 
     def draw_revenue(self, results: Results) -> None:
-        self.screen.heading(f"4  Revenue by the minute, from topic {REVENUE}")
+        self.screen.heading(f"5  Revenue by the minute, from topic {REVENUE}")
         minutes = [minute_of(OPENING_MS + number * 60_000) for number in range(MINUTES)]
         takings = [results.takings.get(minute, Takings()) for minute in minutes]
         chart = columns([one.cents / 100 for one in takings], height=7)
@@ -169,7 +237,7 @@ class Demo:
         self.screen.lines([gutter + "".join(f"{minute[-5:]:<10}" for minute in minutes[::10])], DIM)
 
     def draw_suspicions(self, results: Results) -> None:
-        self.screen.heading("5  Suspicious logins: five wrong passwords or more for an account in a minute")
+        self.screen.heading("6  Suspicious logins: five wrong passwords or more for an account in a minute")
         rows = []
         for one in sorted(results.suspicions, key=lambda one: (one.minute, one.customer)):
             got_in = "yes" if one.got_in else "no"
@@ -178,19 +246,19 @@ class Demo:
         self.screen.lines(table(("minute", "account", "from", "failures", "got in"), rows, right=(3,)))
 
     def draw_returns(self, results: Results) -> None:
-        self.screen.heading("6  Returned orders, joined from two topics into Parquet, by reason")
+        self.screen.heading("7  Returned orders, joined from two topics into Parquet, by reason")
         reasons = Counter(one.reason for one in results.returns)
         self.screen.lines(bars(reasons.most_common(), CHART_WIDTH))
         refunded = sum(one.cents for one in results.returns)
         self.screen.lines([f"{money(refunded)} given back for {len(results.returns)} orders"], DIM)
 
     def draw_looks(self, results: Results) -> None:
-        self.screen.heading("7  What people look at")
+        self.screen.heading("8  What people look at")
         looks = Counter(results.looks).most_common()
         self.screen.lines(bars([(BY_ID[book].title, count) for book, count in looks], CHART_WIDTH))
 
     def draw_dead_letters(self) -> None:
-        self.screen.heading(f"8  Dead letters, from topic {DEAD_LETTERS}: what could not be used, and why")
+        self.screen.heading(f"9  Dead letters, from topic {DEAD_LETTERS}: what could not be used, and why")
         rows = []
         for message in read_topic(self.bootstrap, DEAD_LETTERS):
             facts = headers_of(message)
@@ -213,8 +281,8 @@ class Demo:
     def say_where_to_look(self, with_spark: bool) -> None:
         where, odradek = shown(self.directory), shown(Path(sys.executable).with_name("odradek"))
         self.screen.heading("Look further")
-        self.screen.lines([f"Everything is in {where} until the next demo. Start the broker over it again:"])
-        self.screen.command(f"{odradek} up --data-dir {where}/data")
+        self.screen.lines([f"Everything is in {where} until the next demo. Start the brokers over it again:"])
+        self.screen.command(f"{odradek} up --brokers 3 --data-dir {where}/data")
         self.screen.lines(["and in another terminal:"])
         self.screen.command(f"{odradek} consume {ORDERS} --from-beginning --exit-at-end")
         if with_spark:
@@ -257,7 +325,9 @@ def own_directory(directory: Path) -> Iterator[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Play a bookstore through a broker and a Spark pipeline.")
+    parser = argparse.ArgumentParser(
+        description="Play a bookstore through three brokers and a Spark pipeline."
+    )
     parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where data and results go")
     parser.add_argument("--seed", type=int, default=SEED, help="another seed is another hour")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Recipes with aiokafka: what a test can do to the code that uses it. `pytest docs/recipes` runs them."""
+"""Recipes with aiokafka: how to test code that uses it. `pytest docs/recipes` runs them."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def send(broker, topic: str, *values: str, partition: int | None = None) -
 
 
 async def stored(broker, topic: str) -> list[bytes]:
-    """All that partition 0 of a topic holds."""
+    """All messages in partition 0 of a topic."""
     async with consumer_of(broker, topic) as consumer:
         (end,) = (await consumer.end_offsets([TopicPartition(topic, 0)])).values()
         return [(await next_message(consumer)).value for _ in range(end)]
@@ -65,7 +65,7 @@ def test_retries_outlive_a_crash(odradek_broker, odradek_topic):
 
 
 def test_a_broker_that_hangs_is_given_up(odradek_broker, odradek_topic):
-    """What the application does when nobody answers: here, it learns that the message was not delivered."""
+    """The broker does not respond: here, the application learns that the message was not delivered."""
 
     async def scenario():
         options = {"bootstrap_servers": odradek_broker.bootstrap, "request_timeout_ms": 2000}
@@ -78,12 +78,12 @@ def test_a_broker_that_hangs_is_given_up(odradek_broker, odradek_topic):
 
 
 def test_a_message_delivered_twice_counts_once(odradek_broker, odradek_topic):
-    """A consumer that dies before it commits leaves its messages to the next one: handlers must bear that."""
+    """If a consumer dies before it commits, the next one gets its messages again: handlers must cope with that."""
 
     async def scenario():
         await send(odradek_broker, odradek_topic, "order-1", "order-2")
         handled, deliveries = set(), 0
-        for commits in (False, True):  # the first consumer dies with its work done and nothing committed
+        for commits in (False, True):  # the first consumer dies after its work, before it commits
             async with consumer_of(odradek_broker, odradek_topic, group=f"{odradek_topic}-group") as consumer:
                 for _ in range(2):
                     handled.add((await next_message(consumer)).value)
@@ -97,7 +97,7 @@ def test_a_message_delivered_twice_counts_once(odradek_broker, odradek_topic):
 
 
 class HandOver(ConsumerRebalanceListener):
-    """Commits what is done before partitions go to somebody else."""
+    """Commits finished work before its partitions go to another consumer."""
 
     def __init__(self, consumer: AIOKafkaConsumer, done: dict[TopicPartition, int]) -> None:
         self.consumer, self.done = consumer, done
@@ -113,7 +113,7 @@ class HandOver(ConsumerRebalanceListener):
 
 @pytest.mark.odradek_topic(partitions=2)
 def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_broker, odradek_topic):
-    """Whoever commits what is done when partitions are taken away hands them over clean."""
+    """A consumer that commits when its partitions are revoked hands them over without loss or repeats."""
 
     async def scenario():
         for partition in range(2):
@@ -134,7 +134,7 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
             while len(handled) < 5:  # the first is in the middle of its work …
                 await handle_one(first)
             async with second:
-                while len(handled) < 20 or not second.assignment():  # … when the second comes
+                while len(handled) < 20 or not second.assignment():  # … when the second joins
                     await asyncio.gather(handle_one(first), handle_one(second))
         assert set(handled.values()) == {1}
 
@@ -142,7 +142,7 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
 
 
 def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
-    """What cannot be read goes to a topic of its own, with the reason, and the consumer goes on."""
+    """A message that cannot be read goes to a dead-letter topic, with the reason, and the consumer continues."""
     dead_letters = odradek_broker.create_topic()
 
     async def scenario():
@@ -169,7 +169,7 @@ def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
 
 
 def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
-    """The broker says twice that it does not lead the partition; the producer asks a third time."""
+    """The broker says twice that it does not lead the partition; the producer tries a third time."""
 
     async def scenario():
         with odradek_broker.faults.answer(
@@ -183,7 +183,7 @@ def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
 
 
 async def send_with_a_lost_response(broker, topic: str, is_idempotent: bool) -> None:
-    """The broker has the message, but the producer does not hear of it, and sends it again on a new connection."""
+    """The broker has the message, but the producer does not know, and sends it again on a new connection."""
     options = {"bootstrap_servers": broker.bootstrap, "enable_idempotence": is_idempotent}
     async with AIOKafkaProducer(**options) as producer:
         with broker.faults.lose_response("Produce", topic=topic) as lost:
@@ -209,7 +209,7 @@ def test_a_lost_response_makes_no_duplicate_with_idempotence(odradek_broker, odr
 
 
 def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, odradek_topic):
-    """What the application does while its messages do not come: here, it goes on asking."""
+    """No messages arrive: here, the application keeps asking."""
 
     async def scenario():
         await send(odradek_broker, odradek_topic, "order-1")
@@ -228,7 +228,7 @@ def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, od
 
 
 def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_topic):
-    """The broker acknowledges what it has written; a power cut takes what the disk does not have yet."""
+    """The broker acknowledges what it has written; a power cut loses what is not on disk yet."""
 
     async def scenario():
         async with AIOKafkaProducer(bootstrap_servers=odradek_broker.bootstrap, acks=1) as producer:
@@ -242,7 +242,7 @@ def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_top
 
 
 def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, odradek_topic):
-    """The broker acknowledges what is on disk. What was not acknowledged is sent again, and stored once."""
+    """The broker acknowledges only what is on disk. The producer sends the rest again, and it is stored once."""
 
     async def scenario():
         options = {"bootstrap_servers": odradek_broker.bootstrap, "enable_idempotence": True}

@@ -1,4 +1,4 @@
-"""Recipes with confluent-kafka: what a test can do to the code that uses it. `pytest docs/recipes` runs them."""
+"""Recipes with confluent-kafka: how to test code that uses it. `pytest docs/recipes` runs them."""
 
 import json
 import time
@@ -11,7 +11,7 @@ PATIENCE_S = 30
 
 
 def producer_of(broker, **settings: object) -> Producer:
-    # reconnect.backoff.max.ms is 10 s by default: a broker that was restarted is found at once with less
+    # reconnect.backoff.max.ms is 10 s by default: with less, the client finds a restarted broker at once
     return Producer({"bootstrap.servers": broker.bootstrap, "reconnect.backoff.max.ms": 500, **settings})
 
 
@@ -36,7 +36,7 @@ def send(broker, topic: str, *values: str, **where: int) -> None:
 
 
 def stored(broker, topic: str) -> list[bytes]:
-    """All that partition 0 of a topic holds."""
+    """All messages in partition 0 of a topic."""
     consumer = consumer_of(broker, f"{topic}-reader")
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -60,7 +60,7 @@ def test_retries_outlive_a_crash(odradek_broker, odradek_topic):
 
     odradek_broker.crash()
     producer.produce(odradek_topic, "meanwhile")
-    assert producer.flush(0.5) == 1  # it waits, it is not lost
+    assert producer.flush(0.5) == 1  # it is still waiting, not lost
 
     odradek_broker.restart()
     assert producer.flush(PATIENCE_S) == 0
@@ -71,7 +71,7 @@ def test_retries_outlive_a_crash(odradek_broker, odradek_topic):
 
 
 def test_a_broker_that_hangs_is_given_up(odradek_broker, odradek_topic):
-    """What the application does when nobody answers: here, it learns that the message was not delivered."""
+    """The broker does not respond: here, the application learns that the message was not delivered."""
     outcomes = []
     producer = producer_of(odradek_broker, **{"message.timeout.ms": 500})
     with odradek_broker.paused():
@@ -82,10 +82,10 @@ def test_a_broker_that_hangs_is_given_up(odradek_broker, odradek_topic):
 
 
 def test_a_message_delivered_twice_counts_once(odradek_broker, odradek_topic):
-    """A consumer that dies before it commits leaves its messages to the next one: handlers must bear that."""
+    """If a consumer dies before it commits, the next one gets its messages again: handlers must cope with that."""
     send(odradek_broker, odradek_topic, "order-1", "order-2")
     handled, deliveries = set(), 0
-    for commits in (False, True):  # the first consumer dies with its work done and nothing committed
+    for commits in (False, True):  # the first consumer dies after its work, before it commits
         consumer = consumer_of(odradek_broker, f"{odradek_topic}-group")
         consumer.subscribe([odradek_topic])
         for _ in range(2):
@@ -100,7 +100,7 @@ def test_a_message_delivered_twice_counts_once(odradek_broker, odradek_topic):
 
 @pytest.mark.odradek_topic(partitions=2)
 def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_broker, odradek_topic):
-    """Whoever commits what is done when partitions are taken away hands them over clean."""
+    """A consumer that commits when its partitions are revoked hands them over without loss or repeats."""
     for partition in range(2):
         send(odradek_broker, odradek_topic, *(f"{partition}-{n}" for n in range(10)), partition=partition)
     handled = Counter()
@@ -129,7 +129,7 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
     while len(handled) < 5:  # the first is in the middle of its work …
         handle_one(first, PATIENCE_S)
     second.subscribe([odradek_topic], on_revoke=hand_over)
-    while len(handled) < 20 or not second.assignment():  # … when the second comes
+    while len(handled) < 20 or not second.assignment():  # … when the second joins
         handle_one(first, 0.05)
         handle_one(second, 0.05)
     assert set(handled.values()) == {1}
@@ -138,7 +138,7 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
 
 
 def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
-    """What cannot be read goes to a topic of its own, with the reason, and the consumer goes on."""
+    """A message that cannot be read goes to a dead-letter topic, with the reason, and the consumer continues."""
     dead_letters = odradek_broker.create_topic()
     send(odradek_broker, odradek_topic, '{"amount": 1}', "not json", '{"amount": 2}')
     consumer = consumer_of(odradek_broker, f"{odradek_topic}-group")
@@ -163,7 +163,7 @@ def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
 
 
 def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
-    """The broker says twice that it does not lead the partition; the producer asks a third time."""
+    """The broker says twice that it does not lead the partition; the producer tries a third time."""
     with odradek_broker.faults.answer(
         "Produce", error="NOT_LEADER_OR_FOLLOWER", times=2, topic=odradek_topic
     ) as fault:
@@ -173,7 +173,7 @@ def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
 
 
 def send_with_a_lost_response(broker, topic: str, is_idempotent: bool) -> None:
-    """The broker has the message, but the producer does not hear of it, and sends it again on a new connection."""
+    """The broker has the message, but the producer does not know, and sends it again on a new connection."""
     producer = producer_of(broker, **{"enable.idempotence": is_idempotent})
     with broker.faults.lose_response("Produce", topic=topic) as lost:
         producer.produce(topic, "order-1")
@@ -192,7 +192,7 @@ def test_a_lost_response_makes_no_duplicate_with_idempotence(odradek_broker, odr
 
 
 def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, odradek_topic):
-    """What the application does while its messages do not come: here, it goes on polling."""
+    """No messages arrive: here, the application keeps polling."""
     send(odradek_broker, odradek_topic, "order-1")
     slow, quick = (
         consumer_of(odradek_broker, f"{odradek_topic}-{name}", **{"client.id": name})
@@ -211,7 +211,7 @@ def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, od
 
 
 def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_topic):
-    """The broker acknowledges what it has written; a power cut takes what the disk does not have yet."""
+    """The broker acknowledges what it has written; a power cut loses what is not on disk yet."""
     producer = producer_of(odradek_broker, acks=1)
     with odradek_broker.faults.hold_syncs():
         producer.produce(odradek_topic, "order-1")
@@ -222,7 +222,7 @@ def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_top
 
 
 def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, odradek_topic):
-    """The broker acknowledges what is on disk. What was not acknowledged is sent again, and stored once."""
+    """The broker acknowledges only what is on disk. The producer sends the rest again, and it is stored once."""
     producer = producer_of(odradek_broker, **{"enable.idempotence": True})
     producer.produce(odradek_topic, "order-1")
     assert producer.flush(PATIENCE_S) == 0

@@ -1,4 +1,4 @@
-"""Recipes with kafka-python: what a test can do to the code that uses it. `pytest docs/recipes` runs them."""
+"""Recipes with kafka-python: how to test code that uses it. `pytest docs/recipes` runs them."""
 
 import json
 import time
@@ -18,13 +18,13 @@ PATIENCE_S = 30
 def producer_of(broker, **settings: object) -> Iterator[KafkaProducer]:
     producer = KafkaProducer(
         bootstrap_servers=broker.bootstrap,
-        reconnect_backoff_max_ms=500,  # not 30 s: a broker that was restarted is found at once
+        reconnect_backoff_max_ms=500,  # not 30 s: finds a restarted broker at once
         **settings,
     )
     try:
         yield producer
     finally:
-        producer.close(timeout=PATIENCE_S)  # without a timeout it may wait for ever
+        producer.close(timeout=PATIENCE_S)  # without a timeout it may wait forever
 
 
 @contextmanager
@@ -43,8 +43,8 @@ def consumer_of(
         consumer_timeout_ms=PATIENCE_S * 1000,
     )
     try:
-        # kafka-python 3.0 that learns of the partitions while it joins a group, joins again; if a poll ends meanwhile,
-        # it never looks at the assignment. A consumer that knows the partitions before it joins, joins once.
+        # A kafka-python 3.0 consumer that learns of the partitions while it joins a group joins again; if a poll ends
+        # meanwhile, it never uses its assignment. A consumer that knows the partitions before it joins, joins once.
         consumer.beginning_offsets([TopicPartition(topic, 0) for topic in topics])
         yield consumer
     finally:
@@ -64,7 +64,7 @@ def send(broker, topic: str, *values: str, partition: int | None = None) -> None
 
 
 def stored(broker, topic: str) -> list[bytes]:
-    """All that partition 0 of a topic holds."""
+    """All messages in partition 0 of a topic."""
     with consumer_of(broker, topic) as consumer:
         (end,) = consumer.end_offsets([TopicPartition(topic, 0)]).values()
         return [next_message(consumer).value for _ in range(end)]
@@ -82,7 +82,7 @@ def test_retries_outlive_a_crash(odradek_broker, odradek_topic):
 
 
 def test_a_broker_that_hangs_is_given_up(odradek_broker, odradek_topic):
-    """What the application does when nobody answers: here, it learns that the message was not delivered."""
+    """The broker does not respond: here, the application learns that the message was not delivered."""
     patience = {"request_timeout_ms": 2000, "delivery_timeout_ms": 3000, "linger_ms": 0}
     with producer_of(odradek_broker, **patience) as producer:
         producer.send(odradek_topic, b"hello").get(PATIENCE_S)
@@ -91,10 +91,10 @@ def test_a_broker_that_hangs_is_given_up(odradek_broker, odradek_topic):
 
 
 def test_a_message_delivered_twice_counts_once(odradek_broker, odradek_topic):
-    """A consumer that dies before it commits leaves its messages to the next one: handlers must bear that."""
+    """If a consumer dies before it commits, the next one gets its messages again: handlers must cope with that."""
     send(odradek_broker, odradek_topic, "order-1", "order-2")
     handled, deliveries = set(), 0
-    for commits in (False, True):  # the first consumer dies with its work done and nothing committed
+    for commits in (False, True):  # the first consumer dies after its work, before it commits
         with consumer_of(odradek_broker, odradek_topic, group=f"{odradek_topic}-group") as consumer:
             for _ in range(2):
                 handled.add(next_message(consumer).value)
@@ -107,7 +107,7 @@ def test_a_message_delivered_twice_counts_once(odradek_broker, odradek_topic):
 
 @pytest.mark.odradek_topic(partitions=2)
 def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_broker, odradek_topic):
-    """Whoever commits what is done before the next poll, in which partitions are taken away, hands them over clean.
+    """A consumer that commits before each poll, which may revoke partitions, hands them over without loss or repeats.
 
     (kafka-python's rebalance listeners run on its own thread and must not block, so they cannot commit.)
     """
@@ -128,14 +128,14 @@ def test_a_rebalance_in_the_middle_of_a_batch_loses_and_repeats_nothing(odradek_
         while len(handled) < 5:  # the first is in the middle of its work …
             handle_one(first)
         with consumer_of(odradek_broker, odradek_topic, group=group) as second:
-            while len(handled) < 20 or not second.assignment():  # … when the second comes
+            while len(handled) < 20 or not second.assignment():  # … when the second joins
                 handle_one(first)
                 handle_one(second)
     assert set(handled.values()) == {1}
 
 
 def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
-    """What cannot be read goes to a topic of its own, with the reason, and the consumer goes on."""
+    """A message that cannot be read goes to a dead-letter topic, with the reason, and the consumer continues."""
     dead_letters = odradek_broker.create_topic()
     send(odradek_broker, odradek_topic, '{"amount": 1}', "not json", '{"amount": 2}')
     total = 0
@@ -158,7 +158,7 @@ def test_a_poison_message_does_not_stop_the_rest(odradek_broker, odradek_topic):
 
 
 def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
-    """The broker says twice that it does not lead the partition; the producer asks a third time."""
+    """The broker says twice that it does not lead the partition; the producer tries a third time."""
     with odradek_broker.faults.answer(
         "Produce", error="NOT_LEADER_OR_FOLLOWER", times=2, topic=odradek_topic
     ) as fault:
@@ -168,7 +168,7 @@ def test_a_retriable_error_is_tried_again(odradek_broker, odradek_topic):
 
 
 def send_with_a_lost_response(broker, topic: str, is_idempotent: bool) -> None:
-    """The broker has the message, but the producer does not hear of it, and sends it again on a new connection."""
+    """The broker has the message, but the producer does not know, and sends it again on a new connection."""
     with producer_of(broker, enable_idempotence=is_idempotent) as producer:
         with broker.faults.lose_response("Produce", topic=topic) as lost:
             sent = producer.send(topic, b"order-1")
@@ -187,7 +187,7 @@ def test_a_lost_response_makes_no_duplicate_with_idempotence(odradek_broker, odr
 
 
 def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, odradek_topic):
-    """What the application does while its messages do not come: here, it goes on polling."""
+    """No messages arrive: here, the application keeps polling."""
     send(odradek_broker, odradek_topic, "order-1")
     with (
         consumer_of(odradek_broker, odradek_topic, client_id="slow") as slow,
@@ -204,7 +204,7 @@ def test_a_held_fetch_keeps_one_consumer_waiting_and_no_other(odradek_broker, od
 
 
 def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_topic):
-    """The broker acknowledges what it has written; a power cut takes what the disk does not have yet."""
+    """The broker acknowledges what it has written; a power cut loses what is not on disk yet."""
     with producer_of(odradek_broker, acks=1, enable_idempotence=False) as producer:
         with odradek_broker.faults.hold_syncs():
             producer.send(odradek_topic, b"order-1").get(PATIENCE_S)  # acknowledged …
@@ -214,7 +214,7 @@ def test_a_power_cut_loses_what_was_sent_with_acks_1(odradek_broker, odradek_top
 
 
 def test_a_power_cut_loses_nothing_that_was_sent_with_acks_all(odradek_broker, odradek_topic):
-    """The broker acknowledges what is on disk. What was not acknowledged is sent again, and stored once."""
+    """The broker acknowledges only what is on disk. The producer sends the rest again, and it is stored once."""
     with producer_of(odradek_broker, enable_idempotence=True) as producer:
         producer.send(odradek_topic, b"order-1").get(PATIENCE_S)
         with odradek_broker.faults.hold_syncs() as disk:

@@ -1,7 +1,7 @@
 """Kafka's error codes, and the three kinds of failure that our code knows.
 
-Theirs: a client asked for something wrong. `KafkaError` carries the error code that answers it.
-Theirs, and not even readable: `ProtocolError`. There is no answer, the connection is closed.
+Theirs: a client asked for something wrong. `KafkaError` carries the error code of the response.
+Theirs, and not even readable: `ProtocolError`. There is no response, the connection is closed.
 Ours: an assertion. The world's (disk, network): `OSError`, translated once, at the border.
 """
 
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The code of an answer; `retriable` is what clients do with it."""
+    """The error code of a response; clients retry if it is `retriable`."""
 
     retriable: bool
 
@@ -157,7 +157,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A request that is answered with an error code, and a sentence where the answer has room for one."""
+    """A request that gets an error code, and a message if the response has a field for one."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -166,7 +166,7 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """A frame that breaks the protocol: the connection it came on is closed, the reason is logged."""
+    """A frame that breaks the protocol: its connection is closed, the reason is logged."""
 
 
 class DamagedData(Exception):

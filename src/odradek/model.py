@@ -1,4 +1,4 @@
-"""The words everything else is said in: topic names, partitions, ids."""
+"""The basic types that everything else uses: topic names, partitions, ids."""
 
 import base64
 import re
@@ -28,7 +28,7 @@ class TopicPartition(NamedTuple):
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that Kafka refuses; what passes is also safe as a part of a path."""
+    """Refuse a name that Kafka refuses; other names are also safe as part of a path."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):

@@ -1,7 +1,7 @@
-"""How a sentence shows what is not ours to trust or to count: in log lines, in errors.
+"""How log lines and errors show untrusted strings and numbers of things.
 
-What a client sends (its client id, a topic's name, a member's id) is `shown`: quoted, without control characters, cut
-where it is long. Nobody can write a line of their own into the log, or fill it by one request.
+Strings from a client (its client id, a topic's name, a member's id) are `shown`: quoted, without control characters,
+cut if they are long. So no client can fake a line of the log, or fill the log with one request.
 """
 
 MAX_SHOWN = 100  # characters of one string of a client

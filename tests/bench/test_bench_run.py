@@ -7,7 +7,7 @@ import pytest
 from bench import native
 from bench.__main__ import SYSTEMS, main, parse_arguments
 from bench.runner import LIMIT, load_run
-from bench.workloads import FIGURES, GROWTH, OWN, WORKLOADS
+from bench.workloads import CLUSTER, FIGURES, GROWTH, OWN, WORKLOADS
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_a_load_generator_that_fails_says_why() -> None:
 
 
 def test_names_are_distinct_and_known(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [kind.name for kind in SYSTEMS] + [each.name for each in {*WORKLOADS, *OWN, *GROWTH}]
+    names = [kind.name for kind in SYSTEMS] + [each.name for each in {*WORKLOADS, *OWN, *CLUSTER, *GROWTH}]
     assert len(names) == len(set(names))
     assert all(figure.cpu is not None for figure in FIGURES.values() if figure.more_is_better)
     with pytest.raises(SystemExit):

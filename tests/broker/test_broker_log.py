@@ -19,6 +19,7 @@ from odradek.wire.messages.delete_records import (
 )
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -105,6 +106,15 @@ def test_a_topic_that_comes_because_somebody_asked_for_it(
 
     run(tmp_path, work)
     assert said(caplog, "topic new")[0].startswith(f"{CLIENT} created topic new (id ")
+
+
+def test_a_topic_that_the_broker_needs_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(broker: InProcess) -> None:
+        await broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+
+    run(tmp_path, work)
+    (created,) = said(caplog, "created topic")
+    assert created.startswith("broker 1 itself created topic __consumer_offsets (id ")
 
 
 def test_of_a_large_request_only_some_changes_are_written(

@@ -224,7 +224,7 @@ def test_a_crowd_of_idle_connections_takes_nothing_from_storage(tmp_path: Path) 
                 connection.close()
 
         until(lambda: can_create(broker, "after-the-crowd"))
-        assert "the limit of descriptors leaves room for" in broker.log
+        assert "the limit of open files leaves room for" in broker.log
         assert "cannot open" not in broker.log
         assert "Traceback" not in broker.log
         assert len(broker.log.splitlines()) < 70

@@ -11,7 +11,8 @@ import pytest
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import BROKER_DEFINITIONS
-from odradek.config.definition import ConfigError, ConfigType, Definition, Scope, to_text
+from odradek.config.definition import ConfigError, ConfigSource, ConfigType, Definition, Scope, to_text
+from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.metadata.records import ConfigRecord
@@ -117,7 +118,8 @@ def test_is_applied_or_says_that_it_has_no_effect(tmp_path: Path, name: str) -> 
         changed = in_effect(broker) != before
         has_none = any(phrase in definition.documentation for phrase in NO_EFFECT)
         assert changed != has_none, "either it is applied or its documentation says that it is not"
-        assert await alter(broker, name, None) == (0, "")
+        back = "1" if name == "min.insync.replicas" else None  # which cannot be deleted
+        assert await alter(broker, name, back) == (0, "")
         assert in_effect(broker) == before
 
     run(tmp_path, scenario, compression_type=codec)
@@ -372,3 +374,58 @@ def test_the_server_and_the_topic_hold_settings_to_the_same_limits() -> None:
             BrokerConfig({name: text})
     with pytest.raises(ConfigError, match=re.escape("is more than max.compaction.lag.ms")):
         BrokerConfig({"log.cleaner.min.compaction.lag.ms": "6", "log.cleaner.max.compaction.lag.ms": "5"})
+
+
+# --- the minimal ISR, which is one setting of the whole cluster ---
+
+
+def test_the_minimal_isr_is_a_setting_of_all_brokers(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess) -> None:
+        await broker.create_topic("t")
+        described = await broker.ask(
+            DescribeConfigsRequest(
+                [
+                    DescribeConfigsResource(ResourceType.TOPIC, "t", ["min.insync.replicas"]),
+                    DescribeConfigsResource(ResourceType.BROKER, "1", ["min.insync.replicas"]),
+                    DescribeConfigsResource(ResourceType.BROKER, "", None),
+                ]
+            ),
+            4,
+        )
+        for result in described.results:
+            ((name, value, source),) = [(one.name, one.value, one.config_source) for one in result.configs]
+            assert (name, value, source) == (
+                "min.insync.replicas",
+                "2",
+                ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+            )
+        code, _ = await alter(broker, "min.insync.replicas", "1", resource="1")
+        assert code == ErrorCode.INVALID_CONFIG
+        assert await alter(broker, "min.insync.replicas", "1") == (0, "")
+        assert broker.broker.replicas.get("t", 0).settings.min_insync_replicas == 1
+
+    run(tmp_path, scenario, min_insync_replicas="2")
+
+
+def test_a_node_says_that_its_own_minimal_isr_has_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def nothing(broker: InProcess) -> None:
+        pass
+
+    run(tmp_path, nothing, min_insync_replicas="2")
+    assert "has no effect" not in caplog.text
+    run(tmp_path, nothing, min_insync_replicas="3")
+    assert "min.insync.replicas=3 in the settings of this node has no effect" in caplog.text
+
+
+def test_api_versions_names_the_features(tmp_path: Path) -> None:
+    async def scenario(broker: InProcess) -> None:
+        answer = await broker.ask(ApiVersionsRequest("test", "1"), 4)
+        supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+        finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+        assert supported == SUPPORTED_FEATURES
+        assert finalized == {name: high for name, (_, high) in SUPPORTED_FEATURES.items()}
+        assert answer.finalized_features_epoch == broker.broker.metadata.image.offset
+
+    run(tmp_path, scenario)

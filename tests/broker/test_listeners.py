@@ -86,7 +86,7 @@ def test_each_listener_advertises_its_own_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_listener_that_should_be_safe_is_never_open_instead(tmp_path: Path, protocol: str) -> None:
-    with pytest.raises(ConfigError, match="TLS and SASL are not there yet"):
+    with pytest.raises(ConfigError, match="TLS and SASL are not supported yet"):
         listening(tmp_path, {"listeners": f"{protocol}://localhost:0"})
 
 

@@ -60,6 +60,7 @@ def test_a_broker_tells_what_it_does(tmp_path: Path) -> None:
     for name in ("received_bytes", "sent_bytes", "connections"):
         assert after[f'{name}_total{{side="clients"}}'] > before[f'{name}_total{{side="clients"}}']
     assert after["sync_seconds_count"] > before["sync_seconds_count"]
+    assert after["metadata_sync_seconds_count"] > before["metadata_sync_seconds_count"]
     assert after["metadata_offset"] > before["metadata_offset"]
     for name in ("under_replicated_partitions", "under_min_isr_partitions", "offline_partitions"):
         assert after[name] == 0
@@ -80,7 +81,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         )
     assert result.returncode == 1
     assert (
-        f"error: port {port} is in use: stop what listens there, or choose another in metrics.listener"
+        f"error: port {port} is in use: stop the process that listens there, or choose another in metrics.listener"
         in (result.stderr)
     )
 
@@ -126,7 +127,7 @@ def monitoring(is_active: bool = True, leader: int | None = 1, **parts: Any) -> 
 
 def test_what_keeps_a_node_from_being_ready() -> None:
     assert monitoring().why_not_ready() == ""
-    assert "nobody leads" in monitoring(leader=None).why_not_ready()
+    assert "knows no leader" in monitoring(leader=None).why_not_ready()
     assert "disk" in monitoring(failure=lambda: "the disk").why_not_ready()
     for change, reason in (
         ({"is_fenced": True}, "fenced"),

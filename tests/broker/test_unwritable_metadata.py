@@ -272,7 +272,7 @@ def test_a_start_on_a_full_disk_says_what_to_do(small_disk: Path, tmp_path: Path
     assert broker.stop() == 0
     broker.launch()
     assert broker.process.wait(TIMEOUT_S) == 1
-    assert "no space is left on the disk of" in broker.log
+    assert "no space left on the disk of" in broker.log
     (small_disk / "filler").unlink()
     broker.start()
     assert broker.stop() == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.record import Record, build_batch
 from odradek.requests.dispatch import Dispatcher
 from odradek.requests.request import Request
@@ -148,3 +149,85 @@ def test_a_log_that_is_rolled_before_its_sync_keeps_nobody_waiting(tmp_path: Pat
             assert answer.error_code == (ErrorCode.KAFKA_STORAGE_ERROR if disk_fails else ErrorCode.NONE)
 
     asyncio.run(scenario())
+
+
+# --- the ISR is too small, before and after the append ---
+
+
+def set_isr(broker: InProcess, *isr: int) -> None:
+    metadata = broker.broker.metadata
+    topic_id = metadata.image.topics["t"].id
+    metadata._commit([PartitionChangeRecord(0, topic_id, replicas=[1, 2, 3], isr=list(isr))])
+
+
+def produce_request(timeout_ms: int, acks: int = -1) -> ProduceRequest:
+    records = bytes(build_batch([Record(0, 0, None, b"value")]))
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, records)])
+    return ProduceRequest(None, acks, timeout_ms, [topic])
+
+
+def test_an_isr_too_small_before_the_append_refuses_acks_all_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with InProcess(str(tmp_path), settings={"min.insync.replicas": "2"}) as broker:
+            await broker.create_topic("t")
+            set_isr(broker, 1)
+            leader = broker.broker.replicas.leader("t", 0)
+            refused = (await broker.ask(produce_request(20_000), 9)).responses[0].partition_responses[0]
+            assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert refused.error_message == "t-0 has 1 in-sync replicas, and acks=all needs 2."
+            assert (refused.base_offset, refused.log_append_time_ms, refused.log_start_offset) == (-1, -1, 0)
+            assert leader.log.end_offset == 0
+            taken = (await broker.ask(produce_request(20_000, acks=1), 9)).responses[0].partition_responses[0]
+            assert (taken.error_code, taken.base_offset, leader.log.end_offset) == (0, 0, 1)
+
+    asyncio.run(test())
+
+
+def test_no_more_in_sync_replicas_are_needed_than_there_are(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with InProcess(str(tmp_path), settings={"min.insync.replicas": "2"}) as broker:
+            await broker.create_topic("t")
+            assert (await broker.produce("t", [(None, b"x")])).error_code == 0
+
+    asyncio.run(test())
+
+
+def test_an_isr_too_small_after_the_append_commits_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with InProcess(str(tmp_path), settings={"min.insync.replicas": "2"}) as broker:
+            await broker.create_topic("t")
+            set_isr(broker, 1, 2)
+            leader = broker.broker.replicas.leader("t", 0)
+            waiting = asyncio.ensure_future(broker.ask(produce_request(300), 9))
+            while leader.log.end_offset == 0:
+                await asyncio.sleep(0)
+            set_isr(broker, 1)  # the one that is left has it, and that is not enough
+            leader.log.sync()
+            leader.maybe_advance_high_watermark()
+            assert leader.high_watermark == 0
+            answer = (await waiting).responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+            assert (answer.base_offset, answer.log_start_offset) == (0, 0)
+            set_isr(broker, 1, 2)
+            leader.replica_fetched(2, broker_epoch=1, offset=1, now_ms=0)
+            assert leader.high_watermark == 1
+
+    asyncio.run(test())
+
+
+def test_what_was_committed_before_the_isr_became_too_small_is_acknowledged(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with InProcess(str(tmp_path), settings={"min.insync.replicas": "2"}) as broker:
+            await broker.create_topic("t")
+            set_isr(broker, 1, 2)
+            leader = broker.broker.replicas.leader("t", 0)
+            waiting = asyncio.ensure_future(broker.ask(produce_request(20_000), 9))
+            while leader.log.end_offset == 0:
+                await asyncio.sleep(0)
+            leader.log.sync()
+            leader.replica_fetched(2, broker_epoch=1, offset=1, now_ms=0)
+            set_isr(broker, 1)
+            answer = (await waiting).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+
+    asyncio.run(test())

@@ -44,7 +44,7 @@ def test_no_broker_is_one_line_with_address_and_advice(command: tuple[str, ...],
 def test_a_port_that_never_answers_is_given_up(silent_port: int) -> None:
     result = run_command("topic", "list", "-b", f"127.0.0.1:{silent_port}")
     assert result.returncode == 1
-    assert f"no answer from 127.0.0.1:{silent_port} in time" in result.stderr
+    assert f"no response from 127.0.0.1:{silent_port} in time" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -83,7 +83,7 @@ def test_settings_of_a_file_are_used_and_unknown_ones_named(silent_port: int, tm
     result = run_command("topic", "list", "--command-config", str(file), "-b", f"127.0.0.1:{silent_port}")
     assert result.returncode == 1
     warning, error = result.stderr.splitlines()
-    assert warning == "warning: setting key.serializer is not known to this client and is ignored"
+    assert warning == "warning: ignoring the setting key.serializer, which this client does not know"
     assert error.startswith("error: bad client settings: ")
 
 

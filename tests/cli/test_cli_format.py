@@ -123,7 +123,7 @@ def test_a_directory_that_a_broker_holds(tmp_path):
     with running_broker(tmp_path) as broker:
         done = run_command("format", "-c", str(file), "--data-dir", str(broker.data_dir))
     assert done.returncode == 1
-    assert "is held by another process" in done.stderr
+    assert "is in use by another process" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_directory_that_a_broker_holds(tmp_path):
         (QUORUM, ("-I", f"1@c1:0:{IDS[0]}"), "from 1 to 65535"),
         (QUORUM, ("-I", f"1@c1:65536:{IDS[0]}"), "from 1 to 65535"),
         (QUORUM, ("-I", f"2147483648@c1:9093:{IDS[0]}"), "larger than 2147483647"),
-        (QUORUM, ("-I", f"1@c1:9093:{IDS[0]},1@c2:9093:{IDS[1]}"), "an id of its own"),
-        (QUORUM, ("-I", f"1@c1:9093:{IDS[0]},2@c2:9093:{IDS[0]}"), "a directory id of its own"),
-        (QUORUM, ("-I", f"1@c1:9093:{IDS[0]},2@c1:9093:{IDS[1]}"), "an address of its own"),
+        (QUORUM, ("-I", f"1@c1:9093:{IDS[0]},1@c2:9093:{IDS[1]}"), "needs its own id"),
+        (QUORUM, ("-I", f"1@c1:9093:{IDS[0]},2@c2:9093:{IDS[0]}"), "needs its own directory id"),
+        (QUORUM, ("-I", f"1@c1:9093:{IDS[0]},2@c1:9093:{IDS[1]}"), "needs its own address"),
         (QUORUM | {"listeners": "CONTROLLER://:0"}, ("-s",), "need a port"),
         (
             QUORUM,

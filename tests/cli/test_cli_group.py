@@ -175,7 +175,7 @@ def test_a_reset_is_only_told_unless_executed(odradek: Odradek, bootstrap: str, 
         [group, orders, "0", "2", "0"],
         [group, orders, "1", "3", "0"],
     ]
-    assert planned.stderr == "nothing was changed: --execute does it\n"
+    assert planned.stderr == "nothing was changed: add --execute to do it\n"
     assert [entry["current_offset"] for entry in described(odradek, group)["partitions"]] == [2, 3]
     done = odradek("group", "reset-offsets", group, "--topic", orders, "--to-earliest", "--execute", "--json")
     assert json.loads(done.stdout)["executed"] is True
@@ -262,9 +262,7 @@ def test_groups_with_members_are_left_alone(
         refused = odradek("group", "reset-offsets", group, "--topic", orders, "--to-earliest", "--execute")
         kept = odradek("group", "delete", group, "--yes")
     assert refused.returncode == 1
-    assert refused.stderr == (
-        f"error: {group} has 1 active member: offsets can be reset only once it has none\n"
-    )
+    assert refused.stderr == (f"error: {group} has 1 active member: stop them before you reset its offsets\n")
     assert kept.returncode == 1
     assert kept.stdout == ""
     assert "the group has active members: stop them first" in kept.stderr

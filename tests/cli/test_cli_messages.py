@@ -193,7 +193,7 @@ def test_a_topic_that_is_not_there_is_announced(odradek: Odradek, topic: str) ->
     first = odradek("produce", topic, stdin="x\n")
     assert first.returncode == 0
     assert first.stderr == (
-        f"{topic} does not exist: the broker creates it with its default settings, if it may\n"
+        f"{topic} does not exist: the broker will create it with its default settings, if it may\n"
         f"produced 1 message to {topic}\n"
     )
     assert odradek("produce", topic, stdin="x\n").stderr == f"produced 1 message to {topic}\n"

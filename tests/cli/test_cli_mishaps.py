@@ -79,7 +79,7 @@ def test_a_full_disk_is_told_in_one_line(odradek: Odradek, bootstrap: str, topic
     odradek("topic", "create", topic)
     odradek("produce", topic, stdin="x\n")
     result = in_shell(f"odradek {command.format(topic=topic)} > /dev/full", bootstrap)
-    assert (result.returncode, result.stderr) == (1, "error: cannot go on: no space left on device\n")
+    assert (result.returncode, result.stderr) == (1, "error: cannot continue: no space left on device\n")
 
 
 def test_readers_that_leave_are_no_error(odradek: Odradek, bootstrap: str, topic: str) -> None:

@@ -94,10 +94,10 @@ def broker(number: int, is_fenced: bool = False) -> BrokerStatus:
         ({}, []),
         ({"quorum": None}, []),  # a cluster that cannot tell of its quorum
         ({"quorum": None, "quorum_problem": "nobody leads"}, ["the metadata quorum: nobody leads"]),
-        ({"brokers": [broker(1), broker(2, True)]}, ["broker 2 fenced: not running, or not ready yet"]),
+        ({"brokers": [broker(1), broker(2, True)]}, ["broker 2 fenced: down, or not ready yet"]),
         (
             {"brokers": [broker(1, True), broker(2, True)]},
-            ["brokers 1, 2 fenced: not running, or not ready yet"],
+            ["brokers 1, 2 fenced: down, or not ready yet"],
         ),
         ({"offline": [partition([], leader=None)]}, ["1 partition without a leader"]),
         (
@@ -130,14 +130,14 @@ def test_how_far_behind_the_voters_are() -> None:
         ReplicaStatus(3, 40, 60, 30_000),
     ]
     assert replace(WELL, quorum=quorum).problems() == [
-        "controller 3 is not up to date: 30 s behind, 60 records to fetch"
+        "controller 3 has not caught up: 30 s behind, 60 records to fetch"
     ]
 
 
 def test_a_voter_that_nobody_has_heard_of_is_behind() -> None:
     told = PartitionDataInResponse(leader_id=1, current_voters=[voter(1, 7, 1_000), voter(2, -1)])
     assert replace(WELL, quorum=quorum_status(told)).problems() == [
-        "controller 2 is not up to date: never caught up, 7 records to fetch"
+        "controller 2 has not caught up: never caught up, 7 records to fetch"
     ]
 
 

@@ -197,18 +197,18 @@ def test_the_directory_of_one_broker(tmp_path: Path) -> None:
         broker.stop()
     status, line = refused(broker.data_dir)
     assert status == 1
-    assert f"{broker.data_dir} holds the data of one broker" in line
+    assert f"{broker.data_dir} contains the data of one broker" in line
 
 
 def test_a_cluster_of_another_size(tmp_path: Path) -> None:
     make_cluster(Home(tmp_path))
     status, line = refused(tmp_path, brokers=2)
     assert status == 1
-    assert "holds a cluster of 3 brokers: start it with --brokers 3" in line
+    assert "contains a cluster of 3 brokers: start it with --brokers 3" in line
     result = run_command("up", "--port", "0", "--data-dir", str(tmp_path))
     assert (result.returncode, result.stderr) == (
         1,
-        f"error: {tmp_path} holds a cluster of 3 brokers: start it with --brokers 3\n",
+        f"error: {tmp_path} contains a cluster of 3 brokers: start it with --brokers 3\n",
     )
 
 
@@ -218,7 +218,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         status, line = refused(tmp_path, port=port)
     assert (status, line) == (
         1,
-        f"error: port {port} is in use: stop what listens there, or choose another with --port (0: any)",
+        f"error: port {port} is in use: stop the process that listens there, or choose another with --port (0: any)",
     )
     assert not (tmp_path / "1").exists()
 
@@ -229,7 +229,7 @@ def test_a_controllers_port_in_use(tmp_path: Path) -> None:
         make_cluster(Home(tmp_path), ports=(port, port, port))
         status, line = refused(tmp_path)
     assert status == 1
-    assert f"port {port}, by which the others know controller 1, is in use" in line
+    assert f"port {port} of controller 1 is in use" in line
 
 
 def test_too_few_ports_are_left(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_two_at_a_time(tmp_path: Path) -> None:
 def test_what_every_broker_must_have_of_its_own(tmp_path: Path, key: str) -> None:
     status, line = refused(tmp_path, "--set", f"{key}=9")
     assert status == 2
-    assert f"--set {key}: with --brokers, every broker is given its own" in line
+    assert f"--set {key}: with --brokers, every broker gets its own" in line
     assert list(tmp_path.iterdir()) == []
 
 

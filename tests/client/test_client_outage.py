@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from odradek.client.cluster import Cluster, borrow_cluster
+from odradek.client.cluster import LATEST, Cluster, borrow_cluster
 from odradek.client.connection import ConnectionLost
 from odradek.client.deadline import Deadline, TimedOut
 from odradek.client.fetching import RangeReader
@@ -13,8 +13,13 @@ from odradek.client.settings import ClientSettings, FetchSettings
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from odradek.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from odradek.wire.messages.metadata import MetadataRequest
-from tests.client.scripted_broker import FETCH, METADATA, ScriptedBroker, metadata_of
+from tests.client.scripted_broker import FETCH, LIST_OFFSETS, METADATA, ScriptedBroker, metadata_of
 
 NOBODY = ConnectionLost("cannot connect to broker here:1: Connection refused")
 
@@ -49,7 +54,7 @@ def test_an_outage_is_told_at_growing_intervals_and_so_is_its_end(caplog):
         "80 s",
     ]
     assert warnings[1] == f"still cannot list topics after 10 s: {NOBODY}. Retrying for up to 590 s more"
-    assert last == "the brokers answer again after 94 s: could list topics"
+    assert last == "brokers are reachable again after 94 s: could list topics"
     assert {record.levelname for record in caplog.records[:-1]} == {"WARNING"}
 
 
@@ -85,7 +90,7 @@ def test_who_never_reached_a_broker_fails_soon_and_is_told_what_to_check():
     assert f"could not list topics within 0.02 s: cannot connect to broker 127.0.0.1:{broker.port}" in str(
         error.value
     )
-    assert str(error.value).endswith("Check kafka.bootstrap.servers and that the brokers run")
+    assert str(error.value).endswith("Check kafka.bootstrap.servers, and that the brokers are running")
 
 
 @pytest.mark.parametrize("ask", [Cluster.topic_names, lambda cluster: cluster.partitions_of(["t"])])
@@ -145,3 +150,27 @@ def test_a_reader_waits_longer_for_a_leader_than_for_a_record():
         assert len(broker.requests_of(MetadataRequest)) > failures, (
             "the leader is looked for after every failure"
         )
+
+
+def test_a_broker_that_is_cut_off_is_not_believed_for_ever():
+    """It says that it leads the partition, and refuses to, or does not answer; another one knows better."""
+    for refusal in (list_offsets_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), lambda request: None):
+        with ScriptedBroker(1) as stale, ScriptedBroker(2) as fresh:
+            stale.handlers = {
+                METADATA: metadata_of([stale, fresh], {("t", 0): (1, 0)}),
+                LIST_OFFSETS: refusal,
+            }
+            fresh.handlers = {
+                METADATA: metadata_of([stale, fresh], {("t", 0): (2, 1)}),
+                LIST_OFFSETS: list_offsets_answer(ErrorCode.NONE),
+            }
+            cluster = Cluster(stale.settings())
+            try:
+                assert cluster.list_offsets({TopicPartition("t", 0): LATEST}) == {TopicPartition("t", 0): 7}
+            finally:
+                cluster.close()
+
+
+def list_offsets_answer(code):
+    partition = ListOffsetsPartitionResponse(0, code, -1, -1 if code else 7)
+    return lambda request: ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [partition])])

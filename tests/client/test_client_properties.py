@@ -72,14 +72,14 @@ def test_what_cannot_be_obeyed_is_refused(name):
 def test_what_means_nothing_here_is_warned_about():
     parsed = parse_properties(HERE | {"linger.ms": "5", "no.such.thing": "1", "compresion.type": "lz4"})
     assert parsed.ignored == {
-        "compresion.type": "it is not known here; did you mean compression.type?",
+        "compresion.type": "this connector does not know it; did you mean compression.type?",
         "linger.ms": IGNORED["linger.ms"],
-        "no.such.thing": "it is not known here",
+        "no.such.thing": "this connector does not know it",
     }
 
 
 def test_servers_under_a_name_that_is_nearly_theirs():
-    with pytest.raises(InvalidProperty, match=r"must be given.*did you mean it by 'bootstrap.server'\?"):
+    with pytest.raises(InvalidProperty, match=r"must be given.*did you mean that by 'bootstrap.server'\?"):
         parse_properties({"bootstrap.server": "here:9092"})
 
 
@@ -97,7 +97,7 @@ def test_servers_under_a_name_that_is_nearly_theirs():
         ),
         (
             {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.1"},
-            "ssl.enabled.protocols: neither TLSv1.2 nor TLSv1.3",
+            "ssl.enabled.protocols: must contain TLSv1.2 or TLSv1.3",
         ),
     ],
 )

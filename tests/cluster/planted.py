@@ -98,10 +98,8 @@ PLANTED = [
         (
             Mutation(
                 "services.metadata",
-                """        if self._is_new_cluster:
-            with suppress(KafkaError):""",
-                """        if False:
-            with suppress(KafkaError):""",
+                "            self._activate(self._append)\n",
+                "            pass\n",
             ),
         ),
     ),
@@ -308,7 +306,7 @@ PLANTED = [
         (
             Mutation(
                 "controller.elections",
-                "Election.UNCLEAN if values[UNCLEAN_ELECTION] else Election.ONLINE",
+                "Election.UNCLEAN if is_unclean else Election.ONLINE",
                 "Election.UNCLEAN",
             ),
         ),

@@ -122,6 +122,35 @@ def test_a_leader_without_its_quorum_answers_not_controller_and_undoes_what_it_h
     world.run(scenario())
 
 
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_controller_whose_sync_fails_stops_and_nothing_acknowledged_is_lost(is_leader: bool) -> None:
+    world, cluster = new_cluster(7, controllers=(1, 2, 3), brokers=(4, 5), settings=SETTINGS)
+    acknowledged: list[str] = []
+
+    async def create_some(names: list[str]) -> None:
+        for name in names:
+            (answer,) = (await cluster.ask(4, create(name), 7)).topics
+            if not answer.error_code:
+                acknowledged.append(name)
+
+    async def scenario() -> None:
+        await cluster.start()
+        await create_some(["before"])
+        (leader,) = cluster.leaders()
+        failing = leader if is_leader else next(node for node in cluster.controllers if node != leader)
+        machine = cluster.machines[failing]
+        machine.files.fail_syncs = 1
+        await create_some(["during-0", "during-1", "during-2"])
+        await until(world, lambda: not machine.is_on)
+        assert failing not in cluster.leaders()
+        await create_some(["after"])
+        await machine.start()
+        await until(world, lambda: set(acknowledged) <= set(cluster.image(failing).topics))
+
+    world.run(scenario())
+    assert {"before", "after"} <= set(acknowledged)
+
+
 def test_a_node_of_another_cluster_is_refused_with_a_word() -> None:
     trace = Trace()
     world = World(3, trace)

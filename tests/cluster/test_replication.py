@@ -1,11 +1,18 @@
 """Partitions with several replicas, on simulated machines: what followers copy, and what leaders wait for."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
+from odradek.api.fetch import Fetching
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
+from odradek.requests import replica_sessions
+from odradek.services import replication
+from odradek.services.replication import Fetcher
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster.clusters import Cluster, new_cluster
@@ -124,3 +131,77 @@ def test_a_leader_that_was_killed_does_not_go_on_in_its_epoch_while_it_starts() 
         await until(lambda: partition(cluster, other).leader_epoch > 0)
 
     run(4, scenario)
+
+
+def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers go on asking, and leaders answering; neither looks at what has not changed."""
+    monkeypatch.setattr(replica_sessions, "LOOK_AT_ALL_MS", 1_000_000)
+    counts: Counter[str] = Counter()
+    count_calls(monkeypatch, counts, Fetcher, "_fetch")
+    count_calls(monkeypatch, counts, Fetcher, "_position")
+    count_calls(monkeypatch, counts, Fetching, "read_partition")
+
+    async def scenario(cluster: Cluster) -> None:
+        response = await cluster.ask(1, CreateTopicsRequest([CreatableTopic("wide", 60, 3)]), 7)
+        assert response.topics[0].error_code == 0
+        await asyncio.sleep(10)
+        counts.clear()
+        await asyncio.sleep(5)
+        assert counts["_fetch"] > 20
+        assert counts["_position"] == counts["read_partition"] == 0
+        await produce(cluster, partition(cluster).leader, b"one")
+        assert 0 < counts["_position"] <= 8 and 0 < counts["read_partition"] <= 16
+
+    run(4, scenario)
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], owner: Any, name: str) -> None:
+    method = getattr(owner, name)
+
+    def counted(*arguments: Any) -> Any:
+        counts[name] += 1
+        return method(*arguments)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+def test_a_partition_that_cannot_go_on_is_named_again_after_its_pause() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = partition(cluster).leader
+        follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        cluster.machines[follower].fill_disk()
+        assert (await produce(cluster, leader, b"x" * 5000, acks=1)).error_code == 0
+        await asyncio.sleep(3)
+        assert replica(cluster, follower).log.end_offset == 0
+        cluster.machines[follower].clear_disk()
+        await until(lambda: replica(cluster, follower).log.end_offset == 1)
+
+    run(5, scenario)
+
+
+def test_a_follower_that_is_refused_asks_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader does not know yet that it leads, because it does not hear the controller."""
+    asked: list[tuple[int, int]] = []  # by a follower, of a leader
+    fetch = replication.Fetcher._fetch
+
+    async def note(fetcher: Any, wanted: Any) -> Any:
+        asked.append((fetcher._replication.node_id, fetcher._leader_id))
+        return await fetch(fetcher, wanted)
+
+    monkeypatch.setattr(replication.Fetcher, "_fetch", note)
+
+    async def scenario(cluster: Cluster) -> None:
+        before = partition(cluster)
+        new_leader = next(node_id for node_id in before.replicas if node_id != before.leader)
+        follower = next(node_id for node_id in (1, 2, 3) if node_id not in (before.leader, new_leader))
+        cluster.machines[before.leader].cut_power()
+        await asyncio.sleep(5)  # of the 9 that its session lasts: that of the new leader is to last longer
+        cluster.world.network.cut(f"node{new_leader}", "node4")
+        await until(lambda: partition(cluster, follower).leader == new_leader)
+        asked.clear()
+        await asyncio.sleep(3)
+        assert partition(cluster, follower).leader == new_leader, "or it was asked for something else"
+        assert partition(cluster, new_leader).leader == before.leader
+        assert 2 <= asked.count((follower, new_leader)) <= 4, "once in replica.fetch.backoff.ms"
+
+    run(4, scenario, controllers=(4,), brokers=(1, 2, 3))

@@ -61,13 +61,13 @@ def test_a_broker_alone():
             "broker",
             {"listeners": "PLAINTEXT://:1,CONTROLLER://:2", SERVERS: "a:1"},
             "listeners",
-            "has not that role",
+            "this node is not a controller",
         ),
         (
             "broker",
             {"advertised.listeners": "PLAINTEXT://a:1,CONTROLLER://a:2", SERVERS: "a:1"},
             "advertised.listeners",
-            "has not that role",
+            "this node is not a controller",
         ),
         ("controller", {"listeners": "PLAINTEXT://:1"}, "listeners", "only a controller"),
         (
@@ -128,7 +128,7 @@ def test_a_controller_listener_that_should_be_safe_is_not_opened_instead():
     controller = BrokerConfig({"listeners": "PLAINTEXT://:1,CONTROLLER://:2", **protocols})
     broker = config_of("broker", controller_quorum_bootstrap_servers="a:1", **protocols)
     for config in (controller, broker):
-        with pytest.raises(ConfigError, match="TLS and SASL are not there yet"):
+        with pytest.raises(ConfigError, match="TLS and SASL are not supported yet"):
             refuse_protected_listeners(config.listeners, config.controller_protocol)
     plain = BrokerConfig()
     refuse_protected_listeners(plain.listeners, plain.controller_protocol)

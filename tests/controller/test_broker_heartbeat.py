@@ -9,6 +9,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
+from odradek.controller.requests import broker_heartbeat
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER
 from odradek.metadata.records import BrokerRegistrationChangeRecord, PartitionRecord, TopicRecord
@@ -124,3 +125,48 @@ def test_a_broker_speaks_for_its_own_registration_only(broker_id, epoch, code):
     with pytest.raises(KafkaError) as refused:
         beat(ACTIVE, broker_id, epoch)
     assert refused.value.code is code
+
+
+# Many partitions
+
+
+def with_partitions(image, count=3, replicas=(2, 1)):
+    partitions = [
+        PartitionRecord(index, T, list(replicas), list(replicas), leader=replicas[0], leader_epoch=0)
+        for index in range(count)
+    ]
+    return apply(image, [TopicRecord("t", T), *partitions])
+
+
+def led_by(image, broker_id):
+    return sum(item.leader == broker_id for item in image.topics["t"].partitions.values())
+
+
+def test_a_broker_that_shuts_down_leaves_some_partitions_with_each_heartbeat(monkeypatch):
+    monkeypatch.setattr(broker_heartbeat, "PARTITIONS_AT_ONCE", 2)
+    controller, image = new_controller(), with_partitions(ACTIVE, 3)
+    seen = []
+    for _ in range(4):
+        image, records, response = beat(image, want_shut_down=True, controller=controller)
+        seen.append((len(records), led_by(image, 2), response.should_shut_down))
+    assert seen == [(3, 1, False), (1, 0, False), (1, 0, True), (0, 0, True)]
+
+
+def test_the_next_controller_goes_on_with_a_shutdown(monkeypatch):
+    monkeypatch.setattr(broker_heartbeat, "PARTITIONS_AT_ONCE", 2)
+    image, _, _ = beat(with_partitions(ACTIVE, 3), want_shut_down=True)
+    assert led_by(image, 2) == 1
+    controller = new_controller()
+    image, records, response = beat(image, want_shut_down=True, controller=controller)
+    assert (len(records), led_by(image, 2), response.should_shut_down) == (1, 0, False)
+    image, _, response = beat(image, want_shut_down=True, controller=controller)
+    assert response.should_shut_down and image.brokers[2].is_fenced
+
+
+def test_a_broker_gets_some_of_its_partitions_with_the_write_that_unfences_it(monkeypatch):
+    monkeypatch.setattr(broker_heartbeat, "PARTITIONS_AT_ONCE", 2)
+    image = with_partitions(ACTIVE, 3, replicas=(2,))
+    image, records, _ = beat(image, want_fence=True)
+    assert len(records) == 3 and led_by(image, NO_LEADER) == 2, "what is left is for controller_duties"
+    image, records, response = beat(image)
+    assert not response.is_fenced and len(records) == 3 and led_by(image, 2) == 3

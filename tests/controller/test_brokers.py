@@ -10,7 +10,6 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import (
     allocate_producer_ids,
     begin_controlled_shutdown,
-    bootstrap_records,
     empty_isrs_of_inactive,
     fence_broker,
     unfence_broker,
@@ -19,7 +18,7 @@ from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import NO_LEADER
+from odradek.metadata.image import LOST_DIRECTORY, NO_LEADER
 from odradek.metadata.records import (
     ConfigRecord,
     PartitionRecord,
@@ -27,16 +26,32 @@ from odradek.metadata.records import (
     SupportedFeature,
     TopicRecord,
 )
+from odradek.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionDataInRequest,
+    TopicDataInRequest,
+)
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from tests.controller.controller_cluster import apply, cluster, directory_of
 
 T = UUID(int=7)
+ANOTHER = UUID(int=5)  # directory, on a disk that is new or was wiped
 
 
 def with_partitions(*isrs):
     """Brokers 1 to 3, and one partition per ISR whose first member leads."""
     partitions = [
-        PartitionRecord(index, T, [1, 2, 3], isr, leader=isr[0], leader_epoch=0, partition_epoch=0)
+        PartitionRecord(
+            index,
+            T,
+            [1, 2, 3],
+            isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[directory_of(broker_id) for broker_id in (1, 2, 3)],
+        )
         for index, isr in enumerate(isrs)
     ]
     return apply(cluster(1, 2, 3), [TopicRecord("t", T), *partitions])
@@ -129,10 +144,7 @@ def test_a_broker_that_shuts_down_leads_nothing_and_is_elected_nowhere():
     assert states(fence(image, 2))[0] == (NO_LEADER, [], 2)
 
 
-OTHER_DIRECTORY = UUID(int=5)
-
-
-def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
+def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster", directory=None):
     return BrokerRegistrationRequest(
         broker_id,
         cluster_id,
@@ -140,7 +152,7 @@ def registration(broker_id=1, previous_broker_epoch=-1, cluster_id="cluster"):
         [Listener("PLAINTEXT", "localhost", 9093)],
         [Feature("metadata.version", 1, 25)],
         None,
-        log_dirs=[directory_of(broker_id)],
+        log_dirs=[directory or directory_of(broker_id)],
         previous_broker_epoch=previous_broker_epoch,
     )
 
@@ -155,12 +167,11 @@ def test_a_second_process_is_refused_while_the_first_lives():
     controller = Controller(1, BrokerConfig(), Random(1), lambda: now_ms)
     controller.sessions.restart(image.brokers, now_ms)
     now_ms += 8999
-    request = replace(registration(2), log_dirs=[OTHER_DIRECTORY])
     with pytest.raises(KafkaError) as refusal:
-        decide(image, request, controller=controller)
+        decide(image, registration(2, directory=ANOTHER), controller=controller)
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     now_ms += 1
-    assert decide(image, request, controller=controller)[0]
+    assert decide(image, registration(2, directory=ANOTHER), controller=controller)[0]
 
 
 def test_a_process_that_has_the_disk_of_the_first_takes_its_place_at_once():
@@ -204,6 +215,47 @@ def test_a_broker_that_was_killed_is_no_eligible_leader():
     assert states(image) == [(1, [1], 2), (NO_LEADER, [], 1)], "as the last known leader, and not at all"
 
 
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_a_broker_that_has_lost_its_disk_leads_nothing(was_clean):
+    image = with_partitions([1], [1, 2], [2, 1])
+    image = fence(fence(image, 1, **MIN_2), 2, **MIN_2)
+    assert eligible(image) == [([1], [1]), ([1, 2], [2]), ([1, 2], [2])]
+    epoch = image.brokers[1].epoch if was_clean else -1
+    image = apply(image, decide(image, registration(1, epoch, directory=ANOTHER), node_id=3)[0])
+    assert eligible(image) == [([], [1]), ([2], [2]), ([2], [2])]
+    image = unfence(image, 1, **MIN_2)
+    assert states(image) == [(NO_LEADER, [], 1), (NO_LEADER, [], 2), (NO_LEADER, [], 1)]
+    assert states(unfence(image, 2, **MIN_2))[1:] == [(2, [2], 3), (2, [2], 2)], "who has its disk leads"
+
+
+def test_a_lost_log_is_elected_uncleanly_only_if_there_is_no_other():
+    image = with_partitions([1], [1])
+    image = fence(fence(fence(image, 1), 2), 3)
+    image = apply(image, decide(image, registration(1, directory=ANOTHER), node_id=9)[0])
+    unclean = {"unclean.leader.election.enable": "true"}
+    partition = unfence(image, 1, **unclean).topics["t"].partitions[0]
+    assert (partition.leader, partition.directories[0]) == (1, ANOTHER), "it has a log again"
+    image = unfence(image, 1)
+    assert states(image)[0] == (NO_LEADER, [], 1)
+    assert states(unfence(image, 3, **unclean))[0] == (3, [3], 2), "1 comes before 3, but is empty"
+
+
+def test_a_log_that_was_lost_may_be_lost_again():
+    image = with_partitions([2, 1])
+    image = apply(image, decide(image, registration(1, directory=ANOTHER), node_id=2)[0])
+    image = unfence(image, 1)
+    partition = image.topics["t"].partitions[0]
+    assert (partition.isr, partition.directories[0]) == ((2,), LOST_DIRECTORY)
+    wanted = PartitionDataInRequest(0, 0, [BrokerState(2, -1), BrokerState(1, -1)], partition_epoch=1)
+    joined = AlterPartitionRequest(2, image.brokers[2].epoch, [TopicDataInRequest(T, [wanted])])
+    image = apply(image, decide(image, joined)[0])
+    partition = image.topics["t"].partitions[0]
+    assert (partition.isr, partition.directories[0]) == ((2, 1), ANOTHER)
+    again = replace(registration(1, directory=UUID(int=6)), incarnation_id=UUID(int=78))
+    image = apply(image, decide(image, again, node_id=2)[0])
+    assert image.topics["t"].partitions[0].directories[0] == LOST_DIRECTORY
+
+
 def test_all_replicas_are_killed_at_once_and_come_back():
     image = with_partitions([1, 2, 3])
     for broker_id in (1, 2, 3):
@@ -212,19 +264,6 @@ def test_all_replicas_are_killed_at_once_and_come_back():
     image = unfence(unfence(image, 1), 2)
     assert states(image) == [(NO_LEADER, [], 3)]
     assert states(unfence(image, 3)) == [(3, [3], 4)]
-
-
-def test_a_broker_with_another_disk_is_no_last_known_leader():
-    image = with_partitions([1])
-    kept = apply(image, decide(image, registration(), node_id=3)[0])
-    assert (eligible(kept), states(unfence(kept, 1))) == ([([], [1])], [(1, [1], 2)])
-    lost = apply(image, decide(image, replace(registration(), log_dirs=[OTHER_DIRECTORY]), node_id=3)[0])
-    assert (eligible(lost), states(unfence(lost, 1))) == ([([], [])], [(NO_LEADER, [], 1)])
-    lost = apply(
-        kept,
-        decide(kept, replace(registration(), incarnation_id=UUID(int=78), log_dirs=[OTHER_DIRECTORY]))[0],
-    )
-    assert eligible(lost) == [([], [])], "it came back twice"
 
 
 def test_a_registration_that_is_repeated_is_the_same():
@@ -271,7 +310,3 @@ def test_no_producer_ids_when_all_are_given_out():
     image = apply(cluster(1), [ProducerIdsRecord(1, 0, 2**63 - 1000)])
     with pytest.raises(KafkaError):
         allocate_producer_ids(image, 1, image.brokers[1].epoch)
-
-
-def test_a_new_cluster_says_which_metadata_version_it_writes():
-    assert apply(cluster(), bootstrap_records()).features == {"metadata.version": 25}

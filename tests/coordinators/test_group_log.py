@@ -2,10 +2,15 @@
 
 import logging
 import re
+from contextvars import copy_context
+from random import Random
 
 import pytest
 
 from odradek.errors import ErrorCode
+from odradek.host import log_lines
+from odradek.host.simulated import SimulatedHost, VirtualLoop
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 from odradek.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.coordinators.conversation import GROUP, Conversation
@@ -82,7 +87,7 @@ def test_a_member_whose_session_ends(talk: Conversation, caplog: pytest.LogCaptu
     talk.beat("anna")
     talk.passes(6_000)
     assert said(caplog) == [
-        'member "bert" was removed: no heartbeat came within its session timeout of 10 s',
+        'member "bert" was removed: no heartbeat arrived within its session timeout of 10 s',
         'rebalancing in generation 1, because member "bert" was removed',
     ]
 
@@ -143,6 +148,23 @@ def test_what_could_not_be_written_is_not_told_as_if_it_were(
     lines = said(caplog)
     assert not any("is stable" in line for line in lines)
     assert any(line.startswith("cannot write to __consumer_offsets-0") for line in lines)
+
+
+def test_clients_that_are_refused_again_and_again_are_counted(
+    talk: Conversation, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk.join("anna")
+    talk.passes(3_000)
+    talk.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    said(caplog)
+
+    def try_again() -> None:
+        log_lines.enter(1, SimulatedHost(VirtualLoop(), Random(1), SimulatedFiles()))
+        for _ in range(3):
+            talk.sync("anna", {"anna": "t0"})
+
+    copy_context().run(try_again)
+    assert [line.startswith("cannot write to") for line in said(caplog)] == [True]
 
 
 def test_a_deleted_group(talk: Conversation, caplog: pytest.LogCaptureFixture) -> None:

@@ -85,6 +85,14 @@ def verdicts(output: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
+def assert_a_broker_died_and_came_back(output: str) -> None:
+    (broker,) = re.findall(r"Meanwhile broker (\d) has died", output)
+    assert re.search(r"killed with -9 when [\d,]+ of [\d,]+ events were acknowledged", output)
+    assert re.search(r"^  cluster \S+: not healthy$", output, re.MULTILINE)
+    assert re.search(rf"^  {broker} +localhost:\d+ +rack-{broker} +fenced +0$", output, re.MULTILINE)
+    assert f"Broker {broker} is back, has copied what it missed, and counts again" in output
+
+
 @pytest.fixture
 def spark() -> None:
     reason = missing()
@@ -107,6 +115,7 @@ def test_without_java_the_part_before_spark_is_whole(demo: Callable[..., DemoPro
         f"{topic}, in order by key": [f"{count:,}", f"{count:,}", "✓"] for topic, count in records.items()
     }
     assert "reader: Welcome to the bookstore" in output
+    assert_a_broker_died_and_came_back(output)
     assert NOISE.search(output) is None
     assert process.left_over() == []
 
@@ -114,7 +123,8 @@ def test_without_java_the_part_before_spark_is_whole(demo: Callable[..., DemoPro
 def test_it_leaves_nothing_behind_when_it_is_ended(demo: Callable[..., DemoProcess]) -> None:
     process = demo(java=False)
     process.read_until("listening on")
-    assert any(" up --port 0" in command for command in marked(process.mark))
+    assert any(" up --brokers 3 --port 0" in command for command in marked(process.mark))
+    assert sum(" odradek broker " in command for command in marked(process.mark)) == 3
     process.process.send_signal(signal.SIGTERM)
     status, _, _ = process.finish()
     assert status == 128 + signal.SIGTERM
@@ -162,6 +172,7 @@ def test_every_figure_agrees_with_the_ledger(tmp_path: Path, demo: Callable[...,
     for one in ledger.suspicions:
         assert re.search(rf"{one.minute[-5:]} +{one.customer} +203\.0\.113\.\d+ +{one.failures} ", output)
     assert "field 'order_id' is missing" in output
+    assert_a_broker_died_and_came_back(output)
     assert NOISE.search(output) is None, NOISE.search(output)
     assert [line for line in output.splitlines() if len(line) > 100 and str(tmp_path) not in line] == []
     assert process.left_over() == []

@@ -22,9 +22,9 @@ def test_a_fault_is_read() -> None:
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ({"api": "produce"}, "the broker serves no 'produce': did you mean Produce?"),
-        ({"api": "Join"}, "the broker serves no 'Join': did you mean JoinGroup?"),
-        ({"api": "EndTxn"}, "the broker serves no 'EndTxn'"),
+        ({"api": "produce"}, "the broker does not serve 'produce': did you mean Produce?"),
+        ({"api": "Join"}, "the broker does not serve 'Join': did you mean JoinGroup?"),
+        ({"api": "EndTxn"}, "the broker does not serve 'EndTxn'"),
         (
             {"error": "NOT_LEADER_FOR_PARTITION"},
             "Kafka has no error 'NOT_LEADER_FOR_PARTITION': did you mean NOT_LEADER_OR_FOLLOWER?",
@@ -35,13 +35,13 @@ def test_a_fault_is_read() -> None:
             "a fault of Heartbeat cannot be for one topic, but for one group",
         ),
         ({"group": "g"}, "a fault of Produce cannot be for one group, but for one topic"),
-        ({"partition": 0}, "a partition is one of a topic: name the topic too"),
+        ({"partition": 0}, "a partition needs its topic: name the topic too"),
         (
             {"api": "Metadata", "topic": "t", "partition": 0},
             "a fault of Metadata cannot be for one partition, only for a topic",
         ),
         ({"times": 0}, "times=0: a fault happens at least once; None is for every request"),
-        ({"kind": "delay", "seconds": -1}, "seconds=-1: there is no way back in time"),
+        ({"kind": "delay", "seconds": -1}, "seconds=-1: it must not be negative"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_guess_at_what_was_meant(what: dict[str, Any], reason: str) -> None:

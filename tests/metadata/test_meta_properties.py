@@ -5,13 +5,29 @@ import random
 import pytest
 
 from odradek.config.sources import parse_properties
-from odradek.metadata.properties import WrongDirectory, load_or_create
+from odradek.metadata.formatting import new_properties
+from odradek.metadata.properties import (
+    WrongDirectory,
+    check_cluster,
+    check_node,
+    read_properties,
+    write_properties,
+)
 from odradek.model import id_from_text, id_to_text
 from odradek.storage.disk.files import DiskFiles
 
 
 def load(directory, node_id=1, cluster_id=None, seed=1):
-    return load_or_create(DiskFiles(), str(directory), node_id, random.Random(seed), cluster_id)
+    """As this node, in this cluster or in any; what is not there is written."""
+    files, directory = DiskFiles(), str(directory)
+    properties = read_properties(files, directory)
+    if properties is None:
+        properties = new_properties(node_id, random.Random(seed), cluster_id)
+        write_properties(files, directory, properties)
+    check_node(directory, properties, node_id)
+    if cluster_id is not None:
+        check_cluster(directory, properties, cluster_id)
+    return properties
 
 
 def test_a_new_directory_starts_a_new_cluster(tmp_path):

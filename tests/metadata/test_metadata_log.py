@@ -2,12 +2,13 @@
 
 import random
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError
 from odradek.metadata.log import MetadataLog
-from odradek.metadata.properties import load_or_create
+from odradek.metadata.properties import MetaProperties
 from odradek.metadata.records import (
     BeginTransactionRecord,
     ConfigRecord,
@@ -27,6 +28,7 @@ from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.disk.sync import sync_tickets
 
 DIRECTORY = "/data"
+PROPERTIES = MetaProperties("a-cluster", 1, UUID(int=1 << 64))
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 LOG = f"{PARTITION}/00000000000000000000.log"
 
@@ -43,8 +45,7 @@ def new_disk():
 
 
 def open_log(files, now_ms=1000):
-    properties = load_or_create(files, DIRECTORY, 1, random.Random(1))
-    return MetadataLog.open(files, DIRECTORY, properties, LogConfig(), now_ms)
+    return MetadataLog.open(files, DIRECTORY, PROPERTIES, LogConfig(), now_ms)
 
 
 def feature(level):

@@ -3,11 +3,12 @@
 import asyncio
 import random
 from typing import Any
+from uuid import UUID
 
 from odradek.host.simulated import SimulatedHost, VirtualLoop
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import MetadataLog
-from odradek.metadata.properties import load_or_create
+from odradek.metadata.properties import MetaProperties, read_properties
 from odradek.metadata.records import FeatureLevelRecord, MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.storage.config import NEVER, LogConfig
@@ -15,6 +16,7 @@ from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import Steps
 
 DIRECTORY = "/data"
+PROPERTIES = MetaProperties("a-cluster", 1, UUID(int=1 << 64))
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 NO_LIMIT = Policy(max_bytes=1 << 60, max_interval_ms=0, retention_bytes=-1, retention_ms=-1)
 AT_ONCE = NO_LIMIT._replace(max_bytes=1)  # a snapshot whenever anything has changed
@@ -79,7 +81,7 @@ class World:
         self.loop = VirtualLoop()
         self.host = SimulatedHost(self.loop, random.Random(seed), files)
         self.steps = 0  # of writing
-        properties = load_or_create(files, DIRECTORY, 1, random.Random(1))
+        properties = read_properties(files, DIRECTORY) or PROPERTIES
         config = LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, delete=False)
         self.log = MetadataLog.open(files, DIRECTORY, properties, config, self.host.now_ms())
         self.snapshotter = Snapshotter(self.log, policy, self.host, self.finish)

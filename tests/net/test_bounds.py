@@ -127,7 +127,7 @@ def test_frames_that_arrive_but_for_their_end(broker: RunningBroker) -> None:
             raw.socket.sendall(struct.pack(">i", 8_000_001))
             raw.socket.sendall(bytes(8_000_000))
         assert_healthy(broker, "beside-almost-whole-ones")
-        assert broker.log.count("its request does not arrive, and others wait for the memory") == 1
+        assert broker.log.count("its request does not arrive, and other clients wait for the memory") == 1
     finally:
         for raw in slow:
             raw.socket.close()

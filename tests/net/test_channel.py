@@ -182,6 +182,6 @@ def test_a_network_closes_what_it_connected(run: Run) -> None:
         channels = [await two.connect() for _ in range(3)]
         two.asking.close()
         for channel in channels:
-            assert "this node stops" in await channel.closed()
+            assert "this node is stopping" in await channel.closed()
 
     run(scenario)

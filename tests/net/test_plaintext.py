@@ -131,7 +131,7 @@ def test_a_size_that_is_not_allowed_ends_the_connection(wire: Wire, host: StubHo
     wire.theirs.sendall(framed(b"ok") + struct.pack(">i", size))
     host.readers[wire.descriptor]()
     assert wire.events[0] == b"ok"
-    assert wire.events[1].startswith(f"lost: it claims a frame of {size} bytes")
+    assert wire.events[1].startswith(f"lost: it announced a frame of {size} bytes")
     assert wire.events[2:] == ["finish"], "what was received is finished all the same"
     assert wire.closed == [wire.transport]
     assert wire.theirs.recv(1) == b""

@@ -121,7 +121,7 @@ def test_the_oldest_idle_claim_gives_way(
         broker.close()
 
     asyncio.run(scenario())
-    assert caplog.text.count("its request does not arrive, and others wait for the memory") == 1
+    assert caplog.text.count("its request does not arrive, and other clients wait for the memory") == 1
 
 
 def test_memory_counts_until_the_request_has_been_handled() -> None:

@@ -47,10 +47,10 @@ def test_what_to_do_about_tls() -> None:
         (b"HELO", 'it sent "HELO…", which is not Kafka\'s protocol'),
         (
             b"\x7f\xff\xff\xff",
-            "it claims a frame of 2147483647 bytes, but socket.request.max.bytes is 104857600",
+            "it announced a frame of 2147483647 bytes, but socket.request.max.bytes is 104857600",
         ),
-        (b"\xff\xff\xff\xff", "it claims a frame of -1 bytes"),
-        (b"ab\ncd", "it claims a frame of"),
+        (b"\xff\xff\xff\xff", "it announced a frame of -1 bytes"),
+        (b"ab\ncd", "it announced a frame of"),
     ],
 )
 def test_others(start: bytes, reason: str) -> None:

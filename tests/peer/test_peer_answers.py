@@ -14,7 +14,6 @@ from tools.peer.kafka import KafkaPeer
 
 # Differences that are meant, and why.
 ACCEPTED = {
-    r"configs\[min\.insync\.replicas\]\.config_source": "Kafka writes it down when eligible leader replicas are on",
     r"Produce: garbage behind": "Kafka drops bytes behind a batch without a word; we refuse them",
     r"ListOffsets: what came through.*offset: Kafka 1, ours 0": "for the same reason",
     r"IncrementalAlterConfigs: bad operation": "Kafka answers UNKNOWN_SERVER_ERROR; we say what is wrong",

@@ -168,7 +168,7 @@ def test_a_running_pipeline_is_neither_reset_nor_run_twice(path):
     with ran_before(path, "orders").locked():
         for arguments in (("reset", path, "--delete-output"), ("run", path)):
             result = odradek(*arguments)
-            assert result.returncode == 1 and "is running already" in result.stderr
+            assert result.returncode == 1 and "is already running" in result.stderr
     assert (path.parent / "lake").exists()
 
 

@@ -204,7 +204,7 @@ def test_a_small_file_takes_its_name_from_the_file_and_its_version_from_the_text
         (
             "[sinks.out]",
             '[transforms.orders]\nsql = "x"\n[sinks.out]',
-            r":4: .*there is a source named 'orders' too",
+            r":4: .*there is also a source named 'orders'",
         ),
         (
             "[sources.orders]",

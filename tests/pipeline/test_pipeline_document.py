@@ -139,6 +139,6 @@ def test_secrets_come_from_files_and_never_stand_in_the_text(tmp_path):
     ],
 )
 def test_literal_secrets_are_refused(line):
-    with pytest.raises(PipelineError, match="a secret does not belong into this file") as raised:
+    with pytest.raises(PipelineError, match="a secret does not belong in this file") as raised:
         substitute(parsed(f"[kafka]\n{line}"), {})
     assert "hush" not in str(raised.value) and "pipe.toml:2" in str(raised.value)

@@ -95,7 +95,7 @@ limit = 1
     reasons = {letter["reason"] for letter in newest_letters(spark, pipeline, 20)}
     assert reasons == {
         "the value ends too early for its schema",
-        "the value does not begin with a registry's frame: a zero byte and a schema id",
+        "the value does not start with a registry's header, a zero byte and a schema id",
         "the value has 1 columns, the schema 2",
         "the value is empty",
         "there is more than one line in the value",
@@ -182,7 +182,7 @@ def test_a_join_of_streams_over_a_restart_and_what_edits_do_to_it(spark, lab: La
     for watermark, limits in (("", RANGE), (WATERMARK, "")):
         unbounded = lab.pipeline(JOIN.format(**names, watermark=watermark, range=limits))
         with pytest.raises(
-            PipelineError, match=r"a join of two streams keeps the rows of its .* side for ever"
+            PipelineError, match=r"a join of two streams keeps the rows of its .* side forever"
         ):
             check(spark, unbounded, offline=True)
     lab.fill(
@@ -472,5 +472,5 @@ def test_a_source_read_twice_by_one_query(spark, lab: Lab):
     lab.run_well(spark, pipeline)
     assert sorted(row["id"] for row in lab.values(out)) == [1, 2, 11, 12], "each once, over both runs"
     beside = text.format("first UNION ALL SELECT id FROM second")
-    with pytest.raises(PipelineError, match=r"sinks.out.from: 'first' is read more than once on the way"):
+    with pytest.raises(PipelineError, match=r"sinks.out.from: 'first' is read more than once in this query"):
         check(spark, lab.pipeline(beside, "beside.toml"), offline=True)

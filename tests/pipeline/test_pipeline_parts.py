@@ -136,7 +136,7 @@ def test_avro_that_is_cut_anywhere_or_has_more_is_an_error():
 def test_avro_with_a_registrys_frame():
     decoder = Decoder(RECORD, "registry", "")
     assert decoder.decode(b"\0\0\0\0\5" + ENCODED)["id"] == -7
-    with pytest.raises(AvroError, match="frame"):
+    with pytest.raises(AvroError, match="registry's header"):
         decoder.decode(ENCODED)
 
 
@@ -414,7 +414,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(write):
 def test_a_directory_of_sparks_without_a_manifest_is_refused(write):
     pipeline = load(write(SMALL + "console = true"), {})
     (pipeline.state_directory / "offsets").mkdir(parents=True)
-    with pytest.raises(PipelineError, match="it has no manifest of ours"):
+    with pytest.raises(PipelineError, match="it has no manifest"):
         Checkpoint(pipeline).manifest()
 
 
@@ -423,7 +423,8 @@ def test_files_without_their_checkpoint_are_refused(write, tmp_path):
     (tmp_path / "lake" / "_spark_metadata").mkdir(parents=True)
     (tmp_path / "lake" / "_spark_metadata" / "0").touch()
     with pytest.raises(
-        PipelineError, match=r"pipe.toml:6: sinks.out.path: .*Spark would take new batches for written"
+        PipelineError,
+        match=r"pipe.toml:6: sinks.out.path: .*Spark would treat new batches as already written",
     ):
         Checkpoint(pipeline).check_output(pipeline.sinks["out"])
 
@@ -434,7 +435,7 @@ def test_one_process_at_a_time(write):
     with checkpoint.locked():
         assert checkpoint.runner() == os.getpid()
         other = Checkpoint(checkpoint.pipeline)
-        with pytest.raises(PipelineError, match=f"running already, in process {os.getpid()}"), other.locked():
+        with pytest.raises(PipelineError, match=f"already running in process {os.getpid()}"), other.locked():
             pass
     assert checkpoint.runner() is None
 

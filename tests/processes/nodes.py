@@ -164,6 +164,10 @@ class Node(RunningBroker):
         self.launch()
         self.await_started()
 
+    def kill(self) -> None:
+        super().kill()
+        self._proxy.refuse(self.id)
+
     def pause(self) -> None:
         """SIGSTOP: it is there and does nothing, and does not know it."""
         self.process.send_signal(signal.SIGSTOP)

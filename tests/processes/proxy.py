@@ -1,8 +1,9 @@
 """Wires between real nodes that can be cut: a proxy that knows frames, and who sends them.
 
 Nodes advertise the proxy's ports instead of their own. Who opened a connection is in the client id of its first
-request (`node-2`), so a rule is about one direction between two nodes: what node 2 sends to node 1 is its requests on
-the connections that it opened, and its responses on those that node 1 opened.
+request (`node-2`, or `broker-2` where it fetches as a replica), so a rule is about one direction between two nodes:
+what node 2 sends to node 1 is its requests on the connections that it opened, and its responses on those that node 1
+opened.
 
 A frame that may not pass waits, and what is behind it on the connection waits with it: TCP loses nothing. When the rule
 is lifted it arrives, late, even if its sender has given up and closed the connection meanwhile, as packets do that were
@@ -11,6 +12,7 @@ sent again and again. A frame is passed on only as a whole.
     proxy = Proxy()
     port = proxy.open(1)                     # where node 1 is to be reached for as long as the proxy lives
     proxy.lead_to(port, 43210)               # where node 1 listens, this time
+    proxy.refuse(1)                          # its process has ended: nobody listens, until it is led to again
     proxy.cut(1, 2)                          # nothing passes between them
     proxy.cut_one_way(1, 2)                  # node 2 hears nothing of node 1
     held = proxy.hold_next(1, 2, api_key=52) # the next Vote of node 1 to node 2 waits
@@ -19,6 +21,7 @@ sent again and again. A frame is passed on only as a whole.
 """
 
 import asyncio
+import socket
 import struct
 import threading
 from collections import defaultdict
@@ -66,8 +69,10 @@ class Proxy:
         self._cut: dict[Direction, asyncio.Event] = {}  # set when it is healed
         self._delay_s: defaultdict[Direction, float] = defaultdict(float)
         self._holds: list[Held] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
+        self._tasks: dict[asyncio.Task[None], int] = {}  # of connections: the node that they lead to
+        self._nodes: dict[int, int] = {}  # by port
+        self._servers: dict[int, asyncio.Server] = {}  # by port, of nodes that run
+        self._kept: list[socket.socket] = []  # keep the ports meanwhile: bound, and not listening
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Do something in the proxy's thread."""
@@ -82,19 +87,35 @@ class Proxy:
 
     def open(self, node_id: int) -> int:
         """A port where this node can be reached, once it is known where it listens itself."""
-
-        async def listen() -> int:
-            server = await asyncio.start_server(
-                lambda reader, writer: self._accept(node_id, port, reader, writer), HOST, 0
-            )
-            self._servers.append(server)
-            port: int = server.sockets[0].getsockname()[1]
-            return port
-
-        return self._complete(listen())
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind((HOST, 0))
+        self._kept.append(kept)
+        port: int = kept.getsockname()[1]
+        self._nodes[port] = node_id
+        return port
 
     def lead_to(self, port: int, real_port: int) -> None:
         self._leads_to[port] = real_port
+
+        async def listen() -> None:
+            if port not in self._servers:
+                self._servers[port] = await asyncio.start_server(
+                    lambda reader, writer: self._accept(self._nodes[port], port, reader, writer), HOST, port
+                )
+
+        self._complete(listen())
+
+    def refuse(self, node_id: int) -> None:
+        """The connections of this node are closed, and others refused, as the system does when a process ends."""
+
+        def end() -> None:
+            for port in [port for port in self._servers if self._nodes[port] == node_id]:
+                self._servers.pop(port).close()
+            for task in [task for task, leads_to in self._tasks.items() if leads_to == node_id]:
+                task.cancel()
+
+        self.run(end)
 
     # Rules
 
@@ -138,7 +159,7 @@ class Proxy:
 
     def close(self) -> None:
         async def end() -> None:
-            for server in self._servers:
+            for server in self._servers.values():
                 server.close()
             for task in list(self._tasks):
                 task.cancel()
@@ -148,6 +169,8 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ANSWER_TIMEOUT_S)
         self._loop.close()
+        for kept in self._kept:
+            kept.close()
 
     # Connections
 
@@ -156,14 +179,14 @@ class Proxy:
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        self._tasks[task] = node_id
         writers = [writer]
         try:
             await self._serve(node_id, port, reader, writers)
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # one side is gone, and the other hears of it below
         finally:
-            self._tasks.discard(task)
+            del self._tasks[task]
             for one in writers:
                 one.close()
 
@@ -215,7 +238,7 @@ def sender_of(frame: bytes) -> int:
     length = REQUEST_HEADER.unpack_from(frame)[3]
     client_id = frame[REQUEST_HEADER.size : REQUEST_HEADER.size + max(length, 0)].decode()
     name, _, number = client_id.rpartition("-")
-    return int(number) if name == "node" and number.isdecimal() else CLIENT
+    return int(number) if name in ("node", "broker") and number.isdecimal() else CLIENT
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -1,30 +1,51 @@
-"""Real clients against three brokers, one replica a partition: anything may be on another broker than the one asked."""
+"""Real clients against three brokers: anything may be on another broker than the one asked, and moves when one dies.
+
+First with one replica a partition, through each of the brokers. Then with three: a producer and a member of a group,
+as a user writes them, are at work when the broker dies that coordinates the group and leads a third of the partitions.
+"""
 
 import asyncio
+import json
+import shutil
+import subprocess
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 import pytest
 
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.processes.nodes import BOTH, Node, Nodes, cluster, until
+from tests.real_clients.adapters import NODE_DIRECTORY
+from tests.real_clients.adapters import Kafkajs as InstalledKafkajs
+from tests.support import odradek_command, run_command
 
 PARTITIONS = 6
 PER_PARTITION = 4
+WHILE_A_BROKER_DIES = 120
 TIMEOUT_S = 60
 
-Sent = set[tuple[int, str]]  # partition and value
+Record = tuple[int, str]  # partition and value
+Sent = set[Record]
+Process = subprocess.Popen[str]
 
 
-class Client(Protocol):
+class Producing(Protocol):
     """What each client can do, as its own users do it."""
 
-    def create(self, bootstrap: str, topic: str) -> None: ...
-    def produce(self, bootstrap: str, topic: str, records: Sent) -> None: ...
-    def consume(self, bootstrap: str, topic: str, group: str, count: int) -> Sent:
-        """As the only member of a group, which commits what it has read."""
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
+        """Returns when all are acknowledged."""
 
+    def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
+        """Find so many records, as the only member of a group, which commits what it has read."""
+
+
+class Client(Producing, Protocol):
+    def create(self, bootstrap: str, topic: str) -> None: ...
     def committed(self, bootstrap: str, topic: str, group: str) -> int:
         """The sum of what a group has committed."""
 
@@ -37,7 +58,7 @@ class Confluent:
         for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
             future.result(TIMEOUT_S)
 
-    def produce(self, bootstrap: str, topic: str, records: Sent) -> None:
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         from confluent_kafka import Producer
 
         producer, failed = Producer({"bootstrap.servers": bootstrap}), []
@@ -48,14 +69,13 @@ class Confluent:
         assert producer.flush(TIMEOUT_S) == 0
         assert not any(failed)
 
-    def consume(self, bootstrap: str, topic: str, group: str, count: int) -> Sent:
+    def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
         from confluent_kafka import Consumer
 
         consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
         )
         consumer.subscribe([topic])
-        found: Sent = set()
 
         def read() -> bool:
             for message in consumer.consume(count - len(found), 1):
@@ -66,7 +86,6 @@ class Confluent:
         until(read, f"{count} records are read", TIMEOUT_S)
         consumer.commit(asynchronous=False)
         consumer.close()
-        return found
 
     def committed(self, bootstrap: str, topic: str, group: str) -> int:
         from confluent_kafka import Consumer, TopicPartition
@@ -93,28 +112,29 @@ class Aiokafka:
 
         asyncio.run(create())
 
-    def produce(self, bootstrap: str, topic: str, records: Sent) -> None:
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         from aiokafka import AIOKafkaProducer
 
         async def produce() -> None:
-            async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            async with AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as producer:
                 for partition, value in records:
                     await producer.send_and_wait(topic, value.encode(), partition=partition)
 
         asyncio.run(produce())
 
-    def consume(self, bootstrap: str, topic: str, group: str, count: int) -> Sent:
+    def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
         from aiokafka import AIOKafkaConsumer
 
-        async def consume() -> Sent:
+        async def consume() -> None:
             async with AIOKafkaConsumer(
                 topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
             ) as consumer:
-                found = [await asyncio.wait_for(consumer.getone(), TIMEOUT_S) for _ in range(count)]
+                while len(found) < count:
+                    one = await asyncio.wait_for(consumer.getone(), TIMEOUT_S)
+                    found.add((one.partition, one.value.decode()))
                 await consumer.commit()
-            return {(one.partition, one.value.decode()) for one in found}
 
-        return asyncio.run(consume())
+        asyncio.run(consume())
 
     def committed(self, bootstrap: str, topic: str, group: str) -> int:
         from aiokafka.admin import AIOKafkaAdminClient
@@ -140,7 +160,7 @@ class KafkaPython:
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
         admin.close()
 
-    def produce(self, bootstrap: str, topic: str, records: Sent) -> None:
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         from kafka import KafkaProducer
 
         producer = KafkaProducer(bootstrap_servers=bootstrap)
@@ -149,13 +169,12 @@ class KafkaPython:
             future.get(TIMEOUT_S)
         producer.close()
 
-    def consume(self, bootstrap: str, topic: str, group: str, count: int) -> Sent:
+    def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
         from kafka import KafkaConsumer
 
         consumer = KafkaConsumer(
             topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
         )
-        found: Sent = set()
 
         def read() -> bool:
             for batch in consumer.poll(1000, count - len(found)).values():
@@ -165,7 +184,6 @@ class KafkaPython:
         until(read, f"{count} records are read", TIMEOUT_S)
         consumer.commit()
         consumer.close()
-        return found
 
     def committed(self, bootstrap: str, topic: str, group: str) -> int:
         from kafka import KafkaConsumer, TopicPartition
@@ -176,17 +194,85 @@ class KafkaPython:
         return sum(offsets)
 
 
+class Kafkajs:
+    """In a process of its own (tests/real_clients/node)."""
+
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
+        with self._run("produceLines", bootstrap, topic) as process:
+            assert process.stdin is not None
+            for partition, value in records:
+                print(json.dumps({"partition": partition, "value": value}), file=process.stdin, flush=True)
+            process.stdin.close()
+            assert process.wait(TIMEOUT_S) == 0
+
+    def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
+        with self._run("consumeLines", bootstrap, topic, group=group) as process:
+            assert process.stdout is not None
+            while len(found) < count:
+                line = process.stdout.readline()
+                assert line, f"it ended with {process.wait()}"
+                record = json.loads(line)
+                found.add((record["partition"], record["value"]))
+
+    @staticmethod
+    def _run(command: str, bootstrap: str, topic: str, **options: str) -> AbstractContextManager[Process]:
+        script = [shutil.which("node") or "node", str(NODE_DIRECTORY / "client.js"), command]
+        return started([*script, json.dumps({"bootstrap": bootstrap, "topic": topic, **options})])
+
+
+class Command:
+    """`odradek produce` and `odradek consume`."""
+
+    def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
+        with started(odradek_command("produce", topic, "--json", "-b", bootstrap)) as process:
+            assert process.stdin is not None
+            for partition, value in records:
+                print(json.dumps({"partition": partition, "value": value}), file=process.stdin, flush=True)
+            process.stdin.close()
+            assert process.wait(TIMEOUT_S) == 0
+
+    def consume(self, bootstrap: str, topic: str, group: str, count: int, found: Sent) -> None:
+        options = ("--json", "--group", group, "--from-beginning", "-b", bootstrap)
+        with started(odradek_command("consume", topic, *options)) as process:
+            assert process.stdout is not None
+            while len(found) < count:
+                line = process.stdout.readline()
+                assert line, f"it ended with {process.wait()}"
+                record = json.loads(line)
+                found.add((record["partition"], record["value"]))
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[Process]:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None and not pipe.closed:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
 CLIENTS: dict[str, Client] = {
     "confluent": Confluent(),
     "aiokafka": Aiokafka(),
     "kafka-python": KafkaPython(),
 }
+FOLLOWING: dict[str, Producing] = {**CLIENTS, "kafkajs": Kafkajs(), "odradek": Command()}
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     home = tmp_path_factory.mktemp("cluster")
-    settings = {"offsets_topic_num_partitions": "6", "group_initial_rebalance_delay_ms": "0"}
+    settings = {
+        "offsets_topic_num_partitions": "6",
+        "offsets_topic_replication_factor": "3",
+        "min_insync_replicas": "2",
+        "group_initial_rebalance_delay_ms": "0",
+    }
     with cluster(home, {1: BOTH, 2: BOTH, 3: BOTH}, **settings) as running:
         yield running
 
@@ -206,9 +292,60 @@ def test_a_client_works_through_any_broker(nodes: Nodes, name: str) -> None:
         }
         client.produce(bootstrap, topic, records)
         group = _group_at(broker, other.id)
-        assert client.consume(bootstrap, topic, group, len(records)) == records
+        found: Sent = set()
+        client.consume(bootstrap, topic, group, len(records), found)
+        assert found == records
         third = next(one for one in nodes.others(broker) if one is not other)
         assert client.committed(third.address("PLAINTEXT"), topic, group) == len(records)
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_a_client_goes_on_when_a_broker_dies(nodes: Nodes, name: str) -> None:
+    client, topic, group = FOLLOWING[name], f"{name}-replicated", f"{name}-group"
+    if isinstance(client, Kafkajs):
+        InstalledKafkajs().check_installed()
+    create_replicated(nodes, topic)
+    victim = nodes[until(lambda: _coordinator(nodes[1], group), f"{group} has a coordinator")]
+    records = [(number % PARTITIONS, f"value-{number}") for number in range(WHILE_A_BROKER_DIES)]
+    has_died, found = threading.Event(), set()
+
+    def some_before_and_some_after() -> Iterator[Record]:
+        yield from records[: len(records) // 2]
+        assert has_died.wait(TIMEOUT_S)
+        yield from records[len(records) // 2 :]
+
+    with ThreadPoolExecutor(2) as threads:
+        producing = threads.submit(client.produce, nodes.bootstrap, topic, some_before_and_some_after())
+        consuming = threads.submit(client.consume, nodes.bootstrap, topic, group, len(records), found)
+        try:
+            until(
+                lambda: len(found) >= PARTITIONS or producing.done() or consuming.done(),
+                "some records are read",
+            )
+            victim.kill()
+            has_died.set()
+            producing.result(2 * TIMEOUT_S)
+            consuming.result(2 * TIMEOUT_S)
+        finally:
+            has_died.set()
+            victim.kill()
+            victim.start()
+    assert found == set(records)
+
+
+def create_replicated(nodes: Nodes, topic: str) -> None:
+    """Once every broker is back."""
+    for broker in nodes.brokers:
+        until(lambda broker=broker: _knows_all(broker, nodes), f"broker {broker.id} knows all brokers")
+    options = ("--partitions", str(PARTITIONS), "--replication-factor", "3", "-b", nodes.bootstrap)
+    done = run_command("topic", "create", topic, *options)
+    assert done.returncode == 0, done.stderr
+    assert sorted(_leaders(nodes, topic)) == [1, 1, 2, 2, 3, 3], "every broker leads some of it"
+
+
+def _knows_all(broker: Node, nodes: Nodes) -> bool:
+    answer = broker.ask(MetadataRequest(None), MetadataResponse)
+    return len(answer.brokers) == len(nodes.brokers)
 
 
 def _leaders(nodes: Nodes, topic: str) -> list[int]:
@@ -223,9 +360,12 @@ def _group_at(broker: Node, coordinator: int) -> str:
 
     def look() -> str | None:
         group = f"group-{uuid.uuid4().hex[:8]}"
-        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
-        answer = broker.ask(request, FindCoordinatorResponse)
-        (found,) = answer.coordinators
-        return group if not found.error_code and found.node_id == coordinator else None
+        return group if _coordinator(broker, group) == coordinator else None
 
     return until(look, f"broker {broker.id} names a group of coordinator {coordinator}")
+
+
+def _coordinator(broker: Node, group: str) -> int | None:
+    request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
+    (found,) = broker.ask(request, FindCoordinatorResponse).coordinators
+    return None if found.error_code else found.node_id

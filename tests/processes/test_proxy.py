@@ -89,6 +89,31 @@ def test_frames_pass(port: int) -> None:
             receive(connection, request("node-2", text))
 
 
+def test_a_replica_that_fetches_is_its_node(proxy: Proxy, port: int) -> None:
+    proxy.cut_one_way(2, 1)
+    with connect(port) as connection:
+        connection.sendall(request("broker-2", "late"))
+        assert receives_nothing(connection)
+        proxy.heal()
+        receive(connection, request("broker-2", "late"))
+
+
+def test_the_port_of_a_node_that_has_ended_is_kept_and_refuses(proxy: Proxy, port: int) -> None:
+    with connect(port) as silent, connect(port) as connection, echo_node() as elsewhere:
+        connection.sendall(request("node-2", "one"))
+        receive(connection, request("node-2", "one"))
+        proxy.refuse(1)
+        assert (silent.recv(1), connection.recv(1)) == (b"", b"")
+        with pytest.raises(ConnectionRefusedError):
+            connect(port)
+        with pytest.raises(OSError, match="in use"), socket.socket() as thief:
+            thief.bind((HOST, port))
+        proxy.lead_to(port, elsewhere)
+        with connect(port) as again:
+            again.sendall(request("node-2", "two"))
+            receive(again, request("node-2", "two"))
+
+
 @pytest.mark.parametrize("cut", [(2, 1), (1, 2)], ids=["requests", "responses"])
 def test_a_cut_is_of_one_direction_between_two_nodes(proxy: Proxy, port: int, cut: tuple[int, int]) -> None:
     proxy.cut_one_way(*cut)

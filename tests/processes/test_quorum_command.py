@@ -62,4 +62,4 @@ def _add_and_remove(nodes: Nodes) -> None:
     assert "Removed controller 4" in quorum("remove-controller", "4", *server)
     assert voters(json.loads(quorum("describe", "--json", *server))) == [1, 2, 3]
     nobody = run_command("quorum", "remove-controller", "7", *server)
-    assert (nobody.returncode, nobody.stderr) == (1, "error: node 7 is no voter\n")
+    assert (nobody.returncode, nobody.stderr) == (1, "error: node 7 is not a voter\n")

@@ -49,6 +49,7 @@ class WatchedStore(QuorumStore):
     What is there at the start of a life is read from the disk."""
 
     on_proposed = staticmethod(lambda entry: None)
+    checked_offset = -1
 
     def read_everything(self):
         self.entries = [
@@ -62,6 +63,19 @@ class WatchedStore(QuorumStore):
     def end_offset(self):
         return self.log.end_offset
 
+    @property
+    def is_on_disk(self):
+        """What it takes to be synced would survive a crash. Looked at where all of it is, whenever that has grown."""
+        if not self.checked_offset < self.synced_offset == self.end_offset:
+            return True
+        self.checked_offset = self.synced_offset
+        durable = self._files.durable(self.directory)
+        for segment in self.log.segments:
+            name = segment.log.path.rpartition("/")[2]
+            if durable.get(name, b"")[: segment.size] != segment.log.read_at(0, segment.size):
+                return False
+        return True
+
     def save_election(self, election):
         super().save_election(election)
         self.election = election
@@ -69,6 +83,7 @@ class WatchedStore(QuorumStore):
     def truncate_to(self, offset):
         super().truncate_to(offset)
         self.truncations += 1
+        self.checked_offset = -1
         del self.entries[bisect_left(self.entries, offset, key=base_offset) :]
 
     def start_at(self, offset):
@@ -98,7 +113,7 @@ class Machine:
         self.clock_ms = clock_ms  # ahead of the simulation's
         self.generation = -1
         self.life = 0  # what was planned for an earlier one is void
-        self.power_losses = 0
+        self.failed_syncs = 0
         self.driver = None
         self.store = None
         self.keeper = None
@@ -127,6 +142,7 @@ class Machine:
         self.stops_at_ms = None
         self.changes_left = self.syncs_left = 0
         self.told_role = ""
+        self.is_dying = False  # its file system has shut down
 
     @property
     def is_on(self):
@@ -182,7 +198,6 @@ class Machine:
         """All that is not synced is lost, or any part of it."""
         self.end()
         how = rng.random()
-        self.power_losses += 1
         return self.files.crash(None if how < 0.3 else rng, is_scattered=how > 0.6)
 
     def cut_power_at(self, changes=0, syncs=0):
@@ -195,6 +210,7 @@ class Machine:
                 self._cut_power_here()
 
     def _before_sync(self):
+        self.failed_syncs += self.files.fail_syncs > 0
         if self.syncs_left:
             self.syncs_left -= 1
             if not self.syncs_left:

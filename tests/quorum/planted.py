@@ -232,6 +232,48 @@ PLANTED = [
         [Mutation("storage.log.recovery", "            segments = self._without_leftovers(segments)\n", "")],
         seed=235,
     ),
+    Simulated(
+        "failed-sync-counts",
+        "a sync that failed is taken for one that did not",
+        [
+            Mutation(
+                "storage.disk.sync",
+                "        if error is not None:\n            self._health.fail()\n        elif ticket",
+                "        if ticket",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "roll-hides-a-failed-sync",
+        "the sync of a roll counts for records whose own sync has failed, which nobody knows yet",
+        [
+            Mutation(
+                "storage.disk.sync",
+                "        if self._ticket is None:\n            self.synced",
+                "        if True:\n            self.synced",
+            )
+        ],
+        seed=57,
+    ),
+    Simulated(
+        "left-in-memory-by-a-failed-sync",
+        "what a start finds is synced, though only writing it again would bring it to disk",
+        [
+            Mutation(
+                "storage.log.recovery",
+                "            self._write_again(segment, synced_size)",
+                "            pass",
+            )
+        ],
+        seed=0,
+    ),
+    Simulated(
+        "names-of-a-killed-process",
+        "a start does not sync the names that the last process may have left unsynced",
+        [Mutation("raft.store", "            files.sync_directory(names)\n", "            pass\n")],
+        seed=303,
+    ),
 ]
 
 NEEDS_NODES = (

@@ -2,9 +2,9 @@
 
 Everything that happens is an event on one heap, in virtual time. Messages are lost, doubled, late and out of order;
 links are cut, one way or both; nodes stand still and go on with an old view of the clock; power is cut before any
-write or sync, and the disk loses what was not synced, all of it or any part; disks are full, or wiped; voters are added
-and removed, snapshots taken, nodes stopped cleanly. After every event the node that acted is checked
-(`raft.invariants`).
+write or sync, and the disk loses what was not synced, all of it or any part; or only the process is killed, and the
+next one finds what a later power cut may still lose; syncs fail; disks are full, or wiped; voters are added and
+removed, snapshots taken, nodes stopped cleanly. After every event the node that acted is checked (`raft.invariants`).
 
 A run has three acts. In the first everything fails. Then the faults stop: within ten seconds all nodes must follow one
 leader, and soon have equal logs. In the last a single voter cannot reach the leader for a while: that must not trouble
@@ -109,6 +109,11 @@ class Simulation:
         self.takes_snapshots = rng.random() < 0.6
         self.changes_voters = rng.random() < 0.6
         self.wipes = rng.random() < 0.4
+        self.chance = Random(
+            f"{seed} kills and syncs"
+        )  # by itself: old seeds keep their course as far as they can
+        self.kills = self.chance.random() < 0.4
+        self.fails_syncs = self.chance.random() < 0.4
         initial = range(1, voters + 1)
         self.static = VoterSet.of(*(key(node_id) for node_id in initial))
         self.watch = Watch(self)
@@ -175,9 +180,9 @@ class Simulation:
         except PowerCut:
             self.lose_power(node, "while it starts")
             return
-        except (KafkaError, OSError) as error:  # the disk is full
+        except (KafkaError, OSError) as error:  # the disk is full, or a sync failed
             self.note(node.node_id, "cannot start:", error)
-            node.end()
+            self.end(node, "ends")
             return
         node.store.on_proposed = lambda entry: self.watch.proposed(node, entry)
         self.note(node.node_id, "starts as", node.role, "of epoch", node.raft.epoch, "log", node.store.log)
@@ -203,6 +208,9 @@ class Simulation:
             if node.driver.failed or node.store.failed:
                 self.end(node, "fails")
                 return None
+        if node.files.is_shut_down and not node.is_dying:
+            node.is_dying = True
+            self.plan_for(node, self.chance.randrange(2000), self.end, "has a dead file system")
         self.look_at(node)
         self.plan_work(node)
         return result
@@ -212,6 +220,7 @@ class Simulation:
             node.told_role = told
             self.note(node.node_id, "is", told)
         self.watch.check(node)
+        require(node.store.is_on_disk, node.key, "takes for synced what is not on its disk:", node.store.log)
         keeper, high_watermark = node.keeper, node.driver.high_watermark
         if keeper.applied < high_watermark:
             for item in between(node.store.entries, keeper.applied, high_watermark):
@@ -245,18 +254,22 @@ class Simulation:
         try:
             if ticket is not None:
                 (error,) = sync_tickets(node.files, [ticket])
-                assert error is None
+            else:
+                error = None
         except PowerCut:
             self.lose_power(node)
             return
-        self.plan_for(node, self.rng.choice((0, 1, 20)), self.finish_sync, ticket)
+        late_ms = self.rng.choice((0, 1, 20)) if error is None else self.chance.choice((0, 20, 1000))
+        self.plan_for(node, late_ms, self.finish_sync, ticket, error)
 
-    def finish_sync(self, node, ticket):
+    def finish_sync(self, node, ticket, error):
         node.is_syncing = False
         if ticket is None:
             self.act(node, lambda driver, now_ms: driver.sync(now_ms))
-        else:
-            self.act(node, lambda driver, now_ms: driver.complete_sync(ticket, None, now_ms))
+            return
+        self.act(node, lambda driver, now_ms: driver.complete_sync(ticket, error, now_ms))
+        if error is not None and node.is_on:
+            self.end(node, f"stops: {error}")
 
     # --- messages ---
 
@@ -298,6 +311,10 @@ class Simulation:
             self.counts["snapshots installed"] += node.keeper.installs
 
     def lose_power(self, node, when=""):
+        if self.kills and not node.files.is_shut_down and self.chance.random() < 0.4:
+            self.counts["kills"] += 1
+            self.end(node, f"is killed {when}")
+            return
         self.count_life(node)
         lost = node.lose_power(self.rng)
         self.counts["crashes"] += 1
@@ -307,6 +324,9 @@ class Simulation:
 
     def end(self, node, why):
         self.note(node.node_id, why)
+        if node.files.is_shut_down:
+            self.lose_power(node, "because its file system needs that")
+            return
         self.count_life(node)
         node.end()
         self.plan(self.rng.randrange(100, 2500), self.revive, node)
@@ -455,6 +475,14 @@ class Simulation:
     def empty_disk(self, node):
         node.files.free_bytes = None
 
+    def fail_a_sync(self):
+        """The next one of some node, of a file or a directory."""
+        if not self.is_faulty:
+            return
+        self.plan(self.chance.randrange(300, 4000), self.fail_a_sync)
+        node = self.nodes[self.chance.choice([*self.nodes, *self.leaders() * 3])]
+        node.files.fail_syncs = 1
+
     def maybe_wipe(self, node):
         if self.wipes and self.watch.committed_end:
             self.wipe(node)
@@ -512,7 +540,8 @@ class Simulation:
         last = last_before(node.store.entries, keeper.applied)
         if last is None:
             return  # the log has only what came after the last snapshot, and nothing of that is applied
-        keeper.take(driver, last.batch.epoch, now_ms)
+        if not keeper.take(driver, last.batch.epoch, now_ms):
+            return
         self.counts["snapshots taken"] += 1
         self.note(node.node_id, "took a snapshot", keeper.id)
         if self.rng.random() < 0.7:
@@ -568,6 +597,7 @@ class Simulation:
         return Counter(
             {
                 **self.counts,
+                "failed syncs": sum(node.failed_syncs for node in self.nodes.values()),
                 "elections": self.watch.elections,
                 "elections after a crash": self.watch.elections_after_crash,
                 "committed records": self.watch.committed_end,
@@ -581,6 +611,8 @@ class Simulation:
         self.plan(100, self.propose_something)
         self.plan(300, self.disturb)
         self.plan(1500, self.keep_house)
+        if self.fails_syncs:
+            self.plan(1000, self.fail_a_sync)
         if self.changes_voters:
             self.plan(1500, self.change_voters)
         self.run_until(FAULTS_MS)
@@ -605,7 +637,10 @@ class Simulation:
         self.heal()
         for node in self.nodes.values():
             node.files.free_bytes = None
+            node.files.fail_syncs = 0
             node.changes_left = node.syncs_left = 0
+            if node.files.is_shut_down:
+                self.cut_power(node)
             if node.is_paused:
                 self.resume(node, node.life)
             self.revive(node)

@@ -78,16 +78,19 @@ class Keeper:
     # Of this replica's own
 
     def take(self, driver, epoch, now_ms):
-        """Write a snapshot of what is applied."""
+        """Write a snapshot of what is applied. False: not all of that is known to be on disk."""
         snapshot_id = OffsetAndEpoch(self.applied, epoch)
         voters, level = driver.raft.log.voters.before(self.applied)
         data = pickle.dumps(Content(self.image, (KRaftVersion(level), voters)))
         self.store.log.roll(now_ms)
+        if self.store.synced_offset < self.applied:
+            return False
         self._write_part(snapshot_id, 0, zlib.crc32(data).to_bytes(4) + data)
         self.store.checkpoint()
         self._complete(snapshot_id)
         self.id = snapshot_id
         driver.log_start_moved(self.store.log.log_start_offset, snapshot_id, now_ms)
+        return True
 
     def forget_before(self, driver, snapshot_id, now_ms):
         """Let the log start at the end of a snapshot, and remove the older ones."""

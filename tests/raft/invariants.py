@@ -64,6 +64,7 @@ class Invariants:
         self.high_watermarks = {}  # replica -> in this life
         self.committed = []  # all that ever was, in order
         self.committed_end = 0
+        self.committed_in = {}  # epoch of a leader -> the end of what it has committed
         self.elections = 0
         self.voters = cluster.static  # as last committed
         self.requests = {}
@@ -133,11 +134,11 @@ class Invariants:
             require(first == election.voted, "R2:", node.key, "voted twice in epoch", election.leader_epoch)
 
     def _check_new_leader(self, node):
-        """What its log has lost at its beginning is in a snapshot: R8."""
-        require(
-            node.store.end_offset >= self.committed_end, "R4: leader", node.key, "lacks committed records"
-        )
-        self._check_same("R4: leader", node, 0, self.committed_end)
+        """It has all that was committed in earlier epochs: of an election that was won late, a later leader knows more.
+        What its log has lost at its beginning is in a snapshot: R8."""
+        end = max((end for epoch, end in self.committed_in.items() if epoch < node.raft.epoch), default=0)
+        require(node.store.end_offset >= end, "R4: leader", node.key, "lacks committed records")
+        self._check_same("R4: leader", node, 0, end)
 
     def _check_same(self, what, node, first, end):
         entries = node.store.entries
@@ -162,7 +163,7 @@ class Invariants:
             self._check_voters(item)
             self.committed.append(item)
             self.commit(item)
-        self.committed_end = self.committed[-1].batch.end_offset
+        self.committed_end = self.committed_in[raft.epoch] = self.committed[-1].batch.end_offset
 
     def commit(self, item):
         """For whoever wants to know what a batch says once it is committed."""

@@ -16,6 +16,7 @@ from odradek.raft.voters import KRaftVersion, VoterSet
 from odradek.records.record import decode_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
+from odradek.storage.disk.sync import sync_tickets
 from tests.raft.cluster import Cluster, key
 
 DIRECTORY = "/data"
@@ -155,6 +156,99 @@ def test_of_batches_without_a_sync_between_them_a_crash_may_lose_the_first_alone
         store.append_fetched(AppendFetched(2, leaders_log().read(0, 1 << 20)), 0)
     damage(files, 20)
     assert reopen(files).log.end_offset == 0
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again_at_the_next_start():
+    """It is read like anything else, but a sync alone would not bring it to disk."""
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"synced",)), 0)
+    store.sync()
+    store.checkpoint()
+    store.append(Append(1, (b"perhaps lost",)), 0)
+    files.fail_syncs = 1
+    with pytest.raises(KafkaError):
+        store.sync()
+    files = files.cut_power()  # the process ends
+    again = open_store(files)
+    assert again.log.end_offset == 2
+    again.sync()
+    files.crash()
+    assert open_store(files).log.end_offset == 2
+
+
+def test_a_vote_that_a_killed_process_has_renamed_into_place_survives_from_the_next_start_on():
+    files = new_disk()
+    store = open_store(files)
+    store.save_election(ElectionState(1, -1, 2, key(2).directory_id))
+    renamed = ElectionState(2, -1, 3, key(3).directory_id)
+    syncs = files.syncs
+
+    def kill_before_the_name_is_synced():
+        if files.syncs == syncs + 2:
+            raise PowerCut
+
+    files.on_sync = kill_before_the_name_is_synced
+    with pytest.raises(PowerCut):
+        store.save_election(renamed)
+    files = files.cut_power()
+    assert open_store(files).load_election() == renamed
+    files.crash()
+    assert open_store(files).load_election() == renamed
+
+
+def test_a_recovery_point_that_may_have_been_written_goes_back_before_the_log_is_cut():
+    files = new_disk()
+    store = open_store(files)
+    for value in (b"a", b"b"):
+        store.append(Append(1, (value,)), 0)
+        store.sync()
+    syncs = files.syncs
+
+    def fail_the_name():
+        files.fail_syncs = int(files.syncs == syncs + 2)
+
+    files.on_sync = fail_the_name
+    with pytest.raises(OSError):
+        store.checkpoint()
+    files.on_sync = None
+    files.is_shut_down = False  # as if nothing had been lost
+    store.truncate_to(1)
+    assert reopen(files).log.end_offset == 1
+
+
+@pytest.mark.parametrize("appended", [0, 1])
+def test_a_roll_that_hid_a_failed_sync_leaves_no_hole_after_a_crash(appended):
+    """The sync of the roll comes after one that failed, so it succeeds, and brings nothing to disk."""
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"synced",)), 0)
+    store.sync()
+    store.append(Append(1, (b"lost",)), 0)
+    ticket = store.begin_sync()
+    files.fail_syncs = 1
+    (error,) = sync_tickets(files, [ticket])
+    store.log.roll(0)
+    for _ in range(appended):
+        store.append(Append(1, (b"behind the hole",)), 0)
+        files.file(store.log.active.log.path).sync()
+    assert error is not None and store.synced_offset == 1
+    files.crash()
+    again = open_store(files)
+    assert (again.log.end_offset, len(again.log.segments)) == (1, 1)
+
+
+def test_a_segment_that_is_missing_behind_what_was_synced_stops_the_start():
+    files = new_disk()
+    store = open_store(files)
+    for _ in range(3):
+        store.append(Append(1, (b"a",)), 0)
+        store.sync()
+        store.log.roll(0)
+    for suffix in ("log", "index", "timeindex"):
+        files.remove(f"{store.directory}/{1:020d}.{suffix}")
+    with pytest.raises(DamagedData, match="a file is missing"):
+        reopen(files)
 
 
 def test_a_hole_in_what_was_synced_stops_the_start():

@@ -586,6 +586,19 @@ def test_a_leader_hands_over_at_a_clean_stop():
     assert cluster.leaders() == [3] and cluster.nodes[1].role == "follower"
 
 
+def test_a_leader_that_stops_need_not_tell_those_that_are_gone():
+    cluster = Cluster(voters=3)
+    cluster.elect(1)
+    cluster.cut(2)
+    cluster.cut(3)
+    cluster.act(1, lambda driver: driver.stop(cluster.now))
+    for peer, is_gone, may_stop in [(2, True, False), (3, False, False)]:
+        event = Unreachable(peer, under_way(cluster, 1, peer), is_gone)
+        cluster.act(1, lambda driver, event=event: driver.report(event, cluster.now))
+        assert cluster.nodes[1].raft.may_stop is may_stop
+    assert cluster.nodes[1].raft.role.unacknowledged == {3}, "its silence is no proof"
+
+
 def test_five_voters_hand_over_at_once_too():
     cluster = Cluster(voters=5)
     cluster.elect(1)

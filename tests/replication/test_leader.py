@@ -420,6 +420,18 @@ def test_who_lags() -> None:
     )
 
 
+def test_who_is_always_some_fetches_behind_lags_no_more_than_that() -> None:
+    """As followers are under a steady load, when more waits for them than one fetch brings."""
+    log = FakeLog()
+    leader = lead(log, replicas=(1, 2), isr=(1, 2), now_ms=0)
+    behind, second = 5, 1_000
+    for now in range(behind, 60):
+        log.end_offset = 10 * now
+        leader.replica_fetched(2, 0, 10 * (now - behind), now_ms=now * second)
+        assert leader.lagging_replicas(now * second, 2 * behind * second) == set(), now
+    assert leader.lagging_replicas(59 * second, behind * second - 1) == {2}
+
+
 @pytest.mark.parametrize(
     ("replicas", "end_offset", "expected"), [((1,), 5, True), ((1,), 3, False), ((1, 2), 5, False)]
 )

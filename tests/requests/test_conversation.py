@@ -10,6 +10,7 @@ import pytest
 
 from odradek.errors import ProtocolError
 from odradek.net.states import RECEIVING_MOVES, SENDING_MOVES, IllegalMove, Receiving, Sending, next_state
+from odradek.net.transport import SMALL_FRAME
 from odradek.requests import conversation
 from odradek.requests.conversation import MOVES, Conversation, Conversations, Move, State
 from odradek.requests.request import Request
@@ -161,6 +162,29 @@ def test_requests_over_a_bound_are_held_until_responses_leave(monkeypatch: pytes
         assert (handler.handled, talk.state) == ([1, 2], State.IN_LINE)
         await settle()
         assert (handler.handled, talk.state, transport.is_reading) == ([1, 2, 3, 4], State.READY, True)
+
+    scenario(work)
+
+
+def test_large_requests_are_held_until_those_before_them_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation, "MAX_WAITING_BYTES", 3 * SMALL_FRAME)
+
+    async def work(handler: Handler) -> None:
+        transport, talk = handler.connect()
+        large = [numbered_frame(number, size=2 * SMALL_FRAME) for number in range(1, 5)]
+        transport.arrive(*large)
+        assert (handler.handled, talk.state, transport.is_reading) == ([1, 2], State.FULL, False)
+        handler.answer(1)
+        await settle()
+        assert handler.handled == [1, 2, 3]
+        handler.answer(2, 3)
+        await settle()
+        assert (handler.handled, talk.state, transport.is_reading) == ([1, 2, 3, 4], State.READY, True)
+        handler.answer(4)
+        transport.arrive(*frames(5, 6, 7, 8))
+        assert (handler.handled[4:], talk.state) == ([5, 6, 7, 8], State.READY), "small ones are only counted"
 
     scenario(work)
 

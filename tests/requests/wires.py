@@ -9,11 +9,11 @@ from odradek.wire.frame import SIZE, encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 
 
-def numbered_frame(number: int, api_key: int = 18) -> memoryview:
-    """A request whose correlation id is its number, without its size."""
+def numbered_frame(number: int, api_key: int = 18, size: int = 0) -> memoryview:
+    """A request whose correlation id is its number, without its size. It has at least `size` bytes."""
     frame = encode_request(ApiVersionsRequest(), 18, 0, number, "test")[SIZE.size :]
     frame[:2] = api_key.to_bytes(2, "big")
-    return memoryview(frame)
+    return memoryview(frame + bytes(max(0, size - len(frame))))
 
 
 class NotedOutput:

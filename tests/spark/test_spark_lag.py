@@ -56,8 +56,8 @@ def test_progress_is_logged_now_and_then_and_served_to_prometheus(caplog):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         text = answer.read().decode()
     assert text == (
-        "# HELP odradek_spark_lag_records Records between where a streaming query has read to "
-        "and the end of a partition.\n"
+        "# HELP odradek_spark_lag_records Records that a streaming query has not read yet, "
+        "by partition.\n"
         "# TYPE odradek_spark_lag_records gauge\n"
         'odradek_spark_lag_records{query="copy",topic="a",partition="0"} 0\n'
         'odradek_spark_lag_records{query="query-1",topic="a",partition="1"} 2\n'

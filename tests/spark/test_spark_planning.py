@@ -89,13 +89,13 @@ def test_a_start_beyond_the_end_is_the_users_to_correct(stream, topics, caplog):
     with pytest.raises(InvalidOption) as error:
         stream(**beyond).latestOffset({}, UNLIMITED)
     assert str(error.value) == (
-        f"option 'startingOffsets': {name}-0 is to begin at offset 50, but it ends at 10; "
-        "take an offset up to 10, or -1 for latest in a stream"
+        f"option 'startingOffsets': {name}-0 cannot start at offset 50, because it ends at 10; "
+        "give an offset up to 10, or -1 for latest in a stream"
     )
     with caplog.at_level(logging.WARNING, "odradek.spark"):
         end = stream(**beyond, failOnDataLoss="false").latestOffset({}, UNLIMITED)
     assert end == {f"(from {name}:0=10)": {}, name: {"0": 10}}
-    assert "Beginning at its end" in caplog.text
+    assert "Starting at its end" in caplog.text
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_a_topic_that_was_deleted_under_a_checkpoint_is_a_loss_and_not_to_be_cre
         stream(**both).latestOffset(start, UNLIMITED)
     assert str(error.value) == (
         f"topic '{deleted}' no longer exists; this query has read its partitions 0 to offset 7, 1 to offset 0. If it "
-        "was deleted on purpose, take it out of the option 'subscribe', or begin anew with another "
-        "checkpointLocation. To go on without them set the option failOnDataLoss to false"
+        "was deleted on purpose, remove it from the option 'subscribe', or start over with another "
+        "checkpointLocation. To continue without them, set the option failOnDataLoss to false"
     )
     reader = stream(**both, failOnDataLoss="false")
     end = reader.latestOffset(start, UNLIMITED)
@@ -188,9 +188,9 @@ def test_every_ignored_setting_is_named_once(monkeypatch, caplog):
         ).streamReader(source_schema(False)).initialOffset()
     assert caplog.messages == [
         "option 'kafka.acks' is ignored: the sink always writes with acks=all",
-        "option 'kafka.linger.ms' is ignored: rows come in batches, there is nothing to wait for",
+        "option 'kafka.linger.ms' is ignored: Spark delivers rows in batches, so there is nothing to wait for",
         "option 'kafka.max.request.size' is ignored: the topic's max.message.bytes decides",
-        "option 'kafka.group.id' is ignored: reading uses no group; set commitGroup to have offsets committed to one",
+        "option 'kafka.group.id' is ignored: reading uses no group; set commitGroup to commit offsets to one",
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = Path(__file__).with_name("plain_program.py")
 SENTENCE = (
     "could not describe topics t within 5 s: cannot connect to broker 127.0.0.1:1: [Errno 111] Connection refused. "
-    "Check kafka.bootstrap.servers and that the brokers run"
+    "Check kafka.bootstrap.servers, and that the brokers are running"
 )
 
 

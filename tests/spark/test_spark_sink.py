@@ -98,8 +98,8 @@ def test_a_large_row(spark, broker, topics):
     ("query", "options", "message"),
     [
         ("SELECT 1 AS value", {"topic": "t"}, "column 'value' is int, it must be binary or string: cast it"),
-        ("SELECT 'a' AS key", {"topic": "t"}, "there must be a column 'value'; there are key"),
-        ("SELECT 'a' AS value", {}, "set the option 'topic', or have a column 'topic'"),
+        ("SELECT 'a' AS key", {"topic": "t"}, "there must be a column 'value'; the columns are key"),
+        ("SELECT 'a' AS value", {}, "set the option 'topic', or add a column 'topic'"),
         (
             "SELECT 'a' AS value, 1L AS partition",
             {"topic": "t"},
@@ -108,7 +108,7 @@ def test_a_large_row(spark, broker, topics):
         (
             "SELECT 'a' AS value",
             {"topik": "t"},
-            "option 'topik': there is no such option; did you mean 'topic'?",
+            "option 'topik': no such option; did you mean 'topic'?",
         ),
         (
             "SELECT 'a' AS value",

@@ -190,7 +190,7 @@ def test_a_first_batch_that_the_jvm_connector_did_not_finish_is_not_skipped(stre
     (checkpoint / "offsets" / ".0.crc").unlink()
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink()
-    with pytest.raises(Exception, match="run the query once more with format\\('kafka'\\)"):
+    with pytest.raises(Exception, match="run the query once with format\\('kafka'\\)"):
         run(streaming(subscribe=name), checkpoint, tmp_path / "another")
 
 

@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, read_header
@@ -11,6 +11,7 @@ from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import Files
+from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log, open_log
@@ -99,3 +100,34 @@ def values_of(log: Log) -> list[tuple[int, bytes | None]]:
         for record in decode_batch(data, header)
         if record.offset >= log.log_start_offset
     ]
+
+
+# Disks
+
+
+def durable_disk(directory: str) -> SimulatedFiles:
+    """With this directory, whose name a crash does not undo."""
+    files = SimulatedFiles()
+    files.make_directory(directory)
+    files.sync_directory("/")
+    files.sync_directory("/data")
+    return files
+
+
+def cut_power_within(files: SimulatedFiles, action: Callable[[], object], steps: int, seed: int) -> bool:
+    """Before the change or sync after so many; of what was not synced any part is lost. False: it was done before."""
+    left = iter(range(steps))
+
+    def step(path: str = "") -> None:
+        if next(left, None) is None:
+            raise PowerCut
+
+    files.on_change, files.on_sync = step, step
+    try:
+        action()
+        return False
+    except PowerCut:
+        return True
+    finally:
+        files.on_change = files.on_sync = None
+        files.crash(random.Random(seed), is_scattered=True)

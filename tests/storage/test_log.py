@@ -1,6 +1,8 @@
 """Appending to a log, reading it, syncing it, rolling and cutting it."""
 
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ from tests.storage.batches import (
     append,
     append_values,
     batches_of,
+    cut_power_within,
+    durable_disk,
     make_batch,
     new_log,
     reopen,
@@ -432,6 +436,27 @@ def test_truncating_keeps_what_lies_before(files: SimulatedFiles, offset: int) -
     assert again.end_offset <= kept + 1
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "cut", [lambda log: log.truncate_to(3), lambda log: log.truncate_fully_and_start_at(1000)]
+)
+def test_a_crash_while_a_log_is_cut_leaves_no_hole(cut: Callable[[Log], object], seed: int) -> None:
+    config = LogConfig(segment_bytes=300)
+    for steps in range(100):
+        files = durable_disk(D)
+        log = new_log(files, D, config)
+        for number in range(8):
+            append_values(log, b"%d" % number * 100)
+        log.persist_state()
+        log.sync()
+        is_cut_short = cut_power_within(files, partial(cut, log), steps, seed)
+        offsets = [offset for offset, _ in values_of(reopen(files, D, config))]
+        assert offsets == list(range(len(offsets)))
+        if not is_cut_short:
+            return
+    pytest.fail("there are more steps than were tried")
+
+
 def test_truncating_into_a_gap_leaves_nothing_unsynced(files: SimulatedFiles) -> None:
     log = new_log(files, D)
     append_values(log, b"a", b"b")
@@ -524,6 +549,37 @@ def test_a_log_whose_sync_failed_is_neither_rolled_nor_taken_for_synced(files: S
     assert code_of(lambda: log.roll(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
     assert code_of(log.persist_state) is ErrorCode.KAFKA_STORAGE_ERROR
     assert (log.failed, log.synced_offset, len(log.segments)) == (True, 1, 1)
+
+
+@pytest.mark.parametrize("change", [lambda log: log.roll(NOW_MS), lambda log: log.truncate_to(2)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_synced_again_before_a_sync_is_known_to_have_failed_is_not_taken_for_synced(
+    files: SimulatedFiles, change: Callable[[Log], object], fails: bool
+) -> None:
+    log = new_log(files, D)
+    append_values(log, b"durable")
+    log.sync()
+    append_values(log, b"perhaps lost")
+    ticket = log.begin_sync()
+    assert ticket is not None
+    files.fail_syncs = int(fails)
+    (error,) = sync_tickets(files, [ticket])
+    append_values(log, b"later")
+    change(log)
+    assert log.synced_offset == 1
+    log.complete_sync(ticket, error)
+    assert (log.failed, log.synced_offset) == (fails, 1 if fails else log.end_offset)
+
+
+def test_a_ticket_that_comes_back_after_another_sync_has_failed_tells_nothing(files: SimulatedFiles) -> None:
+    log = new_log(files, D)
+    append_values(log, b"perhaps lost")
+    ticket = log.begin_sync()
+    assert ticket is not None
+    files.fail_syncs = 1
+    assert code_of(lambda: log.roll(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
+    log.complete_sync(ticket, *sync_tickets(files, [ticket]))
+    assert (log.failed, log.synced_offset) == (True, 0)
 
 
 def test_retention_keeps_the_last_segment_of_a_log_that_has_failed(files: SimulatedFiles) -> None:

@@ -1,6 +1,7 @@
 """Opening logs after crashes and damage: what was synced is there, what is damaged is cut, nothing is made up."""
 
 import random
+from functools import partial
 
 import pytest
 
@@ -11,18 +12,20 @@ from odradek.storage.config import LogConfig
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.log.log import Log
 from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
-from tests.storage.batches import NOW_MS, append, append_values, make_batch, new_log, reopen, values_of
+from tests.storage.batches import (
+    NOW_MS,
+    append,
+    append_values,
+    cut_power_within,
+    durable_disk,
+    make_batch,
+    new_log,
+    reopen,
+    values_of,
+)
 
 D = "/data/topic-0"
 LOG = f"{D}/00000000000000000000.log"
-
-
-def durable_disk() -> SimulatedFiles:
-    files = SimulatedFiles()
-    files.make_directory(D)
-    files.sync_directory("/")
-    files.sync_directory("/data")
-    return files
 
 
 def replace(files: SimulatedFiles, path: str, data: bytes) -> None:
@@ -40,7 +43,7 @@ def three_batches(files: SimulatedFiles, config: LogConfig | None = None) -> tup
 
 
 def test_a_log_cut_at_any_byte_keeps_its_whole_batches() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     for size in range(len(data) + 1):
         replace(files, LOG, data[:size])
@@ -55,9 +58,31 @@ def test_a_log_cut_at_any_byte_keeps_its_whole_batches() -> None:
         replace(files, f"{D}/leader-epoch-checkpoint", b"0\n2\n1 0\n2 2\n")
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_while_damaged_segments_are_dropped_leaves_no_hole(seed: int) -> None:
+    """What was cut must never be followed by what came after it: that would look like a lawful gap."""
+    config = LogConfig(segment_bytes=300)
+    for steps in range(100):
+        files = durable_disk(D)
+        log = new_log(files, D, config)
+        for number in range(6):
+            append_values(log, b"%d" % number * 100)
+        log.persist_state()
+        log.sync()
+        damaged = files.file(log.segments[1].log.path)
+        damaged.write_at(100, b"damage")
+        damaged.sync()
+        is_cut_short = cut_power_within(files, partial(reopen, files, D, config), steps, seed)
+        offsets = [offset for offset, _ in values_of(reopen(files, D, config))]
+        assert offsets == list(range(len(offsets)))
+        if not is_cut_short:
+            return
+    pytest.fail("there are more steps than were tried")
+
+
 def test_garbage_behind_a_log_is_cut() -> None:
     rng = random.Random(1)
-    files = durable_disk()
+    files = durable_disk(D)
     data, _ = three_batches(files)
     for tail in (b"\0" * 500, rng.randbytes(500), data[:70], data):
         replace(files, LOG, data + tail)
@@ -70,7 +95,7 @@ def test_garbage_behind_a_log_is_cut() -> None:
 def test_a_flipped_bit_anywhere_in_a_batch_cuts_the_log_before_it(damaged: int) -> None:
     """Also in the 21 bytes that the CRC does not cover, with one exception: if the base offset of the last batch
     became larger, the batch looks like one behind a gap, which is lawful, and is kept."""
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     start, end = ends[damaged], ends[damaged + 1]
     for position in range(start, end):
@@ -90,7 +115,7 @@ def test_a_flipped_bit_anywhere_in_a_batch_cuts_the_log_before_it(damaged: int) 
 
 
 def test_a_batch_that_goes_back_is_cut() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(compact=True)
     append_values(new_log(files, D, config), b"once")
     data = files.read(LOG)
@@ -99,7 +124,7 @@ def test_a_batch_that_goes_back_is_cut() -> None:
 
 
 def test_below_the_recovery_point_only_headers_are_read() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     flipped = bytearray(data)
     flipped[HEADER_SIZE + 3] ^= 1
@@ -112,7 +137,7 @@ def test_below_the_recovery_point_only_headers_are_read() -> None:
 
 
 def test_a_clean_start_reads_no_batch() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, _ = three_batches(files)
     flipped = bytearray(data)
     flipped[HEADER_SIZE + 3] ^= 1
@@ -121,7 +146,7 @@ def test_a_clean_start_reads_no_batch() -> None:
 
 
 def test_segments_behind_a_damaged_one_are_dropped() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=300)
     log = new_log(files, D, config)
     for number in range(8):
@@ -140,7 +165,7 @@ def test_segments_behind_a_damaged_one_are_dropped() -> None:
 @pytest.mark.parametrize("recovery_point", [0, 6, 10])
 def test_a_gap_is_never_damage(compact: bool, recovery_point: int) -> None:
     """Compaction leaves gaps, and the topic's policy may have changed since."""
-    files = durable_disk()
+    files = durable_disk(D)
     log = new_log(files, D, LogConfig(compact=True))
     for offset in (0, 5, 9):
         log.append_as_follower(make_batch([b"x"], base_offset=offset), NOW_MS)
@@ -150,7 +175,7 @@ def test_a_gap_is_never_damage(compact: bool, recovery_point: int) -> None:
 
 
 def test_a_gap_at_the_end_of_every_segment_survives_recovery() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=200)
     log = new_log(files, D, config)
     offsets = [0, 1, 7, 8, 20, 21, 33, 40]
@@ -162,7 +187,7 @@ def test_a_gap_at_the_end_of_every_segment_survives_recovery() -> None:
 
 def test_rubbish_behind_a_gap_does_not_discredit_the_batch_before_it() -> None:
     """A header alone proves nothing: only a batch with a valid CRC can contradict another one."""
-    files = durable_disk()
+    files = durable_disk(D)
     log = new_log(files, D)
     for offset in (0, 5):
         log.append_as_follower(make_batch([b"x"], base_offset=offset), NOW_MS)
@@ -175,7 +200,7 @@ def test_rubbish_behind_a_gap_does_not_discredit_the_batch_before_it() -> None:
 
 def test_a_batch_that_reaches_into_the_next_segment_is_cut() -> None:
     """Its base offset is damaged: a segment ends before the next one begins."""
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=300)
     log = new_log(files, D, config)
     for number in range(8):
@@ -190,7 +215,7 @@ def test_a_batch_that_reaches_into_the_next_segment_is_cut() -> None:
 
 
 def test_recovery_is_written_down() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     three_batches(files)
     log = reopen(files, D)
     assert log.synced_offset == 0
@@ -201,7 +226,7 @@ def test_recovery_is_written_down() -> None:
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     for clean in (True, False):
         log = reopen(files, D, clean=clean)
         assert (log.log_start_offset, log.end_offset) == (0, 0)
@@ -211,7 +236,7 @@ def test_an_empty_directory_is_an_empty_log() -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_start_beyond_the_end_removes_no_record(clean: bool) -> None:
     """It is the checkpoint of another log of this name, or part of this one is lost: the files are what counts."""
-    files = durable_disk()
+    files = durable_disk(D)
     three_batches(files)
     log = reopen(files, D, clean=clean, log_start_offset=100)
     assert (log.log_start_offset, log.end_offset) == (0, 6)
@@ -221,7 +246,7 @@ def test_a_log_start_beyond_the_end_removes_no_record(clean: bool) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_without_records_begins_at_its_log_start(clean: bool) -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     new_log(files, D)
     for _ in range(2):
         log = reopen(files, D, clean=clean, log_start_offset=100)
@@ -231,7 +256,7 @@ def test_a_log_without_records_begins_at_its_log_start(clean: bool) -> None:
 
 def test_a_recovery_point_beyond_the_end_is_not_trusted() -> None:
     """It is not this log's, so nothing is known to be synced: a torn batch that looks whole is cut."""
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     torn = data[: ends[2] + HEADER_SIZE] + bytes(ends[3] - ends[2] - HEADER_SIZE)
     replace(files, LOG, torn)
@@ -240,7 +265,7 @@ def test_a_recovery_point_beyond_the_end_is_not_trusted() -> None:
 
 
 def test_the_indexes_of_a_recovered_segment_are_those_that_were_written() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(index_interval_bytes=200, segment_bytes=3000)
     log = new_log(files, D, config)
     for number in range(50):
@@ -266,7 +291,7 @@ def idempotent(sequence: int, *, transactional: bool = False) -> bytearray:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_producers_are_known_after_a_restart(clean: bool) -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=200)
     log = new_log(files, D, config)
     for sequence in range(6):
@@ -279,7 +304,7 @@ def test_producers_are_known_after_a_restart(clean: bool) -> None:
 
 
 def test_an_open_transaction_is_known_after_a_restart() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     log = new_log(files, D)
     append_values(log, b"plain")
     append(log, idempotent(0, transactional=True))
@@ -296,7 +321,7 @@ def test_an_open_transaction_is_known_after_a_restart() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_transaction_index_is_built_anew(lost: bool) -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     log = new_log(files, D)
     append(log, idempotent(0, transactional=True))
     marker = build_marker_batch(
@@ -311,7 +336,7 @@ def test_a_transaction_index_is_built_anew(lost: bool) -> None:
 
 
 def test_a_damaged_snapshot_costs_a_replay_only() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=200)
     log = new_log(files, D, config)
     for sequence in range(6):
@@ -332,7 +357,7 @@ def strict(files: SimulatedFiles, recovery_point: int = 0) -> Log:
 
 
 def test_a_strict_opening_cuts_a_torn_last_batch() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     size = ends[3] - ends[2]
     for kept in range(size):
@@ -348,7 +373,7 @@ def test_a_strict_opening_cuts_a_torn_last_batch() -> None:
 
 @pytest.mark.parametrize("damaged", [0, 1])
 def test_a_strict_opening_refuses_a_flipped_bit_before_the_last_batch(damaged: int) -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     for position in range(ends[damaged], ends[damaged + 1]):
         flipped = bytearray(data)
@@ -361,7 +386,7 @@ def test_a_strict_opening_refuses_a_flipped_bit_before_the_last_batch(damaged: i
 
 @pytest.mark.parametrize("recovery_point", [0, 6])
 def test_a_strict_opening_refuses_a_damaged_last_batch_that_was_synced(recovery_point: int) -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     flipped = bytearray(data)
     flipped[ends[2] + HEADER_SIZE] ^= 1
@@ -376,7 +401,7 @@ def test_a_strict_opening_refuses_a_damaged_last_batch_that_was_synced(recovery_
 
 def test_a_strict_opening_refuses_a_flipped_offset_or_epoch_of_the_last_batch() -> None:
     """A torn batch has no valid CRC, so one that has was not torn."""
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     for position in (0, 6, 7, 12, 15):
         flipped = bytearray(data)
@@ -387,7 +412,7 @@ def test_a_strict_opening_refuses_a_flipped_offset_or_epoch_of_the_last_batch() 
 
 
 def test_a_strict_opening_refuses_missing_records() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     data, ends = three_batches(files)
     replace(files, LOG, data[: ends[2]])
     with pytest.raises(DamagedData, match="ends at offset 4, but it was synced up to offset 6"):
@@ -399,7 +424,7 @@ def test_a_strict_opening_refuses_missing_records() -> None:
 
 
 def test_a_strict_opening_refuses_a_missing_segment() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=300)
     log = new_log(files, D, config)
     for number in range(8):
@@ -418,7 +443,7 @@ def test_a_strict_opening_refuses_a_missing_segment() -> None:
 def test_nothing_synced_is_lost_whenever_the_power_goes(seed: int) -> None:
     """Random work on a disk that forgets; each crash keeps a random part of what was not synced."""
     rng = random.Random(seed)
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=rng.choice([400, 1000, 5000]), index_interval_bytes=rng.choice([0, 300]))
     log = new_log(files, D, config)
     written: list[bytes] = []
@@ -472,7 +497,7 @@ class PowerLoss(Exception):
 def run_until_sync(
     number: int | None, rng: random.Random | None = None
 ) -> tuple[SimulatedFiles, list[bytes]]:
-    files = durable_disk()
+    files = durable_disk(D)
     log = new_log(files, D, RUN_CONFIG)
     files.syncs = 0
     acknowledged: list[bytes] = []
@@ -521,7 +546,7 @@ def make_cleaned(files: SimulatedFiles, log: Log, config: LogConfig) -> Segment:
 
 
 def test_compacted_segments_take_the_place_of_others() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     config = LogConfig(segment_bytes=300, compact=True)
     log = several_segments(files, config)
     before = values_of(log)
@@ -541,7 +566,7 @@ def test_a_replacement_interrupted_at_any_moment_is_all_or_nothing() -> None:
     outcomes = set()
     for number in range(20):
         for seed in range(8):
-            files = durable_disk()
+            files = durable_disk(D)
             log = several_segments(files, config)
             old_values = values_of(log)
             new_values = old_values[log.segments[2].base_offset - 1 :]
@@ -568,7 +593,7 @@ def test_a_replacement_interrupted_at_any_moment_is_all_or_nothing() -> None:
 
 
 def test_leftovers_are_tidied_up() -> None:
-    files = durable_disk()
+    files = durable_disk(D)
     three_batches(files)
     for name in ("00000000000000000000.log.deleted", "00000000000000000007.log.cleaned"):
         files.create(f"{D}/{name}")

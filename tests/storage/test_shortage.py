@@ -378,7 +378,7 @@ def test_what_could_not_be_undone_is_cut_before_the_next_append(
     assert [value for _, value in values_of(log)] == [b"before", b"x"]
     assert len(files.read(f"{D}/00000000000000000000.log")) == log.active.size
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
-    assert "takes records again" in caplog.records[-1].message
+    assert "accepts records again" in caplog.records[-1].message
     log.sync()
     files.crash()
     assert [value for _, value in values_of(reopen(files, D))] == [b"before", b"x"]

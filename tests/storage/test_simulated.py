@@ -100,6 +100,37 @@ def test_a_failed_sync_loses_the_data_and_the_next_one_succeeds() -> None:
     assert files.read("/data/file") == b""
 
 
+def test_a_failed_sync_does_not_undo_a_cut() -> None:
+    files = disk()
+    file = files.create("/data/file")
+    files.sync_directory("/data")
+    file.write_at(0, b"data")
+    file.sync()
+    file.truncate(2)
+    file.write_at(2, b"more")
+    files.fail_syncs = 1
+    with pytest.raises(OSError, match="failed to sync"):
+        file.sync()
+    file.sync()
+    files.crash()
+    assert files.read("/data/file") == b"da"
+
+
+def test_a_file_system_that_cannot_write_its_journal_shuts_down_until_the_machine_was_off() -> None:
+    files = disk()
+    file = files.create("/data/file")
+    files.fail_syncs = 1
+    with pytest.raises(OSError, match="failed to sync"):
+        files.sync_directory("/data")
+    for change in (lambda: file.write_at(0, b"x"), file.sync, lambda: files.create("/data/other")):
+        with pytest.raises(OSError, match="has shut down"):
+            change()
+    files.crash()
+    assert not files.exists("/data/file")
+    files.create("/data/file").write_at(0, b"x")
+    files.sync_directory("/data")
+
+
 def test_a_scattered_crash_keeps_any_write_and_a_plain_one_only_those_before_a_lost_one() -> None:
     for is_scattered in (False, True):
         found = set()

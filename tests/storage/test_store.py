@@ -129,7 +129,7 @@ def test_a_log_that_failed_leaves_no_marker() -> None:
 
 def test_a_directory_belongs_to_one_store(tmp_path: Path) -> None:
     store = open_store(DiskFiles(), str(tmp_path))
-    with pytest.raises(DataDirectoryLocked, match=r"\.lock is held"):
+    with pytest.raises(DataDirectoryLocked, match=r"\.lock is in use"):
         open_store(DiskFiles(), str(tmp_path))
     store.close({})
     open_store(DiskFiles(), str(tmp_path)).close({})

@@ -1,4 +1,4 @@
-"""Sends events to a broker, keyed, in their order."""
+"""Sends events to the brokers, keyed, in their order. That one of them dies is the client's own business."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,7 +26,8 @@ def send(bootstrap: str, events: Sequence[Event], show: Callable[[int], None]) -
         if acknowledged % 100 == 0:
             show(acknowledged)
 
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    producer = Producer({**settings, "log_level": 0})  # what fails for good is told by `delivered`
     for event in events:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The broker and the commands, run as a user would type them. Whatever happens, each is gone when its block ends.
+"""The brokers and the commands, run as a user would type them. Whatever happens, each is gone when its block ends.
 
 Each gets a session of its own: Ctrl-C reaches only the demo, which then stops them one after the other, and what a
 command has started (Spark's Java) can be ended with it.
@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 STOP_TIMEOUT_S = 60.0
@@ -26,7 +27,7 @@ class CommandFailed(Exception):
 
 
 def environment(bootstrap: str) -> dict[str, str]:
-    """For commands: this Python's `odradek` comes first, and knows the broker."""
+    """For commands: this Python's `odradek` comes first, and knows the brokers."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**os.environ, "PATH": path, "ODRADEK_BOOTSTRAP_SERVER": bootstrap}
 
@@ -70,20 +71,51 @@ def _end(process: "subprocess.Popen[str]") -> None:
         process.stdout.close()
 
 
+@dataclass(frozen=True)
+class Brokers:
+    """Of a cluster on this machine. Their ids count from 1."""
+
+    bootstrap: str
+    pids: list[int]
+    directory: Path
+
+    def settings_of(self, broker: int) -> Path:
+        return self.directory / f"{broker}.properties"
+
+    def kill(self, broker: int) -> None:
+        os.kill(self.pids[broker - 1], signal.SIGKILL)
+
+
 @contextmanager
-def broker(data: Path, log: Path) -> Iterator[str]:
-    """A broker on a port that the system chooses; where it listens."""
-    command = [sys.executable, "-m", "odradek", "up", "--port", "0", "--json", "--log-level", "warning"]
-    with _started([*command, "--data-dir", str(data)], log) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise CommandFailed(f"the broker did not start:\n{tail(log)}")
-        yield json.loads(line)["bootstrap"]
+def three_brokers(data: Path, log: Path) -> Iterator[Brokers]:
+    """On ports that the system chooses; once all of them serve."""
+    command = [sys.executable, "-m", "odradek", "up", "--brokers", "3", "--port", "0", "--json"]
+    with _started([*command, "--log-level", "warning", "--data-dir", str(data)], log) as process:
+        facts = json.loads(_first_line(process, log, "the brokers"))
+        yield Brokers(facts["bootstrap"], facts["pids"], data)
 
 
-def run_command(command: str, environ: Mapping[str, str], text: str = "") -> str:
-    """A command to its end; what it printed."""
+@contextmanager
+def broker_again(settings: Path, log: Path) -> Iterator[None]:
+    """One of them, after it has died, once it serves."""
+    command = [sys.executable, "-m", "odradek", "broker", "--config", str(settings), "--json"]
+    with _started([*command, "--log-level", "warning"], log) as process:
+        _first_line(process, log, "the broker")
+        yield
+
+
+def _first_line(process: "subprocess.Popen[str]", log: Path, who: str) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise CommandFailed(f"{who} did not start:\n{tail(log)}")
+    return line
+
+
+def run_command(
+    command: str, environ: Mapping[str, str], text: str = "", statuses: Collection[int] = (0,)
+) -> str:
+    """A command to its end, with one of these exit statuses; what it printed."""
     try:
         result = subprocess.run(
             shlex.split(command),
@@ -95,7 +127,7 @@ def run_command(command: str, environ: Mapping[str, str], text: str = "") -> str
         )
     except subprocess.TimeoutExpired:
         raise CommandFailed(f"'{command}' did not end within {COMMAND_TIMEOUT_S:.0f} seconds") from None
-    if result.returncode != 0:
+    if result.returncode not in statuses:
         raise CommandFailed(f"'{command}' failed:\n{result.stderr.strip()}")
     return result.stdout
 

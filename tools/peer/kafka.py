@@ -7,6 +7,7 @@ network is missing, `PeerUnavailable` says so in one sentence, which tests turn 
 """
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from types import TracebackType
 
@@ -106,6 +108,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def answers(port: int) -> bool:
+    """Whether an ApiVersions request is answered: ports open before the broker is ready."""
+    request = struct.pack(">hhih", 18, 0, 0, -1)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            return len(connection.recv(4)) == 4
+    except OSError:
+        return False
+
+
 class KafkaPeer:
     """A one-node Kafka cluster for the length of a `with` block. All it wrote is gone afterwards."""
 
@@ -173,20 +186,10 @@ class KafkaPeer:
         with (self._home / "output.log").open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._answers():
+        while not answers(self.port):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"Kafka did not start:\n{self.output()[-4000:]}")
             time.sleep(POLL_INTERVAL_S)
-
-    def _answers(self) -> bool:
-        """Whether an ApiVersions request is answered: ports open before the broker is ready."""
-        request = struct.pack(">hhih", 18, 0, 0, -1)
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-                connection.sendall(struct.pack(">i", len(request)) + request)
-                return len(connection.recv(4)) == 4
-        except OSError:
-            return False
 
     def output(self) -> str:
         return (self._home / "output.log").read_text(errors="replace")
@@ -200,3 +203,99 @@ class KafkaPeer:
                 self.process.kill()
                 self.process.wait()
         shutil.rmtree(self._home, ignore_errors=True)
+
+
+CLUSTER_PROPERTIES = """\
+process.roles=broker,controller
+node.id={node}
+listeners={listeners}
+advertised.listeners={listeners}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers={quorum}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data_dir}
+"""
+
+
+class KafkaPeers:
+    """A cluster of three such nodes, each a broker and a controller, for the length of a `with` block."""
+
+    def __init__(self, **settings: str) -> None:
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.ports: dict[int, int] = {}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def bootstrap_of(self, node: int) -> str:
+        return f"127.0.0.1:{self.ports[node]}"
+
+    def __enter__(self) -> "KafkaPeers":
+        fetch_jars()
+        self._home = Path(tempfile.mkdtemp(prefix="odradek-kafka-"))
+        try:
+            self._format()
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _file(self, node: int, name: str) -> Path:
+        return self._home / f"node-{node}.{name}"
+
+    def _format(self) -> None:
+        nodes = (1, 2, 3)
+        self.ports = {node: free_port() for node in nodes}
+        controllers = {node: f"127.0.0.1:{free_port()}" for node in nodes}
+        voters = ",".join(f"{node}@{controllers[node]}:{_random_id()}" for node in nodes)
+        cluster_id = _random_id()
+        for node in nodes:
+            text = CLUSTER_PROPERTIES.format(
+                node=node,
+                listeners=f"PLAINTEXT://{self.bootstrap_of(node)},CONTROLLER://{controllers[node]}",
+                quorum=",".join(controllers.values()),
+                data_dir=self._home / f"data-{node}",
+            )
+            extra = "".join(f"{name}={value}\n" for name, value in self.settings.items())
+            self._file(node, "properties").write_text(text + extra)
+            result = run_tool(
+                "kafka.tools.StorageTool",
+                *("format", "--initial-controllers", voters),
+                *("-t", cluster_id, "-c", str(self._file(node, "properties"))),
+            )
+            if result.returncode != 0:
+                raise RuntimeError(f"Kafka's storage tool failed: {result.stderr or result.stdout}")
+
+    def _start(self) -> None:
+        for node in self.ports:
+            command = java_command("kafka.Kafka", str(self._file(node, "properties")))
+            with self._file(node, "log").open("wb") as output:
+                self.processes[node] = subprocess.Popen(
+                    command, stdout=output, stderr=output, start_new_session=True
+                )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        for node, process in self.processes.items():
+            while not answers(self.ports[node]):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log = self._file(node, "log").read_text(errors="replace")
+                    raise RuntimeError(f"node {node} of Kafka did not start:\n{log[-4000:]}")
+                time.sleep(POLL_INTERVAL_S)
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        self.processes[node].send_signal(number)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _random_id() -> str:
+    """A UUID as Kafka writes it. Its tools take a leading dash for an option, hence the bit that rules it out."""
+    first, *rest = secrets.token_bytes(16)
+    return urlsafe_b64encode(bytes([first & 0x7F, *rest])).decode().rstrip("=")

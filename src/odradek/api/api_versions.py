@@ -2,16 +2,23 @@
 
 - The client's name and version are checked from version 3 on, as Kafka checks them (INVALID_REQUEST).
 - A version that we do not know is answered in version 0 (see `dispatch`).
-- Features: what the metadata log has finalized; none is offered for upgrade.
+- Features: those of this release, and the levels that the metadata log has finalized (from version 3 on).
 """
 
 import re
 
+from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode
 from odradek.requests import registry
 from odradek.requests.request import Request
 from odradek.requests.services import Services
-from odradek.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from odradek.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 LEGAL_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -23,11 +30,21 @@ def handle(services: Services, request: Request, message: ApiVersionsRequest) ->
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     kind = registry.CONTROLLER if services.is_for_controller(request) else registry.BROKER
-    return ApiVersionsResponse(api_keys=_served(kind))
+    image = services.image
+    return ApiVersionsResponse(
+        api_keys=_served(kind),
+        supported_features=[
+            SupportedFeatureKey(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name, level, level) for name, level in image.features.items()
+        ],
+    )
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """Names this API alone: it is what the client has to get right first."""
+    """Names only this API: the client has to use it correctly first."""
     own = [version for version in _served(registry.BROKER) if version.api_key == ApiVersionsRequest.API_KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 

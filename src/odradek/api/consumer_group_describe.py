@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (69): state, members and assignments of KIP-848 groups.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
 from odradek.requests.authorized import GROUP_OPERATIONS

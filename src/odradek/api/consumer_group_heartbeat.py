@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (68): the whole of KIP-848's protocol: join, stay, leave, be assigned.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 
-Unlike Kafka's, a member may not subscribe to more than 5,000 topics by name: the coordinator looks at all of them, for
+Unlike Kafka's, a member may not subscribe to more than 5,000 topics by name: the coordinator checks all of them, for
 every member, at every change.
 """
 

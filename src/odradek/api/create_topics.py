@@ -1,8 +1,8 @@
 """CreateTopics (19): new topics, each with its own outcome.
 
-The checks and what is written are the controller's (`controller.topics`). The answer leaves once the topics are
+The controller checks and decides (`controller.topics`). The response is sent once the topics are
 committed and this broker leads its partitions of them. If the metadata log cannot be written, as on a full disk, each
-topic is refused with KAFKA_STORAGE_ERROR; so it is with every API that changes metadata.
+topic is refused with KAFKA_STORAGE_ERROR; the same goes for every API that changes metadata.
 
 Left out: `timeout_ms`: the answer comes with the commit, or says that there was no controller in time.
 """

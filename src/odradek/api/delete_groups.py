@@ -1,6 +1,6 @@
 """DeleteGroups (42): remove groups without members, and all they committed.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
 from odradek.requests.request import Request

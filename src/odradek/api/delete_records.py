@@ -1,8 +1,8 @@
 """DeleteRecords (21): everything below an offset is gone for good; -1 means up to the high watermark.
 
-The new log starts of all partitions are on disk, by one write, before the response leaves. Nothing below them is
-readable from then on; the segments go when the log is next looked after. A record that was acknowledged with acks=1 may
-be deleted at once (see `own_writes`).
+The new log start offsets of all partitions are on disk, with one write, before the response is sent. Nothing below them
+is readable from then on; the segments are deleted with the log's next maintenance. A record that was acknowledged with
+acks=1 may be deleted at once (see `own_writes`).
 """
 
 import logging

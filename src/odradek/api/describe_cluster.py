@@ -1,12 +1,12 @@
 """DescribeCluster (60): the brokers, or on a controller's listener the controllers, and which of them to ask.
 
-Whoever asks for the others is told so (MISMATCHED_ENDPOINT_TYPE): this listener does not know where they are reached.
+A request for the others is refused (MISMATCHED_ENDPOINT_TYPE): this listener does not know their addresses.
 """
 
 from odradek.errors import ErrorCode
 from odradek.requests.authorized import CLUSTER_OPERATIONS
 from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.requests.services import NO_NODE, Services
 from odradek.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -15,7 +15,6 @@ from odradek.wire.messages.describe_cluster import (
 
 BROKERS, CONTROLLERS = 1, 2
 KINDS = {BROKERS: "brokers", CONTROLLERS: "controllers"}
-NO_NODE = -1
 NOT_ASKED = -(2**31)
 
 
@@ -28,7 +27,7 @@ def handle(services: Services, request: Request, message: DescribeClusterRequest
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
         cluster_id=services.image.cluster_id,
         endpoint_type=served,
-        controller_id=services.controller_id if served == BROKERS else _leader(services),
+        controller_id=services.next_controller_id() if served == BROKERS else _leader(services),
         brokers=_brokers(services, request, message)
         if served == BROKERS
         else _controllers(services, request),

@@ -1,6 +1,6 @@
 """DescribeQuorum (55): who leads the metadata quorum, its voters and observers, and how far each of them is.
 
-Only the leader knows. A broker forwards the request to it; a controller that does not lead answers
+Only the leader knows. A broker forwards the request to it; a controller that does not lead returns
 NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -39,7 +39,7 @@ def _describe(services: Services, message: DescribeQuorumRequest) -> DescribeQuo
         (topic.topic_name, item.partition_index) for topic in message.topics for item in topic.partitions
     ]
     if asked != [METADATA_PARTITION]:
-        reason = f"The quorum has no partition but {METADATA_TOPIC}-0."
+        reason = f"The quorum's only partition is {METADATA_TOPIC}-0."
         return _refuse(message, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason))
     try:
         view = services.quorum.describe()

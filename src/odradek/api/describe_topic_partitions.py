@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (75): topics page by page, for clients of very large clusters.
 
-Topics are answered in the order of their names; where the page ends, `next_cursor` names the next partition.
+Topics are in the order of their names; at the end of a page, `next_cursor` names the next partition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from itertools import groupby, islice
 
 from odradek.api.metadata import online_brokers
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import NO_LEADER, Partition, Topic
+from odradek.metadata.image import Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
 from odradek.requests.authorized import TOPIC_OPERATIONS
 from odradek.requests.request import Request
@@ -105,7 +105,7 @@ def _describe_partition(
     index: int, partition: Partition, online: frozenset[int]
 ) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        error_code=ErrorCode.NONE,  # also where nobody leads: as in Kafka, unlike Metadata
         partition_index=index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,

@@ -1,8 +1,8 @@
 """Envelope (58): a client's request that a broker forwards to the active controller, with the client's principal.
 
-It is handled like a request that came by the controller's listener, and answered in the version of the request inside.
-A controller that is not active answers NOT_CONTROLLER, on the envelope. What is not forwarded, or cannot be read, is
-INVALID_REQUEST (see `requests.envelope`).
+It is handled like a request on the controller's listener, and gets a response in the version of the request inside.
+A controller that is not active returns NOT_CONTROLLER, on the envelope. A request that is not forwardable, or cannot be
+read, is INVALID_REQUEST (see `requests.envelope`).
 """
 
 from collections.abc import Coroutine
@@ -46,7 +46,7 @@ def _never_answered(request: Request) -> None:
 
 
 async def _handle(services: Services, request: Request, message: Message) -> Message:
-    """All that is forwarded is handled by a coroutine: it waits for a commit."""
+    """Every forwarded request is handled by a coroutine: it waits for a commit."""
     handling: Any = registry.handler(request.api_key, registry.CONTROLLER)(services, request, message)
     try:
         response: Message = await handling

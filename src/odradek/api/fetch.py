@@ -1,22 +1,22 @@
 """Fetch (1): record batches from an offset on, as they lie on disk.
 
-- A fetch whose offset lies inside a batch gets the whole batch; the first batch of an answer is whole even if it
+- A fetch whose offset is inside a batch gets the whole batch; the first batch of a response is whole even if it
   is larger than every limit; later ones may be cut at the limit, and clients drop the cut end.
 - Sessions (KIP-227), topic ids, leader epoch fencing, divergence by last fetched epoch.
-- Long polling: with fewer than `min_bytes` to send, the answer waits for data or for `max_wait_ms`. An error of
-  any partition is answered at once.
-- Consumers see what is committed, `read_committed` ones what lies below every open transaction. A record that was
+- Long polling: with fewer than `min_bytes` to send, the response waits for data or for `max_wait_ms`. An error of
+  any partition is returned at once.
+- Consumers see committed records, `read_committed` ones only those below every open transaction. A record that was
   acknowledged with acks=1 may not be on disk yet, and is not committed before it is: a Fetch for it waits for that as
   for any data, and one that does not wait (`max_wait_ms` 0) may come too early and find nothing yet.
 
 - A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
   offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
-  is told where, and does not count.
+  is told where, and does not count. In a session, what has not changed is not looked at (`requests.replica_sessions`).
 
 Left out: preferred read replicas.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
@@ -27,10 +27,11 @@ from odradek.replication.waiters import Waiter
 from odradek.requests.dispatch import answer_error
 from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.refused import log_refused_partition, log_unreadable
+from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.storage.disk.shortage import CannotOpen
-from odradek.wire.codec import Steps
+from odradek.wire.codec import Steps, drain
 from odradek.wire.fetch_response import (
     Divergence,
     FetchedPartition,
@@ -41,11 +42,9 @@ from odradek.wire.fetch_response import (
 from odradek.wire.messages.fetch import FetchRequest
 
 READ_COMMITTED = 1
-MANY_PARTITIONS = 1_000  # are read, and answered, in several turns of the event loop
+MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 TOPIC_IDS_SINCE = 13
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-
-Answers = list[tuple[Wanted, FetchedPartition]]
 
 
 def handle(services: Services, request: Request, message: FetchRequest) -> Steps[None] | None:
@@ -59,6 +58,9 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
     session.update(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
+    if fetch.is_replica and session.is_incremental:
+        drain(fetch.fetch_what_changed())
+        return None
     reading = fetch.read()
     if _is_enough(message, reading):
         fetch.answer(reading.answers)
@@ -80,6 +82,9 @@ def _fetch_in_steps(
     yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
+    if fetch.is_replica and session.is_incremental:
+        yield from fetch.fetch_what_changed()
+        return
     reading = yield from fetch.read_in_steps()
     if _is_enough(message, reading):
         fetch.answer(reading.answers)
@@ -88,7 +93,7 @@ def _fetch_in_steps(
 
 
 def _is_enough(message: FetchRequest, reading: "Reading") -> bool:
-    """To be answered now: nothing is worth waiting for, or nobody wants to wait."""
+    """To respond now: there is nothing to wait for, or the client does not wait."""
     return (
         reading.size >= message.min_bytes
         or reading.has_error
@@ -123,7 +128,7 @@ class Reading:
 
 
 class Fetching:
-    """One Fetch request, from its first look at the logs to its answer."""
+    """One Fetch request, from its first read of the logs to its response."""
 
     def __init__(
         self, services: Services, request: Request, message: FetchRequest, session: FetchSession
@@ -132,7 +137,6 @@ class Fetching:
         self._request = request
         self._message = message
         self._session = session
-        self._wanted = list(session.partitions.values())
         self._limit = min(message.max_bytes, services.max_fetch_bytes)
         self._committed_only = message.isolation_level == READ_COMMITTED
         self.replica_id = max(message.replica_id, message.replica_state.replica_id)
@@ -142,25 +146,47 @@ class Fetching:
 
     def read(self) -> Reading:
         reading = Reading()
-        for wanted in self._wanted:
-            reading.add(wanted, self._read_first(wanted, reading.size))
+        for wanted in list(self._session.partitions.values()):
+            reading.add(wanted, self.read_first(wanted, reading.size))
         return reading
 
     def read_in_steps(self) -> Steps[Reading]:
         reading = Reading()
-        for wanted in self._wanted:
-            reading.add(wanted, self._read_first(wanted, reading.size))
+        for wanted in list(self._session.partitions.values()):
+            reading.add(wanted, self.read_first(wanted, reading.size))
             yield
         return reading
 
-    def _read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+    def fetch_what_changed(self) -> Steps[None]:
+        """Of a replica, in its session."""
+        message, session, now_ms = self._message, self._session, self._services.host.steady_ms()
+        known = session.keeper
+        if not isinstance(known, ReplicaSession) or known.replica_id != self.replica_id:
+            session.end()
+            known = session.keeper = ReplicaSession(session, self.replica_id, now_ms)
+        known.fetched(message, now_ms)
+        fetch = ReplicaFetch(self, known, message.min_bytes)
+        yield from fetch.read()
+        if fetch.is_enough or message.max_wait_ms <= 0 or not session.partitions:
+            fetch.answer()
+        else:
+            fetch.wait(self._services.deadlines.add(message.max_wait_ms, fetch.time_out))
+            self._request.on_abandoned = fetch.end
+
+    def finish_with(self, read: Callable[[], Answers]) -> None:
+        try:
+            self.answer(read())
+        except Exception as error:
+            answer_error(self._request, self._message, error)
+
+    def read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         """For a replica: its fetch counts when it comes, and not again each time that we look for something to send."""
         if self.is_replica:
             try:
                 self._note_fetch(wanted)
             except KafkaError as error:
                 return self._refused(wanted, error)
-        return self._read_partition(wanted, size_so_far)
+        return self.read_partition(wanted, size_so_far)
 
     def _note_fetch(self, wanted: Wanted) -> None:
         leader, asked = self.leader_of(wanted), wanted.asked
@@ -173,21 +199,21 @@ class Fetching:
             self._services.replica_fetched(leader)
 
     def look_again(self, reading: Reading, position: int) -> None:
-        """At one partition alone: what there is of it now, beside what was read of the others."""
+        """Read one partition again, and keep what was read of the others."""
         wanted, before = reading.answers[position]
-        reading.replace(position, self._read_partition(wanted, reading.size - before.length))
+        reading.replace(position, self.read_partition(wanted, reading.size - before.length))
 
     def _read_again(self, reading: Reading, positions: Iterable[int]) -> None:
-        """Those that had something: files may have been replaced meanwhile, and there is one limit for all."""
+        """Read those with data again: files may have been replaced meanwhile, and there is one limit for all."""
         size = 0
         for position in positions:
             wanted, answer = reading.answers[position]
             if answer.length:
-                answer = self._read_partition(wanted, size)
+                answer = self.read_partition(wanted, size)
                 reading.answers[position] = wanted, answer
                 size += answer.length
 
-    def _read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+    def read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         asked = wanted.asked
         room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:
@@ -209,7 +235,7 @@ class Fetching:
         index = wanted.asked.partition
         topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
         if self.is_replica and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            leader = self.leader_of(wanted)  # a follower begins anew where our log starts
+            leader = self.leader_of(wanted)  # a follower starts over where our log starts
             return self._describe(leader, index)._replace(error_code=error.code)
         log_refused_partition(self._request, topic, index, error)
         aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
@@ -271,14 +297,14 @@ class Fetching:
     # --- waiting ---
 
     def park(self, reading: Reading) -> "ParkedFetch":
-        """For data, an error or the deadline, whichever comes first; it alone is answered."""
+        """Wait for data, an error or the deadline, whichever comes first; the response has only that."""
         parked = ParkedFetch(self, reading, self._message.min_bytes)
         parked.timer = self._services.deadlines.add(self._message.max_wait_ms, parked.finish)
         self._request.on_abandoned = parked.end
         return parked
 
     def finish(self, reading: Reading, positions: Sequence[int], is_fresh: bool) -> None:
-        """Answer with these partitions, after a wait. `is_fresh` if all that has data was read just now."""
+        """Respond with these partitions, after a wait. `is_fresh` if all that has data was read just now."""
         try:
             if not is_fresh:
                 self._read_again(reading, positions)
@@ -292,7 +318,7 @@ class Fetching:
     def wants_news_only(self) -> bool:
         return self._session.is_incremental
 
-    # --- answering ---
+    # --- responding ---
 
     def answer(self, answers: Answers) -> None:
         if len(answers) > MANY_PARTITIONS:
@@ -315,7 +341,7 @@ class Fetching:
         return parts  # type: ignore[return-value]
 
     def _tell(self, topics: dict[object, FetchedTopic], wanted: Wanted, answer: FetchedPartition) -> None:
-        """What is news to the client, which its session remembers."""
+        """What is new to the client, according to its session."""
         session = self._session
         if session.is_incremental and not wanted.has_news(answer):
             return
@@ -330,10 +356,10 @@ class Fetching:
 
 
 class ParkedFetch:
-    """A Fetch that waits. It is woken by the partitions that change, looks at those alone, and answers with what it
-    knows of the others: waiting for ten thousand partitions costs no more than the one that has data.
+    """A Fetch that waits. Partitions that change wake it; it reads only those again, and responds with what it
+    knows about the others: waiting for ten thousand partitions costs no more than the one that has data.
 
-    What it waits on are the leaders themselves, not the names of partitions: when a topic is deleted the names are
+    It waits on the leaders themselves, not on the names of partitions: when a topic is deleted the names are
     gone before its leaders are closed, and those of other topics deleted with it are closed later still.
     """
 
@@ -343,7 +369,7 @@ class ParkedFetch:
         self._fetch = fetch
         self._reading = reading
         self._min_bytes = min_bytes
-        # The positions of what the client has not been told, where that is all it wants to hear.
+        # The positions of what the client has not been told, if it only wants news.
         self._news: set[int] | None = set() if fetch.wants_news_only else None
         self.timer: Timer | None = None  # None once the wait is over
         self._watches: list[tuple[Leader, Waiter]] = []  # none once the wait is over
@@ -362,7 +388,7 @@ class ParkedFetch:
                 return
 
     def _watch(self, position: int) -> None:
-        """A large Fetch is read in several turns: what has changed since its first ones is looked at now."""
+        """A large Fetch is read in several turns: partitions that changed since the first ones are read again now."""
         wanted, answer = self._reading.answers[position]
         if self._news is not None and wanted.has_news(answer):
             self._news.add(position)
@@ -406,7 +432,7 @@ class ParkedFetch:
         self._fetch.finish(self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh)
 
     def _look_at_high_watermarks(self) -> None:
-        """A replica is not woken by them, but it hears of them when its wait is over."""
+        """They do not wake a replica, but it gets them when its wait is over."""
         for position, (leader, _) in enumerate(self._watches):
             if leader.high_watermark != self._reading.answers[position][1].high_watermark:
                 self._fetch.look_again(self._reading, position)
@@ -414,7 +440,7 @@ class ParkedFetch:
                     self._news.add(position)
 
     def end(self) -> None:
-        """Of the wait: nothing wakes it any more."""
+        """End the wait: nothing wakes it any more."""
         assert self.timer is not None
         self.timer.cancel()
         self.timer = None

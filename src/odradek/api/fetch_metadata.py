@@ -1,8 +1,8 @@
 """Fetch (1): the metadata log, for the other replicas of the quorum: voters and brokers.
 
-- A fetch says how far the replica has the log on disk. The leader learns from it what is committed.
-- With nothing to send it is parked until there is, or until the high watermark moves.
-- A replica whose log is another one is told where to cut it; one that is too far behind, which snapshot to fetch.
+- A fetch says how far the replica has the log on disk. From that the leader knows what is committed.
+- With nothing to send it is parked until there is, or until the high watermark advances.
+- A replica whose log has diverged is told where to cut it; one that is too far behind, which snapshot to fetch.
 
 Left out: fetch sessions (there is one partition), and any partition but the metadata's (INVALID_REQUEST).
 """

@@ -1,6 +1,6 @@
 """FindCoordinator (10): which broker looks after a group, a transactional id or a share partition.
 
-The internal topic behind it is made at the first question. Many keys in one request from version 4 on.
+The internal topic is created at the first request. Many keys in one request from version 4 on.
 
 Left out: transactions and share groups. This broker answers for them all the same, and the request that follows
 is the one refused: clients retry FindCoordinator for as long as they are let.
@@ -55,7 +55,7 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
             return answer
-        except OSError as error:  # the coordinators' code cannot be read, for want of a descriptor
+        except OSError as error:  # the coordinators' code cannot be read, for lack of a descriptor
             answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
             return answer
     broker = services.image.brokers.get(node_id)

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (44): set, delete, append to or subtract from single settings of a topic, broker or group.
 
-What is accepted takes effect at once; what only a restart could change is refused, as is what no topic could be created
-with.
+Accepted changes take effect at once; settings that only a restart can change are refused, and so are values with which
+no topic could be created.
 
 Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """

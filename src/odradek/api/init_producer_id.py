@@ -1,10 +1,10 @@
 """InitProducerId (22): an id for an idempotent producer, unique in the cluster for all time.
 
-- A producer that comes with an id and epoch (version 3 on) gets a new id too, as in Kafka: without a transactional
-  id nobody can say that the one it names is its own.
+- A producer that sends an id and epoch (version 3 on) gets a new id too, as in Kafka: without a transactional
+  id there is no proof that the id is its own.
 
-- Where no ids can be had, because the metadata log cannot be written, the answer is COORDINATOR_LOAD_IN_PROGRESS, as in
-  Kafka: it is the one error here that all clients wait and retry after.
+- If no ids can be allocated, because the metadata log cannot be written, the error is COORDINATOR_LOAD_IN_PROGRESS, as
+  in Kafka: it is the one error here after which all clients wait and retry.
 
 Left out: transactional ids. They are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every
 client takes as final: `init_transactions` fails at once instead of being retried until its timeout.

@@ -1,6 +1,6 @@
 """JoinGroup (11): enter a classic group, or stay in it when it rebalances.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 A member that offers more than a thousand protocols is refused: every other member's would be compared with them.
 """
 

@@ -1,6 +1,6 @@
 """LeaveGroup (13): members leave a classic group; several at once, by instance id too, from version 3 on.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """ListGroups (16): every group of this broker, by state and type where asked.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
 from odradek.requests.request import Request

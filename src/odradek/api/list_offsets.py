@@ -1,7 +1,7 @@
 """ListOffsets (2): offsets by meaning (earliest, latest, of the largest timestamp) or by time.
 
-- By time: the first record whose timestamp is at or after the one asked for, not the start of its batch; what
-  the client's isolation level does not show yet is not found.
+- By time: the first record whose timestamp is at or after the requested one, not the start of its batch; records that
+  the client's isolation level does not show yet are not found.
 - A record that was acknowledged with acks=1 counts (see `own_writes`).
 - Tiered storage does not exist: earliest local is earliest, and there is no latest tiered offset and none that
   waits for upload (-1).
@@ -132,12 +132,12 @@ class Search:
         return found if found is not None and found.offset < end else None
 
     def _check_high_watermark(self, leader: Leader) -> None:
-        """What a new leader would say may be less than what the one before it has said (KIP-207)."""
+        """A new leader could return less than the previous one did (KIP-207)."""
         if self._is_consumer and not leader.knows_high_watermark:
             is_new = self._version >= OFFSET_NOT_AVAILABLE_SINCE
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE if is_new else ErrorCode.LEADER_NOT_AVAILABLE,
-                f"The leader of {leader.topic_partition} does not know yet what is committed",
+                f"The leader of {leader.topic_partition} does not know its high watermark yet",
             )
 
     def _end(self, leader: Leader) -> int:

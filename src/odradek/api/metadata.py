@@ -1,9 +1,9 @@
 """Metadata (3): brokers, topics and their leaders; the way from any one broker to all of them.
 
 - Topics by name or (version 12 on) by id; null means all, an empty list none (in version 0: all).
-- A topic that does not exist is created where the request and `auto.create.topics.enable` allow it, with
-  `num.partitions` and `default.replication.factor`; the answer then already shows its leaders.
-- Unlike Kafka, which lists a new topic as LEADER_NOT_AVAILABLE first, because the answer waits for the creation.
+- A topic that does not exist is created if the request and `auto.create.topics.enable` allow it, with
+  `num.partitions` and `default.replication.factor`; the response then already shows its leaders.
+- Unlike Kafka, which lists a new topic as LEADER_NOT_AVAILABLE first, because the response waits for the creation.
 """
 
 from collections.abc import Coroutine, Iterator
@@ -52,7 +52,7 @@ def _is_by_id(topic: MetadataRequestTopic) -> bool:
 
 
 def _refuse(message: MetadataRequest) -> MetadataResponse:
-    """Versions 10 and 11 have a place for topic ids, but not yet the right to use it."""
+    """Versions 10 and 11 have a field for topic ids, but must not use it."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name=topic.name or "")
@@ -75,7 +75,7 @@ def describe(
     answer = MetadataResponse(
         brokers=brokers(image, request.listener),
         cluster_id=image.cluster_id,
-        controller_id=services.controller_id,
+        controller_id=services.next_controller_id(),
     )
     if message.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS
@@ -135,7 +135,7 @@ def _why_unknown(name: str) -> ErrorCode:
 
 
 def online_brokers(image: MetadataImage, listener: str) -> frozenset[int]:
-    """Those that can be reached on this listener; a replica elsewhere is offline for whoever asks."""
+    """Those that can be reached on this listener; to the client any other replica is offline."""
     return frozenset(
         broker.id for broker in image.brokers.values() if not broker.is_fenced and broker.endpoint(listener)
     )

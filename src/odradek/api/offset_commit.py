@@ -1,7 +1,7 @@
 """OffsetCommit (8): how far a group has read, by member or, without membership, by anybody.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed. Topics by
-id from version 10 on; the coordinator is told the id of a topic that was named, so that an offset outlives no topic.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed. Topics by
+id from version 10 on; the coordinator also gets the id of a topic that was named, so that no offset outlives its topic.
 Partitions that do not exist are refused here: the coordinator knows only names. A partition that is named more than
 once is committed once, and a commit of very many partitions is cut into parts.
 """
@@ -55,7 +55,7 @@ def _sort_out(
     known: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
 ) -> Steps[None]:
-    """Of a partition that is named more than once, the last offset counts."""
+    """If a partition is named more than once, its last offset counts."""
     by_id = version >= TOPIC_IDS_SINCE
     name = services.topic_name(topic.topic_id) if by_id else topic.name
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,6 +1,6 @@
 """OffsetDelete (47): forget the offsets that a group committed to some partitions.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
 from dataclasses import replace

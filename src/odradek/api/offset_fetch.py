@@ -1,6 +1,6 @@
 """OffsetFetch (9): what groups committed; many groups at once from version 8 on, topics by id from version 10 on.
 
-The work is done by the groups' coordinators (`coordinators`), which know topics by name; ids are translated here.
+The groups' coordinators (`coordinators`) do the work. They know topics by name; ids are translated here.
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ def _ids_to_names(services: Services, message: OffsetFetchRequest) -> Steps[Refu
 
 
 def _names_to_ids(services: Services, answer: OffsetFetchResponse, refused: Refused) -> OffsetFetchResponse:
-    """Offsets of topics that are gone cannot be told without an id: they are left out."""
+    """Offsets of deleted topics have no id to return: they are left out."""
     for group in answer.groups:
         for topic in group.topics:
             there = services.image.topics.get(topic.name)

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23): where an epoch ended in our log, so that a client finds out what it lost.
 
 The current epoch ends where the log does. An epoch older than all that are known ended where the first of those
-began: nothing of it is left. An epoch newer than all that are known is answered with -1.
+began: nothing of it is left. An epoch newer than all that are known gets -1.
 
 Left out: asking as a replica (answered like a consumer; our followers are told by Fetch where logs part).
 """

@@ -1,15 +1,18 @@
 """Produce (0): append a batch to each partition named.
 
-- Batches are checked by header and CRC, given their offset in place, and written as they came; records are
-  decoded only where the topic's settings need it (see `records.validation`).
-- The requests that arrived together, in one read from a connection, are handled together: what they bring to a
-  partition is one write, and those that wait for the same partitions wait as one. A request that came alone is a
+- Batches are checked by header and CRC, given their offset in place, and written unchanged; records are
+  decoded only if the topic's settings need it (see `records.validation`).
+- Requests that arrived together, in one read from a connection, are handled together: their batches for a
+  partition are one write, and those that wait for the same partitions wait as one. A request that came alone is a
   run of one.
-- A request that takes long (many partitions, many megabytes, many records that a rule of the topic wants looked at) is
-  handled in several turns of the event loop, by itself.
-- acks=0 is never answered, and an error then closes the connection; acks=1 is answered once written; acks=all
+- A request that takes long (many partitions, many megabytes, many records that a rule of the topic must check) is
+  handled in several turns of the event loop, separately.
+- acks=0 gets no response, and an error then closes the connection; acks=1 gets its response once written; acks=all
   once committed, which includes being on disk (see `replication.leader`), or at the request's timeout with
   REQUEST_TIMED_OUT.
+- acks=all with too small an ISR is refused with NOT_ENOUGH_REPLICAS before anything is written. If the ISR becomes too
+  small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 
 Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
@@ -64,14 +67,13 @@ TELL_NOTHING = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
 
 
 class ManyRecords(TakesLong):
-    """A batch whose records have to be looked at, and are many."""
+    """A batch with many records to check."""
 
     def __init__(self, leader: Leader, batch: memoryview, header: BatchHeader) -> None:
         self.leader = leader
@@ -80,7 +82,7 @@ class ManyRecords(TakesLong):
 
 
 class BatchAnswer(ProducedPartition):
-    """What becomes of one batch: the answer, and the offset that its acknowledgement waits for."""
+    """The result of one batch: the response, and the offset that its acknowledgement waits for."""
 
     __slots__ = ("last_offset", "leader")
 
@@ -113,12 +115,12 @@ class BatchAnswer(ProducedPartition):
         return self.last_offset < self.leader.high_watermark
 
     def fail(self, error: ErrorCode) -> None:
+        """It was appended, and is not known to be committed: as in Kafka, the answer says where it is all the same."""
         self.error_code = error
-        self.base_offset = -1
 
 
 class Production:
-    """One request: what it asks for, what it is answered with, and what it waits for."""
+    """One request: its batches, its response, and what it waits for."""
 
     __slots__ = ("answers", "batches", "request", "timeout_ms", "wants")
 
@@ -150,7 +152,7 @@ class Production:
         return (frame,)
 
     def finish_without_answer(self) -> str:
-        """acks=0: the client hears of an error by losing its connection. Answers what went wrong, if anything."""
+        """acks=0: an error closes the client's connection. Returns the errors, if any."""
         codes = {
             answer.error_code for topic in self.answers for answer in topic.partitions if answer.error_code
         }
@@ -162,7 +164,7 @@ Run = Sequence[tuple[Request, ProduceRequest]]
 
 
 def handle_all(services: Services, run: Run) -> Coroutine[Any, Any, None] | None:
-    """Answers what is left to do if one of the requests takes long: that one, and all behind it."""
+    """Returns the remaining work if one of the requests takes long: that one, and all after it."""
     appends = Appends(services)
     productions: list[Production] = []
     rest: Run = ()
@@ -205,7 +207,7 @@ async def _append_in_turns(services: Services, request: Request, message: Produc
 
 
 def _copy(message: ProduceRequest) -> ProduceRequest:
-    """With memory of its own: that of the frame is about to be read over."""
+    """With its own memory: that of the frame is about to be overwritten."""
     topics = [
         topic._replace(partitions=[(index, _copied(records)) for index, records in topic.partitions])
         for topic in message.topics
@@ -300,7 +302,7 @@ class Appends:
             return answer
 
     async def _prepare_in_turns(self, many: "ManyRecords") -> Prepared:
-        """The codecs work in a thread, and let the event loop go on meanwhile."""
+        """The codecs work in a thread, and do not block the event loop."""
         leader, batch, header = many.leader, many.batch, many.header
         rules, now_ms, turns = leader.settings.rules, self._now_ms, self._services.turns
         in_thread = self._services.host.in_thread
@@ -326,6 +328,8 @@ class Appends:
             return ProducedPartition(index, error.code, error_message=error.message or None)
         answer = BatchAnswer(index, leader)
         try:
+            if message.acks == ALL:
+                leader.check_enough_replicas()
             is_transactional = message.transactional_id is not None
             batch = self._checked(leader, records, production.request.version, is_transactional)
         except KafkaError as error:
@@ -345,10 +349,7 @@ class Appends:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        leader = self._services.replicas.leader(topic, index)
-        if acks == ALL:
-            leader.check_enough_replicas()
-        return leader
+        return self._services.replicas.leader(topic, index)
 
     def _checked(
         self, leader: Leader, batch: memoryview | None, version: int, is_transactional: bool
@@ -374,7 +375,7 @@ class Appends:
 
 
 class Acknowledgement:
-    """Answers that wait until all their batches are committed, or for their time to run out."""
+    """Responses that wait until all their batches are committed, or until they time out."""
 
     __slots__ = ("_productions", "_remaining", "_timer")
 
@@ -384,7 +385,7 @@ class Acknowledgement:
         self._timer: Timer | None = None
 
     def __str__(self) -> str:
-        """What it waits for, if it takes so long that the log mentions it."""
+        """What it waits for, for the log if it is slow."""
         names = [str(leader.topic_partition) for leader in self._remaining]
         return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
 

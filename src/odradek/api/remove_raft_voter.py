@@ -1,6 +1,6 @@
 """RemoveRaftVoter (81): a voter leaves the quorum, and only follows the metadata log from then on.
 
-One voter at a time, never the last one. A leader that is removed resigns once that is committed. A broker forwards the
+One voter at a time, never the last one. A removed leader resigns once the change is committed. A broker forwards the
 request to the leader of the quorum.
 """
 

@@ -1,6 +1,6 @@
 """SyncGroup (14): the leader of a classic group hands out the assignment, everybody else collects it.
 
-The work is done by the group's coordinator (`coordinators`); it answers once what it decided is committed.
+The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
 from odradek.requests.request import Request

@@ -1,6 +1,6 @@
 """UpdateRaftVoter (82): a voter tells the leader that its endpoints, or the versions that it supports, have changed.
 
-Sent by voters, in the epoch of the leader that they follow. The response says who leads.
+Sent by voters, in the epoch of the leader that they follow. The response names the leader.
 """
 
 from odradek.errors import ErrorCode, KafkaError
@@ -37,7 +37,7 @@ async def _update(services: Services, message: UpdateRaftVoterRequest) -> None:
     check_voter(services, key, endpoints)
     versions = message.k_raft_version_feature
     if not 0 <= versions.min_supported_version <= versions.max_supported_version:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The range of kraft.version is none.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The range of kraft.version is empty.")
     voter = VoterNode(key, endpoints, versions.min_supported_version, versions.max_supported_version)
     timeout_ms = services.config["controller.quorum.request.timeout.ms"]
     await services.quorum.change_voters(UpdateVoter(voter), timeout_ms)

@@ -1,6 +1,6 @@
 """Vote (52): a voter that stands for election asks this replica for its vote, or whether it would get it (pre-vote).
 
-The vote is on disk before the response leaves (`raft.core`).
+The vote is on disk before the response is sent (`raft.core`).
 """
 
 from odradek.raft.rpc import from_request

@@ -127,17 +127,57 @@ class Node:
             raise
 
     def _build(self, on_long_work: Callable[[], None]) -> None:
-        config, host = self.config, self._host
         self._groups: GroupsOfNode | None = None
-        turns = Turns(host.monotonic, on_long_work)
         self._is_loaded = False  # the logs are open
+        turns = Turns(self._host.monotonic, on_long_work)
+        self._build_metadata(turns)
+        self._build_partitions()
+        self._build_upkeep()
+        self.services = self._new_services(turns)
+        if self.metadata.quorum.is_caught_up:
+            self._load()
+        self._server = self._network.serve(self._new_converse(self.services), _bounds(self.config))
+        self._monitoring = Monitoring(self._monitored(), turns)
+        self._is_started = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics_port = 0
+        self.listeners: tuple[Listener, ...] = ()  # that serve clients
+        self.controller_listeners: tuple[Listener, ...] = ()
+
+    def _build_metadata(self, turns: Turns) -> None:
+        """What knows the cluster. From here on the configuration is the one that it prescribes."""
         self.metadata = BrokerMetadata(
-            self._files, config, self._rng, host, self._network, turns, self._listeners(), self._failed
+            self._files,
+            self.config,
+            self._rng,
+            self._host,
+            self._network,
+            turns,
+            self._listeners(),
+            self._failed,
+            self.metrics.metadata_sync_time,
         )
-        config = self.config = self.metadata.effective_config(config)
+        config = self.config = self.metadata.effective_config(self.config)
         self._lifecycle = Lifecycle(
-            self.node_id, self.metadata, host, self._rng, config["broker.rack"], registration_settings(config)
+            self.node_id,
+            self.metadata,
+            self._host,
+            self._network,
+            self._rng,
+            config["broker.rack"],
+            registration_settings(config),
         )
+        self._duties = ControllerDuties(
+            self.node_id, self._inter_broker_listener, self._host, self._network, self.metadata, config
+        )
+
+    @property
+    def _inter_broker_listener(self) -> str:
+        return self.config.inter_broker_listener_name if self.config.is_broker else ""
+
+    def _build_partitions(self) -> None:
+        """The replicas on this node, and what keeps them like those elsewhere."""
+        config, host = self.config, self._host
         self._partitions = LocalPartitions(
             self.node_id,
             host,
@@ -151,7 +191,7 @@ class Node:
         self.replicas = self._partitions.replicas
         self._replication = Replication(
             self.node_id,
-            config.inter_broker_listener_name if config.is_broker else "",
+            self._inter_broker_listener,
             host,
             self._network,
             self.metadata,
@@ -160,20 +200,19 @@ class Node:
         self._in_sync = InSyncReplicas(
             self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
         )
-        self._duties = ControllerDuties(
-            self.node_id,
-            config.inter_broker_listener_name if config.is_broker else "",
-            host,
-            self._network,
-            self.metadata,
-            config,
-        )
+
+    def _build_upkeep(self) -> None:
+        """What brings logs to disk, and keeps them small."""
+        config, host = self.config, self._host
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"], self.metrics.sync_time)
         self._maintenance = Maintenance(
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
         )
         self._compactor = Compactor(host, self._files, self.replicas, config, str(self.data_dir))
-        self.services = Services(
+
+    def _new_services(self, turns: Turns) -> Services:
+        config, host = self.config, self._host
+        return Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
             config=config,
@@ -192,15 +231,6 @@ class Node:
             replica_fetched=self._in_sync.fetched,
             metrics=self.metrics,
         )
-        if self.metadata.quorum.is_caught_up:
-            self._load()
-        self._server = self._network.serve(self._new_converse(self.services), _bounds(config))
-        self._monitoring = Monitoring(self._monitored(), turns)
-        self._is_started = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self.metrics_port = 0
-        self.listeners: tuple[Listener, ...] = ()  # that serve clients
-        self.controller_listeners: tuple[Listener, ...] = ()
 
     def _load(self) -> None:
         """Open the logs that the metadata names. It must be all that is committed: a log that it does not name is taken

@@ -1,14 +1,15 @@
 """Access to a cluster: how it is named, reached, and how a command gets it.
 
-A cluster is named by an option before or after the command, by a profile, or by the environment; the nearest wins:
+A cluster is named by an option before or after the command, by a profile, or by the environment; the first of these
+that is given counts:
 
     -b after the command, -b before it, --profile, ODRADEK_BOOTSTRAP_SERVER, ODRADEK_PROFILE, the profile in use,
     localhost:9092
 
-A command that cannot do its work says so in one line and ends, always within a bounded time. librdkafka by itself
-retries for ever and logs to the terminal. So each command first looks whether anything listens at the address at all,
-then asks for metadata in short steps and listens, between them, to what librdkafka reports: a TLS handshake or a login
-that failed is told within a second, in librdkafka's own words.
+A command that fails says so in one line and exits, always within a bounded time. librdkafka itself retries forever and
+logs to the terminal. So each command first checks whether anything listens at the address at all, then asks for
+metadata in short steps and looks, between them, at the errors that librdkafka reports: a failed TLS handshake or login
+is reported within a second, in librdkafka's own words.
 """
 
 import inspect
@@ -62,7 +63,7 @@ CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         is_file=True,
-        help="Client settings, name=value a line, by librdkafka's or Java's names.",
+        help="Client settings, one name=value per line, by librdkafka's or Java's names.",
     ),
 ]
 ProfileName = Annotated[
@@ -71,14 +72,14 @@ ProfileName = Annotated[
         "--profile",
         metavar="NAME",
         complete=complete_profiles,
-        help="A cluster by its profile (see 'odradek profile').",
+        help="The cluster of this profile (see 'odradek profile').",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The options that name a cluster, as given in one place; None is what was not given."""
+    """The options that name a cluster, as given in one place; None if not given."""
 
     bootstrap: str | None = None
     command_config: Path | None = None
@@ -88,8 +89,8 @@ class Naming:
 def named_cluster(command: Naming, before: Naming, environ: Mapping[str, str]) -> "Access":
     """The cluster meant by options after the command, options before it, and the environment.
 
-    An address that is named without a profile is another cluster than that of the profile in use, and the credentials
-    in there are none of its business.
+    An address that is named without a profile is another cluster than that of the profile in use, so it must not get
+    the credentials of that profile.
     """
     asked = command.profile or before.profile
     bootstrap = (
@@ -108,7 +109,7 @@ def read_settings(file: Path) -> dict[str, str]:
     except OSError as error:
         raise CommandError(f"{file}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:
-        raise CommandError(f"{file} is not a file of settings: {error}") from None
+        raise CommandError(f"{file} is not a settings file: {error}") from None
 
 
 @dataclass
@@ -123,7 +124,7 @@ class Access:
         return self.client(AdminClient)
 
     def client(self, kind: Callable[..., Client], extra: Mapping[str, Any] | None = None) -> Client:
-        """A client of librdkafka that has reached the cluster. The user's settings win over ours."""
+        """A client of librdkafka that has reached the cluster. The user's settings override ours."""
         check_reachable(self.bootstrap)
         settings: Settings = {"client.id": "odradek-cli", "socket.connection.setup.timeout.ms": 5000}
         settings |= self._given_to_librdkafka() | {"error_cb": self.heard.note} | dict(extra or {})
@@ -138,7 +139,8 @@ class Access:
             raise CommandError(f"bad client settings: {error}") from None
 
     def _wait_for_contact(self, client: Any) -> None:
-        """Ask in steps that grow, for the sake of slow networks and large clusters, and listen in between."""
+        """Ask with growing timeouts, for slow networks and large clusters, and look at librdkafka's errors in
+        between."""
         started_s, step_s = time.monotonic(), FIRST_CONTACT_STEP_S
         while True:
             try:
@@ -166,12 +168,12 @@ class Access:
         return failures_told(self.bootstrap, self.heard, subject)
 
     def metadata(self) -> ClusterMetadata:
-        """Brokers and topics as the cluster tells them."""
+        """Brokers and topics, as the cluster reports them."""
         return self.admin.list_topics(timeout=REQUEST_TIMEOUT_S)
 
 
 def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that name a cluster, and hand it that cluster as its first argument."""
+    """Give a command the options that name a cluster, and pass it that cluster as its first argument."""
     own = list(inspect.signature(command).parameters.values())[1:]
 
     def run(
@@ -195,7 +197,7 @@ def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _build(kind: Callable[..., Client], settings: Mapping[str, Any]) -> Client:
-    """A client that keeps quiet, without the settings that librdkafka does not know."""
+    """A client that logs nothing, without the settings that librdkafka does not know."""
     settings = dict(settings)
     while True:
         try:
@@ -204,7 +206,7 @@ def _build(kind: Callable[..., Client], settings: Mapping[str, Any]) -> Client:
             unknown = UNKNOWN_SETTING.search(error.args[0].str())
             if unknown is None or settings.pop(unknown[1], None) is None:
                 raise CommandError(f"bad client settings: {error.args[0].str()}") from None
-            warn(f"setting {unknown[1]} is not known to this client and is ignored")
+            warn(f"ignoring the setting {unknown[1]}, which this client does not know")
 
 
 def _silent_logger() -> logging.Logger:
@@ -246,11 +248,11 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {CONNECT_TIMEOUT_S:g} s"
+        return f"no response within {CONNECT_TIMEOUT_S:g} s"
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def settle(futures: Any) -> None:
-    """Wait for what an admin request returned; the first failure is raised."""
+    """Wait for the futures of an admin request; raise the first failure."""
     for future in futures.values():
         future.result(REQUEST_TIMEOUT_S)

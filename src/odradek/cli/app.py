@@ -1,7 +1,7 @@
 """The client commands, put together, and the one place where their failures become an exit status.
 
-0 done, 1 could not be done, 2 not understood, 130 interrupted. Only the module of the command that is run is imported:
-a command should answer before its user has looked up.
+0 success, 1 failure, 2 bad usage, 130 interrupted. Only the module of the command that is run is imported, because a
+command should respond at once.
 """
 
 import os
@@ -26,13 +26,13 @@ COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 ROOT_OPTIONS_WITH_VALUE = ("-b", "--bootstrap-server", "--command-config", "--profile")
 HELP = "A Kafka-compatible event-streaming platform that installs with pip."
 EPILOG = (
-    "Every command but 'up', 'broker', 'format' and 'random-uuid' works against any Kafka cluster: name it with -b, "
-    "before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or by a profile."
+    "All commands except 'up', 'broker', 'format' and 'random-uuid' work with any Kafka cluster: name it with -b, "
+    "before or after the command, in ODRADEK_BOOTSTRAP_SERVER, or with a profile."
 )
 BROKER_COMMANDS = {
     "up": "Run a broker on this machine, until Ctrl-C.",
     "broker": "Run a broker as a service, from a settings file.",
-    "format": "Make the data directory of a node of a cluster, before its first start.",
+    "format": "Format the data directory of a node, before its first start.",
     "random-uuid": "Print a new id, for a cluster or a directory.",
 }
 # Command and module; a module has an `app` with commands in it, or one function named as the command.
@@ -91,8 +91,8 @@ def _version_option() -> click.Option:
 
 
 class _BrokerCommand(click.Command):
-    """For the list of commands, for completion, and for whoever writes options before it: `main` turns off to it
-    earlier, and again here. It reads its arguments itself."""
+    """For the list of commands, for completion, and for options written before the command: `main` handles it earlier,
+    and is called again here. It reads its arguments itself."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -188,9 +188,7 @@ def _run(arguments: Sequence[str]) -> int:
         note("" if is_interrupt else "Aborted!")
         return INTERRUPTED if is_interrupt else FAILED
     except SystemExit as exit_:
-        if (
-            sys.stdout is not output
-        ):  # click has met a closed pipe, and hides it: its reader has left, as `head` does
+        if sys.stdout is not output:  # click hides a closed pipe: the reader has exited, as `head` does
             discard_output()
             return 0
         return exit_.code if isinstance(exit_.code, int) else FAILED

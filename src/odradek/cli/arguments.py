@@ -11,7 +11,7 @@ __all__ = ["MOST_OFFSET", "MOST_PARTITION", "JsonOutput", "Quiet", "key_value", 
 MOST_OFFSET = 2**63 - 1
 
 JsonOutput = Annotated[bool, Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no count at the end.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Do not print a count at the end.")]
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`odradek cluster info`: what a cluster is. `odradek cluster status`: whether it is well."""
+"""`odradek cluster info`: what a cluster consists of. `odradek cluster status`: whether it is healthy."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class BrokerView:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What `info` tells; its fields are those of the JSON output."""
+    """The output of `info`; its fields are those of the JSON output."""
 
     cluster_id: str | None
     controller: int | None
@@ -44,7 +44,7 @@ class ClusterView:
 @app.command()
 @on_cluster
 def info(cluster: Access, as_json: JsonOutput = False) -> None:
-    """Show the brokers of a cluster, how much it holds, and whether partitions lack replicas or leaders."""
+    """Show brokers, numbers of topics and partitions, and partitions without replicas or leaders."""
     view = view_cluster(cluster)
     if as_json:
         print_json(asdict(view))
@@ -91,7 +91,7 @@ def view_cluster(cluster: Access) -> ClusterView:
 @app.command()
 @on_cluster
 def status(cluster: Access, as_json: JsonOutput = False) -> None:
-    """Show nodes, the metadata quorum and partitions that lack replicas or leaders. Exit status 1 if something does."""
+    """Show nodes, the metadata quorum and partitions that lack replicas or leaders. Exit status 1 if any do."""
     from odradek.cli.cluster_status import find_status  # which brings our own client
 
     found = find_status(cluster)

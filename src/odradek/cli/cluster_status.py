@@ -1,9 +1,8 @@
-"""What `odradek cluster status` finds out, and what of it is a problem.
+"""What `odradek cluster status` looks at, and what counts as a problem.
 
-Everything is asked in Kafka's own requests of any broker that answers, so it works against any Kafka: DescribeCluster
-for the brokers, DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for the fewest in-sync
-replicas of those topics that lack some. An older cluster that cannot tell of its quorum or of fenced brokers is judged
-by the rest.
+It uses Kafka's own requests to any broker that responds, so it works with any Kafka: DescribeCluster for the brokers,
+DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for `min.insync.replicas` of topics
+that lack replicas. If an older cluster cannot report its quorum or fenced brokers, the rest decides.
 """
 
 from collections import Counter
@@ -51,7 +50,7 @@ class ReplicaStatus:
     node: int
     log_end_offset: int
     lag: int  # records behind the leader
-    behind_ms: int | None  # since it had all that the leader had; None: not told, or never
+    behind_ms: int | None  # since it last caught up with the leader; None: not reported, or never
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class QuorumStatus:
         if voter.node == self.leader:
             return False
         if voter.behind_ms is None:
-            return voter.lag > 0  # an older cluster tells no times
+            return voter.lag > 0  # an older cluster reports no times
         return voter.behind_ms > VOTER_PATIENCE_MS
 
 
@@ -93,7 +92,7 @@ class ClusterStatus:
     under_replicated: list[PartitionStatus]
     under_min_isr: list[PartitionStatus]
     offline: list[PartitionStatus]
-    quorum_problem: str = field(default="")  # why there is nothing to say of it; empty if that is no problem
+    quorum_problem: str = field(default="")  # why there is no information; empty if that is no problem
 
     def problems(self) -> list[str]:
         """In sentences; none where all is well."""
@@ -103,7 +102,7 @@ class ClusterStatus:
         fenced = [str(one.broker) for one in self.brokers if one.is_fenced]
         if fenced:
             noun = "broker" if len(fenced) == 1 else "brokers"
-            yield f"{noun} {', '.join(fenced)} fenced: not running, or not ready yet"
+            yield f"{noun} {', '.join(fenced)} fenced: down, or not ready yet"
         if self.quorum is None:
             if self.quorum_problem:
                 yield f"the metadata quorum: {self.quorum_problem}"
@@ -113,7 +112,7 @@ class ClusterStatus:
                 since = (
                     "never caught up" if voter.behind_ms is None else f"{voter.behind_ms / 1000:.0f} s behind"
                 )
-                yield f"controller {voter.node} is not up to date: {since}, {counted(voter.lag, 'record')} to fetch"
+                yield f"controller {voter.node} has not caught up: {since}, {counted(voter.lag, 'record')} to fetch"
 
     def _problems_of_partitions(self) -> Iterator[str]:
         for partitions, what in (
@@ -155,7 +154,7 @@ def find_status(cluster: Access) -> ClusterStatus:
 
 
 def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
-    """A broker that answers, and what it says of the others: one that is listed may have died a moment ago."""
+    """A broker that responds, and what it says about the others: a listed broker may have just died."""
     reasons = []
     for address in broker_addresses(cluster).values():
         try:
@@ -194,7 +193,7 @@ def under_min_isr(partitions: Iterable[PartitionStatus], fewest: dict[str, int])
 
 
 def find_quorum(cluster: Access, address: Address) -> tuple[QuorumStatus | None, str]:
-    """The quorum, or why there is none to see."""
+    """The quorum, or why there is no information about it."""
     request = DescribeQuorumRequest([TopicDataInRequest(METADATA_TOPIC, [PartitionDataInRequest(0)])])
     try:
         answer = ask(cluster, address, request, DescribeQuorumResponse)

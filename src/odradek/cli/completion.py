@@ -1,6 +1,6 @@
-"""Completion in the shell: topics, groups and settings, asked of the cluster that the line so far names.
+"""Completion in the shell: topics, groups and settings, from the cluster that the line so far names.
 
-A shell waits while its user looks on, so a cluster that is not there costs nothing but the suggestions.
+A shell waits while its user types, so if the cluster is not reachable there are just no suggestions.
 """
 
 import os
@@ -59,7 +59,7 @@ def complete_settings(context: Context, incomplete: str) -> Suggestions:
 
 
 def suggest_settings(incomplete: str, definitions: Any) -> Suggestions:
-    """Keys with their documentation; after `key=` the values, where there are few."""
+    """Keys with their documentation; after `key=` the values, if there are few."""
     key, equals, value = incomplete.partition("=")
     if not equals:
         return [
@@ -74,7 +74,7 @@ def _values(definition: Any) -> list[str]:
 
     if definition.type is ConfigType.BOOLEAN:
         return ["true", "false"]
-    # one_of() and each_one_of() know what they allow: they say it when asked for something else
+    # one_of() and each_one_of() name the allowed values when they reject another one
     reason = None
     if definition.validator is not None and definition.type in (ConfigType.STRING, ConfigType.LIST):
         reason = definition.validator("?" if definition.type is ConfigType.STRING else ("?",))

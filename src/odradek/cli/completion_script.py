@@ -1,4 +1,4 @@
-"""`odradek completion`: the script by which a shell learns to complete our commands."""
+"""`odradek completion`: the script that makes a shell complete our commands."""
 
 import os
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Shell(StrEnum):
 
 def completion(
     shell: Annotated[
-        Shell | None, Argument(metavar="[bash|zsh|fish]", help="The shell; else that of $SHELL.")
+        Shell | None, Argument(metavar="[bash|zsh|fish]", help="The shell (default: that of $SHELL).")
     ] = None,
 ) -> None:
     """Teach your shell to complete. It prints a script for commands, topics, groups and settings.

@@ -22,7 +22,7 @@ INDENT = "    "
 
 
 class Kind(StrEnum):
-    """What has settings; the values are what a user writes."""
+    """The things that have settings; the values are what a user types."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -154,7 +154,7 @@ def _brokers(name: str | None, addresses: Any) -> list[int]:
     if name is None:
         return sorted(addresses)
     if not name.isdecimal() or int(name) not in addresses:
-        raise CommandError(f"no broker {name}: there is {', '.join(map(str, sorted(addresses)))}")
+        raise CommandError(f"no broker {name}: choose from {', '.join(map(str, sorted(addresses)))}")
     return [int(name)]
 
 
@@ -203,7 +203,7 @@ def alter(
         Option(
             "--delete",
             metavar="KEY",
-            help="A setting to put back to its default; repeatable.",
+            help="A setting to reset to its default; repeatable.",
             complete=complete_settings,
         ),
     ] = None,

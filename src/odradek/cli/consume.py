@@ -1,9 +1,9 @@
 """`odradek consume`: print the messages of topics, as they are, formatted, or as JSON lines.
 
-Without `--group` nothing is remembered: the command reads the partitions itself, from where it is told.
-With `--group` it is a member of that group, gets the partitions the group gives it, and its position is
-committed. Without an end (`--exit-at-end`, `--until`, `--max-messages`, `--timeout`) it follows the topics until
-Ctrl-C, through the death of brokers too.
+Without `--group` no offsets are committed: the command reads the partitions itself, from where you say.
+With `--group` it joins that group, reads the partitions that are assigned to it, and commits its position.
+Without an end (`--exit-at-end`, `--until`, `--max-messages`, `--timeout`) it follows the topics until Ctrl-C, even
+while brokers are down.
 """
 
 import re
@@ -48,12 +48,13 @@ def consume(
         list[str] | None,
         Argument(
             metavar="TOPIC...",
-            help="Topics; '^…' is a pattern, a regular expression that their names begin with.",
+            help="Topics; '^…' is a regular expression, matched against the beginning of their names.",
             complete=complete_topics,
         ),
     ] = None,
     from_beginning: Annotated[
-        bool, Option("--from-beginning", help="Start at the oldest message; else only new ones.")
+        bool,
+        Option("--from-beginning", help="Start at the oldest message, instead of reading only new ones."),
     ] = False,
     offset: Annotated[
         str | None,
@@ -61,7 +62,7 @@ def consume(
             "--offset",
             "-o",
             metavar="WHERE",
-            help="Start there: earliest, latest, an offset, -N for the last N, @TIME; or A:B for a range without B.",
+            help="Start at: earliest, latest, an offset, -N for the last N, @TIME; or A:B, from A to before B.",
         ),
     ] = None,
     from_time: Annotated[
@@ -74,11 +75,11 @@ def consume(
     ] = None,
     until: Annotated[
         str | None,
-        Option("--until", metavar="TIME|latest", help="Stop at that time, or at the end as it is now."),
+        Option("--until", metavar="TIME|latest", help="Stop at that time, or at the current end."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this one; repeatable."),
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this partition; repeatable."),
     ] = None,
     filter_: Annotated[
         list[str] | None,
@@ -86,19 +87,19 @@ def consume(
             "--filter",
             "-F",
             metavar="CONDITION",
-            help="Only messages like this: key=a, value~regex, header.NAME=b, value.$.json.path>1, or text in the "
+            help="Only messages that match: key=a, value~regex, header.NAME=b, value.$.json.path>1, or text in the "
             "value; repeatable.",
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, Option("--max-messages", "-n", min=1, help="Stop after so many.")
+        int | None, Option("--max-messages", "-n", min=1, help="Stop after printing this many.")
     ] = None,
     exit_at_end: Annotated[
-        bool, Option("--exit-at-end", "-e", help="Stop when all there is has been read.")
+        bool, Option("--exit-at-end", "-e", help="Stop at the end of the topics.")
     ] = False,
     timeout: Annotated[
         float | None,
-        Option("--timeout", min=0, metavar="SECONDS", help="Stop after so long without a message."),
+        Option("--timeout", min=0, metavar="SECONDS", help="Stop after this long without a message."),
     ] = None,
     format_: Annotated[
         str | None,
@@ -106,26 +107,24 @@ def consume(
             "--format",
             "-f",
             metavar="TEXT",
-            help="As kcat's: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T time in ms, "
+            help="As in kcat: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T time in ms, "
             "%K and %S length of key and value.",
         ),
     ] = None,
-    null: Annotated[
-        str, Option("--null", metavar="TEXT", help="What a missing key or value is printed as.")
-    ] = "null",
-    as_json: Annotated[bool, Option("--json", help="Print a JSON object a line.")] = False,
+    null: Annotated[str, Option("--null", metavar="TEXT", help="Text for a missing key or value.")] = "null",
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
     group: Annotated[
         str | None,
         Option(
             "--group",
             "-G",
             metavar="NAME",
-            help="Read as a member of this group, and commit.",
+            help="Read as a member of this group, and commit offsets.",
             complete=complete_groups,
         ),
     ] = None,
     isolation: Annotated[
-        Isolation, Option("--isolation", help="Whether to print only what is committed.")
+        Isolation, Option("--isolation", help="Whether to print only committed messages.")
     ] = Isolation.READ_COMMITTED,
     quiet: Quiet = False,
     properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
@@ -138,7 +137,7 @@ def consume(
     wanted = Range.of(from_beginning, offset, from_time, until)
     wanted.check()
     if group is not None and (partition or until or offset is not None or from_time is not None):
-        raise BadParameter("a group decides on partitions and offsets by itself: leave out --group")
+        raise BadParameter("a group chooses partitions and offsets itself: leave out --group")
     formatter = formatter_of(as_json, format_, null, properties or ())
     passes = _or_bad_usage("--filter", lambda: compile_filters(filter_ or ()))
     limits = Limits(max_messages, exit_at_end, timeout)
@@ -185,7 +184,7 @@ def kafka_template(properties: Iterable[str]) -> str:
 
 def consumer_settings(group: str | None, wanted: Range, isolation: str) -> Settings:
     return {
-        "group.id": group or "odradek-cli",  # librdkafka wants one even where no group is joined
+        "group.id": group or "odradek-cli",  # librdkafka requires one even if no group is joined
         "enable.auto.commit": group is not None,
         "auto.offset.reset": "earliest" if wanted.start in EARLIEST else "latest",
         "enable.partition.eof": True,
@@ -194,7 +193,7 @@ def consumer_settings(group: str | None, wanted: Range, isolation: str) -> Setti
 
 
 def find_places(consumer: Any, names: Sequence[str], partitions: Sequence[int]) -> list[Place]:
-    """The partitions to read, of topics named and of those that match a pattern; CommandError for what is missing."""
+    """The partitions to read, of topics named and of those that match a pattern; CommandError if one is missing."""
     there = {
         name: sorted(topic.partitions)
         for name, topic in consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics.items()

@@ -3,12 +3,12 @@ r"""Which messages `odradek consume --filter` prints.
     key=alice                 the key is this text
     value~^ERROR              the value matches this regular expression, anywhere in it
     header.source=web         a header of that name has this value
-    value.$.user.id>100       the value is JSON, and what is at this path is a larger number
+    value.$.user.id>100       the value is JSON, and the number at this path is larger
     value.$.items[0].sku=a-1  the same with an element of a list
-    timeout                   no operator: the value has this text in it
+    timeout                   no operator: the value contains this text
 
-Operators: = != ~ !~ > >= < <=. What is missing (a key, a header, a path) equals nothing and matches nothing. Texts are
-compared with what JSON would write for numbers, true, false and null; numbers by their size.
+Operators: = != ~ !~ > >= < <=. A missing key, header or path equals nothing and matches nothing. Text is compared with
+the JSON form of numbers, true, false and null; numbers are compared by value.
 """
 
 import json
@@ -75,7 +75,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _at(steps: list[str | int], value: bytes | None) -> Any:
-    """What is at a path, as text or a number; MISSING where there is nothing, or no JSON at all."""
+    """The value at a path, as text or a number; MISSING if there is none, or no JSON at all."""
     try:
         here: Any = json.loads(value) if value is not None else MISSING
         for step in steps:

@@ -1,13 +1,13 @@
-"""Where `odradek consume` begins and ends in each partition.
+"""Where `odradek consume` starts and stops in each partition.
 
-    -o earliest | latest      the oldest message there is, or only what is to come
-    -o N | -N                 this offset, or so many before the end
+    -o earliest | latest      the oldest message, or only new ones
+    -o N | -N                 this offset, or this many before the end
     -o @TIME                  the first message of that time or later
-    -o A:B                    from offset A up to, and without, B; either may be left out
-    --until latest | @TIME    the end as it is now, or the first message of that time or later
+    -o A:B                    from offset A to before B; either may be left out
+    --until latest | @TIME    the current end, or the first message of that time or later
 
-An end is an offset wherever it can be known at the start. A time that is still to come is watched for: the first
-message that is so late ends its partition, and so does the clock, once everything before has been read.
+An end is an offset if it can be known at the start. For a time in the future, the first message of that time or later
+ends its partition, and so does the clock, once everything before has been read.
 """
 
 import re
@@ -29,7 +29,7 @@ OFFSETS = re.compile(r"(\d*):(\d*)")
 
 @dataclass(frozen=True)
 class Range:
-    """What a user has asked for; at most one of the ways to say it, and at the end if by none."""
+    """The options as given: at most one of them names the start; without any, start at the end."""
 
     start: str = "latest"
     end_offset: int | None = None
@@ -75,24 +75,24 @@ class Ends:
     """Where each partition ends; a partition without an end is followed."""
 
     offsets: dict[Place, int] = field(default_factory=dict)
-    until_ms: int | None = None  # for partitions that have no message so late yet
+    until_ms: int | None = None  # for partitions without a message that late
 
     @property
     def are_known(self) -> bool:
         return bool(self.offsets) or self.until_ms is not None
 
     def is_past(self, place: Place, offset: int, timestamp_ms: int | None) -> bool:
-        """Whether a message lies behind the end."""
+        """Whether a message is at or after the end."""
         if place in self.offsets:
             return offset >= self.offsets[place]
         return self.until_ms is not None and timestamp_ms is not None and timestamp_ms >= self.until_ms
 
     def is_reached(self, place: Place, next_offset: int) -> bool:
-        """Whether nothing before the end is left, once everything before `next_offset` has been read."""
+        """Whether everything before the end has been read, given that everything before `next_offset` has."""
         return place in self.offsets and next_offset >= self.offsets[place]
 
     def is_over(self, place: Place) -> bool:
-        """Whether the clock has passed the end of a partition of which all there is has been read."""
+        """Whether the clock has passed the end of a partition that has been read completely."""
         return place not in self.offsets and self.until_ms is not None and _now_ms() >= self.until_ms
 
 
@@ -112,7 +112,7 @@ def _start_offset(consumer: Any, place: Place, start: str) -> int:
     if start in EARLIEST:
         return int(OFFSET_BEGINNING)
     if start in LATEST:
-        # Asked for now rather than left to librdkafka, so that nothing sent from here on is missed.
+        # Look it up now instead of leaving it to librdkafka, so that no message sent from now on is missed.
         return watermarks(consumer, place)[1]
     offset = offset_of(start)
     if offset >= 0:
@@ -140,6 +140,6 @@ def ends(consumer: Any, places: Iterable[Place], wanted: Range) -> Ends:
 
 
 def watermarks(consumer: Any, place: Place) -> tuple[int, int]:
-    """The first offset there is, and the one the next message gets."""
+    """The first offset of the log, and the offset of the next message."""
     first, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_TIMEOUT_S)
     return int(first), int(end)

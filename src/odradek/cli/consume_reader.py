@@ -1,4 +1,4 @@
-"""The loop of `odradek consume`: fetch, print, and know when to stop; and what becomes of it when brokers die."""
+"""The loop of `odradek consume`: fetch, print, stop at the end, and wait when brokers die."""
 
 import signal
 import sys
@@ -34,9 +34,9 @@ class Limits:
 
 
 class ClusterWatch:
-    """Notices when all brokers are gone, says so once, and says when they are back.
+    """Notices when no broker is reachable, says so once, and says when one is reachable again.
 
-    Whoever follows a topic waits for as long as it takes; whoever reads to an end gives up after a while.
+    When following a topic it waits as long as it takes; when reading to an end it gives up after a while.
     """
 
     def __init__(self, cluster: Access, waits_for_ever: bool) -> None:
@@ -96,7 +96,9 @@ class Reader:
     ends: Ends = field(default_factory=Ends)
     printed: int = 0
     read: int = 0
-    _to_read: set[Place] = field(default_factory=set)  # partitions of which more may come before their end
+    _to_read: set[Place] = field(
+        default_factory=set
+    )  # partitions with more messages to read before their end
     _behind: set[Place] = field(default_factory=set)  # partitions that are not known to be read to the end
     _assigned: bool = False
     _stopped: bool = False
@@ -152,7 +154,7 @@ class Reader:
                 return
 
     def _batch_size(self) -> int:
-        """Never more than is wanted: what was fetched and not printed would count as read in a group."""
+        """Never more than needed: in a group, messages that were fetched but not printed would count as read."""
         if self.limits.max_messages is None:
             return BATCH_MESSAGES
         return min(BATCH_MESSAGES, self.limits.max_messages - self.printed)
@@ -173,11 +175,11 @@ class Reader:
         if self.limits.timeout_s is None or time.monotonic() - last_message_s < self.limits.timeout_s:
             return False
         if self.limits.max_messages is not None and self.printed < self.limits.max_messages:
-            raise CommandError(f"{self.printed} of {self.limits.max_messages} messages came in time")
+            raise CommandError(f"{self.printed} of {self.limits.max_messages} messages arrived in time")
         return True
 
     def _take(self, message: Message) -> None:
-        """Print a message, or note what came instead of one."""
+        """Print a message, or note the error that came instead."""
         error = message.error()
         if error is None:
             self._take_record(message)
@@ -188,8 +190,8 @@ class Reader:
             if self.ends.is_reached(place, message.offset()):
                 self._to_read.discard(place)
         elif not error.retriable() and (self.is_in_group or message.topic() is not None):
-            # Without a group, an error that is no partition's is about the group that librdkafka insists
-            # on: a cluster without groups, or one that does not let us into this one, can be read all the same.
+            # Without a group, an error that does not concern a partition is about the group that librdkafka insists
+            # on: a cluster without groups, or one that does not let us into this one, can still be read.
             raise KafkaException(error)
 
     def _take_record(self, message: Message) -> None:

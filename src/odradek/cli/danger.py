@@ -1,4 +1,4 @@
-"""What cannot be undone wants a second word: --yes or a yes at the terminal; --force where a topic is internal."""
+"""Destructive commands need a confirmation: --yes or a yes at the terminal; and --force for internal topics."""
 
 import sys
 from collections.abc import Iterable
@@ -12,17 +12,15 @@ from odradek.model import INTERNAL_TOPICS, METADATA_TOPIC
 INTERNAL = INTERNAL_TOPICS | {METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"}
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
-Force = Annotated[
-    bool, Option("--force", help="Do it to an internal topic, such as __consumer_offsets, too.")
-]
+Force = Annotated[bool, Option("--force", help="Allow it for internal topics such as __consumer_offsets.")]
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only with --yes, or a yes at the terminal."""
+    """Continue only with --yes, or a yes at the terminal."""
     if yes:
         return
     if not sys.stdin or not sys.stdin.isatty():
-        raise BadParameter("there is no terminal to ask at: give --yes to go on without asking")
+        raise BadParameter("there is no terminal to ask at: add --yes to proceed without asking")
     framework.confirm(question, abort=True, err=True)
 
 
@@ -34,6 +32,6 @@ def check_internal(topics: Iterable[str], force: bool) -> None:
     internal = [topic for topic in topics if is_internal(topic)]
     if internal and not force:
         raise CommandError(
-            f"{', '.join(internal)}: an internal topic, in which the cluster keeps its own state; "
-            "--force does it all the same"
+            f"{', '.join(internal)}: the cluster keeps its own state in internal topics; "
+            "add --force to do it anyway"
         )

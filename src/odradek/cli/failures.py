@@ -1,4 +1,4 @@
-"""Failures of client commands, each told in one line that names the cause and, where there is one, the next step."""
+"""Failures of client commands: one line each, with the cause and, if there is one, the next step."""
 
 import re
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ NEXT_STEPS = {
 
 
 class CommandError(Exception):
-    """The command cannot go on; the message is the one line its user reads."""
+    """The command cannot continue; the message is the one line that its user sees."""
 
 
 class Heard:
-    """What librdkafka has said about its connections: the cause, once a request fails without telling one."""
+    """What librdkafka has reported about its connections: the cause, if a request fails without giving one."""
 
     def __init__(self) -> None:
         self.cause: str | None = None
         self.is_refusal = False  # the cluster has refused our credentials: no retry can help
         self.is_mismatch = (
-            False  # one side speaks TLS or SASL and the other does not: a retry will hardly help
+            False  # one side speaks TLS or SASL and the other does not: a retry is unlikely to help
         )
 
     def note(self, error: KafkaError) -> None:
@@ -64,7 +64,7 @@ def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
         if heard.cause is not None:
             return f"{heard.cause} (is --command-config right for this cluster?)"
         return (
-            f"no answer from {bootstrap} in time: is it a Kafka broker, and does it ask for TLS or "
+            f"no response from {bootstrap} in time: is it a Kafka broker, and does it require TLS or "
             "a login (see --command-config)?"
         )
     if error.code() in NEXT_STEPS:
@@ -75,12 +75,12 @@ def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
 
 @contextmanager
 def failures_told(bootstrap: str, heard: Heard, subject: str | None = None) -> Iterator[None]:
-    """Turn what the client library raises into the one line that a user understands."""
+    """Turn exceptions of the client library into one line that a user understands."""
     try:
         yield
     except KafkaException as error:
         reason = explain(error.args[0], bootstrap, heard)
-    except (ValueError, OverflowError, TypeError) as error:  # confluent-kafka checks arguments by itself
+    except (ValueError, OverflowError, TypeError) as error:  # confluent-kafka checks arguments itself
         if not _is_from_confluent(error):
             raise
         reason = str(error)

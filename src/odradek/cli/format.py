@@ -1,7 +1,7 @@
-"""`odradek format` and `odradek random-uuid`: make the data directory of a node, once, before its first start.
+"""`odradek format` and `odradek random-uuid`: format the data directory of a node, once, before its first start.
 
-The flags are those of Kafka's `kafka-storage format`. Only the standard library and what writes the directory is
-imported here, as in `up`.
+The flags are those of Kafka's `kafka-storage format`. Only the standard library and the modules that write the
+directory are imported here, as in `up`.
 """
 
 import argparse
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MAX_NODE_ID = 2**31 - 1
 
 DESCRIPTION = """\
-Make the data directory of a node: which cluster it belongs to, and, on the first controllers, who votes. This is
-done once, before the node's first start. A node that is the only controller needs none of this: 'odradek up' and
+Format the data directory of a node: set the cluster it belongs to, and, on the first controllers, the voters. Do
+this once, before the node's first start. A node that is the only controller does not need it: 'odradek up' and
 'odradek broker' format an empty directory themselves, unless controller.quorum.bootstrap.servers names other nodes."""
 EPILOG = """\
 A cluster of three controllers, each formatted on its own machine with the same id and the same list:
@@ -35,22 +35,22 @@ A cluster of three controllers, each formatted on its own machine with the same 
   odradek format -c server.properties -t CLUSTER-ID \\
       -I 1@c1:9093:DIRECTORY-ID,2@c2:9093:DIRECTORY-ID,3@c3:9093:DIRECTORY-ID
 
-A broker, or a controller that is to become a voter later:
+A broker, or a controller that will become a voter later:
 
   odradek format -c server.properties -t CLUSTER-ID -N
 
 docs/CLUSTER.md walks through it.
 
-Exit status: 0 formatted (or formatted already, with --ignore-formatted), 1 could not be formatted, 2 bad option or
+Exit status: 0 formatted (or already formatted, with --ignore-formatted), 1 could not be formatted, 2 bad option or
 setting."""
 
 
 class BadUsage(Exception):
-    """What was asked for makes no sense; the message says why."""
+    """The options make no sense; the message says why."""
 
 
 class CannotFormat(Exception):
-    """Why the directory stays as it is."""
+    """Why the directory was not formatted."""
 
 
 class Outcome(NamedTuple):
@@ -111,7 +111,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "-t",
         "--cluster-id",
         metavar="ID",
-        help="of the cluster; a new one is made up and printed if not given",
+        help="id of the cluster; if not given, a new one is generated and printed",
     )
     first = parser.add_mutually_exclusive_group()
     first.add_argument(
@@ -123,18 +123,18 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     first.add_argument(
         *("-I", "--initial-controllers"),
         metavar="LIST",
-        help="the first voters, as ID@HOST:PORT:DIRECTORY-ID with commas; the same on each of them. This node gets the "
+        help="the first voters, as ID@HOST:PORT:DIRECTORY-ID with commas; the same list on each. This node gets the "
         "directory id of its entry",
     )
     first.add_argument(
         *("-N", "--no-initial-controllers"),
         action="store_true",
-        help="this node joins a cluster whose voters are others",
+        help="this node joins a cluster that already has voters",
     )
     parser.add_argument(
         *("-g", "--ignore-formatted"),
         action="store_true",
-        help="leave a directory that is formatted for this node and cluster as it is, with status 0",
+        help="succeed if the directory is already formatted for this node and cluster",
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="instead of the file's log.dirs")
     parser.add_argument(
@@ -184,7 +184,7 @@ def format_node(
 def plan(
     config: "BrokerConfig", options: argparse.Namespace, hostname: str
 ) -> "tuple[MetaProperties, VoterSet | None]":
-    """Who the directory is to belong to, and the first voters, if it is to name them."""
+    """The node and cluster that the directory will belong to, and the first voters, if it should name them."""
     from odradek.metadata.formatting import new_properties
     from odradek.raft.voters import VoterSet
 
@@ -197,7 +197,7 @@ def plan(
     if voters is not None and own is None:
         raise BadUsage(
             f"--initial-controllers does not name this node, which has node.id={config.node_id}: add it, or format "
-            "with --no-initial-controllers if it is to become a voter later"
+            "with --no-initial-controllers if it will become a voter later"
         )
     directory_id = own.key.directory_id if own is not None else None
     properties = new_properties(config.node_id, random.SystemRandom(), options.cluster_id, directory_id)
@@ -221,7 +221,7 @@ def check_choice(config: "BrokerConfig", options: argparse.Namespace, hostname: 
         )
     if config.is_controller and names_a_quorum and not is_first and not options.no_initial_controllers:
         raise BadUsage(
-            "controller.quorum.bootstrap.servers names a quorum, so say which part this controller has in it: "
+            "controller.quorum.bootstrap.servers names a quorum: say how this controller takes part in it, with "
             "--initial-controllers, --standalone or --no-initial-controllers"
         )
     if names_a_quorum and not is_first and options.cluster_id is None:
@@ -229,13 +229,13 @@ def check_choice(config: "BrokerConfig", options: argparse.Namespace, hostname: 
 
 
 def only_voter(config: "BrokerConfig", properties: "MetaProperties", hostname: str) -> "VoterSet | None":
-    """This node. Where its port is not known yet, nobody else can join, and the node writes itself down later."""
+    """This node. If its port is not known yet, no other node can join, and the node records itself later."""
     from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
 
     listener = config.advertised_listeners(config.controller_listeners, hostname)[0]
     if listener.port == 0:
         if config.names_a_quorum(hostname):
-            raise BadUsage(f"the other nodes need a port to reach {listener.name} by: set one in listeners")
+            raise BadUsage(f"the other nodes need a port to reach {listener.name}: set one in listeners")
         return None
     key = ReplicaKey(properties.node_id, properties.directory_id)
     return VoterSet((VoterNode(key, (Endpoint(*listener[:3]),)),))
@@ -244,7 +244,7 @@ def only_voter(config: "BrokerConfig", properties: "MetaProperties", hostname: s
 def check_formatted(
     directory: str, found: "MetaProperties", wanted: "MetaProperties", options: argparse.Namespace
 ) -> None:
-    """Whether that is what was asked for."""
+    """Whether that matches the options."""
     from odradek.metadata.properties import check_cluster, check_directory, check_node
 
     if not options.ignore_formatted:
@@ -259,7 +259,7 @@ def check_formatted(
         check_directory(directory, found, wanted.directory_id)
 
 
-# What is written in the options
+# Parsing the options
 
 
 def parse_controllers(text: str, listener: str) -> "list[VoterNode]":
@@ -270,14 +270,8 @@ def parse_controllers(text: str, listener: str) -> "list[VoterNode]":
         ("address", [voter.endpoints for voter in voters]),
     ):
         if len(set(values)) < len(values):
-            raise BadUsage(
-                f"--initial-controllers {text}: each controller needs {with_article(what)} of its own"
-            )
+            raise BadUsage(f"--initial-controllers {text}: each controller needs its own {what}")
     return voters
-
-
-def with_article(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def parse_controller(item: str, listener: str) -> "VoterNode":
@@ -310,11 +304,11 @@ def parse_id(option: str, text: str) -> "UUID":
     except ValueError:
         found = None
     if found is None or found.int <= RESERVED_IDS or id_to_text(found) != text:
-        raise BadUsage(f"{option}: {text!r} is not an id such as 'odradek random-uuid' prints")
+        raise BadUsage(f"{option}: {text!r} is not an id like those that 'odradek random-uuid' prints")
     return found
 
 
-# What is said of it
+# Output
 
 
 def tell(outcome: Outcome, as_json: bool) -> None:

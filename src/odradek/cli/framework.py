@@ -11,7 +11,7 @@
 
 The type says what a value is: text, a number, a file, one of an enumeration, several of these (`list`), or a flag
 (`bool`). A parameter of type `Context` gets click's. Typer does the same and more, but takes
-several times as long to import, and a command should answer before its user has looked up.
+several times as long to import, and a command should respond at once.
 """
 
 import inspect
@@ -46,7 +46,7 @@ Completer = Callable[..., Sequence[Any]]
 
 
 class _Declaration:
-    """What an annotation says of a parameter, beside its type."""
+    """What an annotation says about a parameter, besides its type."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Group:
         return add
 
     def options(self, function: Callable[..., None]) -> None:
-        """What is done with options before the command."""
+        """The function that handles options before the command."""
         self.click_group.params, self.click_group.callback = _parameters(function)
 
     def add(self, other: "Group | click.Command", name: str) -> None:
@@ -97,7 +97,7 @@ class Group:
 
 
 class _Command(click.Command):
-    """Shows help of arguments too, which click leaves to prose."""
+    """Shows help for arguments too, which click does not."""
 
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:
         described = [
@@ -118,7 +118,7 @@ class _DescribedArgument(click.Argument):
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """A number within limits, which help does not show: nobody needs to read that a partition is below 2^31."""
+    """A number within limits, which help does not show: users need not read that a partition is below 2^31."""
 
     name = "N"
 
@@ -153,7 +153,7 @@ def make_command(function: Callable[..., None], name: str) -> click.Command:
 
 @dataclass(frozen=True)
 class _Type:
-    """What a value is: of this Python type, or several of them."""
+    """The type of a value: this Python type, or several of them."""
 
     kind: Any
     is_list: bool
@@ -171,7 +171,7 @@ def _type_of(annotation: Any) -> _Type:
 
 
 def _parameters(function: Callable[..., None]) -> tuple[list[click.Parameter], Callable[..., Any]]:
-    """click's parameters for a function's own, and a callback that gives it the values as it wants them."""
+    """click's parameters for those of a function, and a callback that passes it the values in its own types."""
     built: list[click.Parameter] = []
     found: dict[str, _Type] = {}
     context_name = None

@@ -1,7 +1,7 @@
-"""`odradek group`: list, describe and delete consumer groups, and set back where they are.
+"""`odradek group`: list, describe and delete consumer groups, and reset their offsets.
 
-A group is described with its lag, partition by partition: what its members hold, then what was committed for partitions
-that nobody holds now. The columns are those of `kafka-consumer-groups.sh`.
+A group is described with its lag, partition by partition: first the partitions that are assigned to members, then
+others with committed offsets. The columns are those of `kafka-consumer-groups.sh`.
 
 librdkafka does not know all states of the newer group protocol; a group that is assigning or reconciling shows as
 `Unknown`.
@@ -27,7 +27,7 @@ from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
 from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
 
-app = Group(help="List, describe and delete consumer groups. Their offsets can be reset and deleted too.")
+app = Group(help="List, describe and delete consumer groups; reset and delete their offsets.")
 app.command("reset-offsets")(on_cluster(reset_offsets))
 app.command("delete-offsets")(on_cluster(delete_offsets))
 
@@ -64,7 +64,7 @@ class MemberView:
 
 @dataclass(frozen=True)
 class PartitionView:
-    """Where the group is in a partition. None is what nobody knows: nothing committed, or the topic gone."""
+    """The group's position in a partition. None: not known, because nothing is committed or the topic is gone."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class PartitionView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """What `describe` tells of a group; its fields are those of the JSON output."""
+    """The output of `describe` for a group; its fields are those of the JSON output."""
 
     group: str
     type: str
@@ -101,7 +101,7 @@ def list_(
         list[str] | None,
         Option("--type", metavar="TYPE", help="Only 'classic' or 'consumer' groups; repeatable."),
     ] = None,
-    long: Annotated[bool, Option("--long", "-l", help="With type and state, as at a terminal.")] = False,
+    long: Annotated[bool, Option("--long", "-l", help="Show type and state, as at a terminal.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """List groups. At a terminal, and with --long, it also shows type and state."""
@@ -118,7 +118,7 @@ def list_(
     else:
         sys.stdout.writelines(f"{name}\n" for name, _, _ in rows)
     if listing.errors:
-        raise CommandError(f"not all brokers have answered: {listing.errors[0]}")
+        raise CommandError(f"not all brokers responded: {listing.errors[0]}")
 
 
 def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[Any]:
@@ -126,7 +126,7 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
     by_name = {name.lower(): member for member, name in names.items()}
     for text in texts or ():
         if text.lower() not in by_name:
-            raise BadParameter(f"{text!r} is no {what}: there are {', '.join(names.values())}")
+            raise BadParameter(f"{text!r} is not a {what}: choose from {', '.join(names.values())}")
     return {by_name[text.lower()] for text in texts or ()}
 
 
@@ -135,17 +135,17 @@ def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[An
 def describe(
     cluster: Access,
     names: GroupsArgument = None,
-    all_groups: Annotated[bool, Option("--all-groups", help="Every group there is.")] = False,
-    members: Annotated[bool, Option("--members", help="The members instead of the offsets.")] = False,
-    state: Annotated[bool, Option("--state", help="The state instead of the offsets.")] = False,
+    all_groups: Annotated[bool, Option("--all-groups", help="All groups.")] = False,
+    members: Annotated[bool, Option("--members", help="Show the members instead of the offsets.")] = False,
+    state: Annotated[bool, Option("--state", help="Show the state instead of the offsets.")] = False,
     watch: Annotated[
         float | None,
-        Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Again and again, until Ctrl-C."),
+        Option("--watch", "-w", metavar="SECONDS", min=0.1, help="Repeat this often, until Ctrl-C."),
     ] = None,
     as_json: JsonOutput = False,
     group: GroupOption = None,
 ) -> None:
-    """Describe groups. It shows offset and lag of each partition and who reads it, or members, or state."""
+    """Describe groups. It shows offset, lag and consumer of each partition, or members, or state."""
     wanted = [*(names or ()), *(group or ())]
     if bool(wanted) == all_groups:
         raise BadParameter("name groups, or give --all-groups")
@@ -165,7 +165,7 @@ def describe(
 
 
 def _show_again(show: Callable[[Sequence[GroupView]], None], views: Sequence[GroupView]) -> None:
-    """The picture in place of the last one; where there is no terminal to clear, one below the other."""
+    """Replace the last picture on a terminal; elsewhere, print one below the other."""
     if sys.stdout.isatty():
         sys.stdout.write("\x1b[H\x1b[2J")
     print_line(time.strftime("%Y-%m-%d %H:%M:%S"))
@@ -173,7 +173,7 @@ def _show_again(show: Callable[[Sequence[GroupView]], None], views: Sequence[Gro
 
 
 def as_facts(view: GroupView) -> dict[str, Any]:
-    """For JSON; a place is named there as everywhere: topic and partition."""
+    """For JSON, where a place is a topic and a partition, as everywhere."""
     facts = asdict(view)
     for member in facts["members"]:
         member["partitions"] = [place._asdict() for place in member["partitions"]]

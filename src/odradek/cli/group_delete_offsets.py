@@ -1,4 +1,4 @@
-"""`odradek group delete-offsets`: forget what a group has committed for topics it no longer reads."""
+"""`odradek group delete-offsets`: delete committed offsets of topics that a group no longer reads."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Offsets as the group commands ask for them: what a group has committed, and where logs begin and end."""
+"""Offsets for the group commands: those that a group has committed, and where logs start and end."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def committed_offsets(admin: AdminClient, group: str) -> dict[Place, int]:
-    """All that a group has committed; nothing for a group that does not exist."""
+    """All offsets that a group has committed; none for a group that does not exist."""
     request = [ConsumerGroupTopicPartitions(group)]
     future = admin.list_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)[group]
     found = future.result(REQUEST_TIMEOUT_S).topic_partitions
@@ -45,7 +45,7 @@ def end_offsets(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int]
 
 
 def find_offsets(admin: AdminClient, wanted: Mapping[Place, OffsetSpec]) -> dict[Place, int]:
-    """Offsets by kind: first, last, or of a time (-1 where no record is so late). Gone partitions are left out."""
+    """Offsets by kind: first, last, or of a time (-1 if no record is that late). Deleted partitions are left out."""
     if not wanted:
         return {}
     request = {TopicPartition(*place): spec for place, spec in wanted.items()}
@@ -65,7 +65,7 @@ def _offset(future: Any) -> int | None:
 
 
 def commit_offsets(admin: AdminClient, group: str, offsets: Mapping[Place, int]) -> None:
-    """Commit from outside of the group, which is let only while it has no members."""
+    """Commit without being a member, which is allowed only while the group has no members."""
     partitions = [TopicPartition(*place, offset) for place, offset in offsets.items()]
     request = [ConsumerGroupTopicPartitions(group, partitions)]
     future = admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)[group]
@@ -90,7 +90,7 @@ def named_places(cluster: Access, texts: Sequence[str]) -> list[Place]:
 
 
 def existing_partitions(cluster: Access, topic: str) -> list[int]:
-    """Asked in the one way that does not create a topic for whoever asks."""
+    """In the one way that does not create the topic."""
     futures = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
     with cluster.failures_told(topic):
         return sorted(partition.id for partition in futures[topic].result(REQUEST_TIMEOUT_S).partitions)

@@ -1,10 +1,10 @@
-"""`odradek group reset-offsets`: set a group to another place in its topics, to read again or to skip.
+"""`odradek group reset-offsets`: move a group's offsets, to read records again or to skip them.
 
-It is planned first: the partitions meant, the place asked for in each, held within the log. The plan is what is
-printed, and unless `--execute` is given that is all that happens.
+It makes a plan first: the partitions, and the new offset of each, kept within the log. It prints the plan, and stops
+there unless `--execute` is given.
 
-Brokers take offsets from outside of a group only while it has no members: a member knows where it is, and would commit
-over them.
+Brokers accept offsets from outside a group only while it has no members: a member knows its own position, and would
+commit over them.
 """
 
 import re
@@ -53,14 +53,14 @@ class Target:
         given = [value for value in asdict(self).values() if value is not None and value is not False]
         if len(given) != 1:
             raise BadParameter(
-                "say once where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+                "give exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
                 "--by-duration or --shift-by"
             )
 
 
 @dataclass(frozen=True)
 class Move:
-    """What is planned for a partition; its fields are those of the JSON output."""
+    """The plan for a partition; its fields are those of the JSON output."""
 
     topic: str
     partition: int
@@ -88,11 +88,13 @@ def reset_offsets(
     name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
     topic: TopicsAndPartitions = None,
     all_topics: Annotated[
-        bool, Option("--all-topics", help="All that the group has committed offsets for.")
+        bool, Option("--all-topics", help="All topics that the group has committed offsets for.")
     ] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record there is.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="Behind the last record.")] = False,
-    to_current: Annotated[bool, Option("--to-current", help="To where the group is now.")] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="To the end of the log.")] = False,
+    to_current: Annotated[
+        bool, Option("--to-current", help="To the offsets that the group has committed.")
+    ] = False,
     to_offset: Annotated[
         int | None, Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
     ] = None,
@@ -108,20 +110,22 @@ def reset_offsets(
     by_duration: Annotated[
         int | None,
         Option(
-            "--by-duration", parser=time_before, metavar="DURATION", help="To so long ago: P1DT2H, or 90s."
+            "--by-duration", parser=time_before, metavar="DURATION", help="To this long ago: P1DT2H, or 90s."
         ),
     ] = None,
     shift_by: Annotated[
         int | None,
-        Option("--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By so many records, back if negative."),
+        Option(
+            "--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By this many records, back if negative."
+        ),
     ] = None,
     execute: Annotated[
-        bool, Option("--execute/--dry-run", help="Do it, or only say what would be done.")
+        bool, Option("--execute/--dry-run", help="Do it, or only show what would be done.")
     ] = False,
     as_json: JsonOutput = False,
     group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:
-    """Set a group's offsets, once it has no members. Says what it would do; --execute does it."""
+    """Set the offsets of a group without members. Shows what it would do; --execute does it."""
     name = name or group
     if not name:
         raise BadParameter("name a group", param_hint="GROUP")
@@ -148,7 +152,7 @@ def reset_offsets(
 
 
 def check_no_members(admin: AdminClient, name: str) -> None:
-    """A group that does not exist yet has none: offsets may be laid down before its first member comes."""
+    """A group that does not exist yet has none: offsets may be set before its first member joins."""
     future = admin.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name]
     try:
         count = len(future.result(REQUEST_TIMEOUT_S).members)
@@ -158,7 +162,7 @@ def check_no_members(admin: AdminClient, name: str) -> None:
         return
     if count:
         members = "1 active member" if count == 1 else f"{count} active members"
-        raise CommandError(f"{name} has {members}: offsets can be reset only once it has none")
+        raise CommandError(f"{name} has {members}: stop them before you reset its offsets")
 
 
 def plan(
@@ -170,7 +174,7 @@ def plan(
     moves = []
     for place in places:
         if place not in starts or place not in ends:
-            warn(f"{place.topic}-{place.partition} does not exist any more and is left out")
+            warn(f"{place.topic}-{place.partition} no longer exists, leaving it out")
             continue
         new_offset = min(max(wanted[place], starts[place]), ends[place])
         if new_offset != wanted[place]:
@@ -189,7 +193,7 @@ def places_asked_for(
     ends: Mapping[Place, int],
     committed: Mapping[Place, int],
 ) -> Mapping[Place, int]:
-    """Offsets before anybody has looked whether the log holds them."""
+    """Offsets before they are checked against the log."""
     if target.earliest:
         return starts
     if target.latest:
@@ -220,4 +224,4 @@ def show_moves(name: str, moves: Sequence[Move], executed: bool, as_json: bool) 
     rows = [(name, *asdict(move).values()) for move in moves]
     print_columns(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
     if not executed:
-        note("nothing was changed: --execute does it")
+        note("nothing was changed: add --execute to do it")

@@ -1,6 +1,6 @@
 """Client settings by Java's names, in librdkafka's.
 
-Whoever has a `client.properties` for Kafka's own tools should be able to hand it to ours. Most names are
+A `client.properties` for Kafka's own tools should work with ours, too. Most names are
 the same in librdkafka. Those that differ are translated here; those that librdkafka does not know at all
 (serializers, poll sizes) are dropped by `clients.build`, with a warning, as Java does with names it does
 not know.

@@ -1,7 +1,7 @@
 """How the broker's log is written: which lines (`--log-level`), and in which form (`--log-format`).
 
-A line of text begins with its time; whatever a record says stays on that line, and the lines of a traceback that follow
-are indented, so no client can write what looks like a line of ours. As JSON a record is one object on one line.
+A line of text begins with its time; the whole message stays on that line, and the lines of a traceback that follow are
+indented, so no client can fake one of our lines. As JSON a record is one object on one line.
 """
 
 import importlib.util
@@ -108,7 +108,7 @@ class JsonFormatter(logging.Formatter):
 def configure_logging(
     levels: Sequence[LogLevel], record_filter: logging.Filter, log_format: str = "text"
 ) -> None:
-    """`record_filter` sees every record before it is written. Of several levels for one logger the last counts."""
+    """`record_filter` sees every record before it is written. If a logger has several levels, the last one counts."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(record_filter)
     text = LineFormatter(coloured=sys.stderr is not None and sys.stderr.isatty())

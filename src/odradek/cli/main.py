@@ -1,8 +1,8 @@
-"""The entry of the `odradek` command: a fork in the road.
+"""The entry point of the `odradek` command.
 
-A broker should start in a blink and stay small, so its process must never import the command-line
-framework or the Kafka client that the other commands are made of. `odradek up` and `odradek broker` therefore
-turn off here, before any of it is imported, and so do the commands that make their directories.
+A broker should start fast and stay small, so its process must never import the command-line
+framework or the Kafka client that the other commands use. So `odradek up` and `odradek broker`
+branch off here, before any of it is imported, and so do the commands that format their directories.
 """
 
 import sys

@@ -38,7 +38,7 @@ def print_json_line(value: Any) -> None:
 
 
 def print_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Text in columns, as wide as they must be; what there is not shows as a dash."""
+    """Text in columns, as wide as necessary; a missing value is a dash."""
     table = [header, *([MISSING if cell in (None, "") else str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -68,7 +68,7 @@ def joined(items: Iterable[object]) -> str:
 
 @contextmanager
 def output_told() -> Iterator[None]:
-    """A reader that leaves early, as `head` does, is no failure; a full disk is one, told in one line."""
+    """A reader that exits early, as `head` does, is not a failure; a full disk is, and is reported in one line."""
     try:
         yield
         sys.stdout.flush()
@@ -76,26 +76,24 @@ def output_told() -> Iterator[None]:
         discard_output()
     except OSError as error:
         discard_output()
-        where = f"{error.filename}: " if error.filename else "cannot go on: "
+        where = f"{error.filename}: " if error.filename else "cannot continue: "
         raise CommandError(f"{where}{(error.strerror or str(error)).lower()}") from None
 
 
 def check_reader() -> None:
-    """Raise BrokenPipeError if whoever reads our output has left: one who has nothing to write learns of it only so."""
+    """Raise BrokenPipeError if the reader of our output has exited: without a write we notice only this way."""
     try:
         descriptor = sys.stdout.fileno()
-    except (
-        UnsupportedOperation
-    ):  # not a file, but a buffer of somebody who runs the command inside their program
+    except UnsupportedOperation:  # not a file, but a buffer: the command runs inside another program
         return
     output = select.poll()
-    output.register(descriptor, 0)  # errors are told in any case
+    output.register(descriptor, 0)  # errors are reported in any case
     if any(events & select.POLLERR for _, events in output.poll(0)):
         raise BrokenPipeError
 
 
 def discard_output() -> None:
-    """What is still buffered must not be flushed once more when the interpreter ends."""
+    """Do not let the interpreter flush the rest of the buffer when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,8 +1,8 @@
-"""What librdkafka's Python cannot ask, asked by our own client: sizes of logs, settings with their documentation,
-settings of all brokers at once, and the deletion of committed offsets.
+"""Requests that librdkafka's Python does not offer, sent by our own client: sizes of logs, settings with their
+documentation, settings of all brokers at once, and the deletion of committed offsets.
 
-It takes its settings by Java's names. What a user has written for librdkafka is translated as far as it concerns the
-way to a broker; where that cannot be done, the question fails as if the broker could not be reached.
+It takes settings by Java's names. Settings written for librdkafka are translated as far as they concern the connection
+to a broker; if that is not possible, the request fails as if the broker could not be reached.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ def _quoted(text: str) -> str:
 
 
 def ask(cluster: Access, address: Address, request: Message, answer_type: type[Answer]) -> Answer:
-    """One question to one broker; CommandError says why there is no answer."""
+    """One request to one broker; CommandError says why there is no response."""
     try:
         settings = java_settings(cluster.given, f"{address.host}:{address.port}")
         connection = Connection(address.host, address.port, settings)
@@ -141,7 +141,7 @@ def describe_configs(
 def alter_configs(
     cluster: Access, address: Address, kind: int, name: str, changes: Mapping[str, str | None]
 ) -> None:
-    """Set settings of one resource, or put those back to their defaults whose value is None."""
+    """Set settings of one resource, or reset those to their defaults whose value is None."""
     configs = [
         AlterableConfig(key, DELETE_CONFIG if value is None else SET_CONFIG, value)
         for key, value in changes.items()
@@ -155,7 +155,7 @@ def alter_configs(
 def delete_offsets(
     cluster: Access, coordinator: Address, group: str, places: Sequence[Place]
 ) -> dict[Place, str | None]:
-    """Forget what a group has committed; for each partition None, or why it was not done."""
+    """Delete committed offsets of a group; for each partition None, or why it failed."""
     by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for place in places:
         by_topic.setdefault(place.topic, []).append(OffsetDeleteRequestPartition(place.partition))

@@ -1,4 +1,4 @@
-"""`odradek pipeline`: data pipelines on Spark, from one TOML file. Here is what their authors use.
+"""`odradek pipeline`: data pipelines on Spark, from one TOML file. These are the commands for authors.
 
 Spark is imported only where it is used. `pipeline_run` and `pipeline_operations` have the other commands.
 """
@@ -33,7 +33,7 @@ from odradek.pipeline.reading import load
 
 app = Group(
     help="Run data pipelines on Spark, each defined by one TOML file: sources, transforms, sinks.",
-    epilog="A beginning: 'odradek pipeline init', then test, check and run the file. docs/PIPELINES.md describes "
+    epilog="Start with 'odradek pipeline init', then test, check and run the file. docs/PIPELINES.md describes "
     "every key.",
 )
 
@@ -43,22 +43,22 @@ SAMPLE_RECORDS = 1000
 @on_cluster
 def init(
     cluster: Access,
-    file: Annotated[Path, Argument(metavar="[FILE]", help="What to write.")] = Path("pipeline.toml"),
+    file: Annotated[Path, Argument(metavar="[FILE]", help="The file to write.")] = Path("pipeline.toml"),
     from_topic: Annotated[
         str | None,
         Option(
             "--from-topic",
             metavar="TOPIC",
-            help="Begin with this topic; infer its schema.",
+            help="Start with this topic; infer its schema.",
             complete=complete_topics,
         ),
     ] = None,
 ) -> None:
-    """Write a pipeline to begin with. It is an example that works, or reads a topic that exists."""
+    """Write a first pipeline. It is a working example, or reads an existing topic."""
     from odradek.pipeline.examples import example, example_from_topic
 
     if file.exists():
-        raise CommandError(f"{file} exists already; name another file")
+        raise CommandError(f"{file} already exists; name another file")
     if from_topic is None:
         text = example(file.stem, str(file), cluster.bootstrap)
     else:
@@ -180,7 +180,7 @@ def plan(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what a change of the file does. A pipeline that has run before keeps its state, or needs a reset."""
+    """Show what a change of the file does. A pipeline that has run before keeps its state, or needs a reset."""
     with told(as_json):
         from odradek.pipeline.checking import check as check_pipeline
         from odradek.pipeline.planning import plan as make_plan

@@ -17,7 +17,7 @@ from odradek.pipeline.reading import load
 
 
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
-    """Show how a pipeline is doing. It tells state, batches, lag and records set aside, and needs no Spark."""
+    """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and needs no Spark."""
     from odradek.pipeline.status import status as read_status
 
     with told(as_json):
@@ -50,11 +50,11 @@ def pause(file: FileArgument) -> None:
     with told():
         pipeline = load(find_file(file))
         Checkpoint(pipeline).pause()
-    print_line(f"{pipeline.name} is paused; 'odradek pipeline resume' lets it go on.")
+    print_line(f"{pipeline.name} is paused; 'odradek pipeline resume' resumes it.")
 
 
 def resume(file: FileArgument) -> None:
-    """Let a paused pipeline go on."""
+    """Resume a paused pipeline."""
     with told():
         pipeline = load(find_file(file))
         Checkpoint(pipeline).resume()
@@ -64,17 +64,17 @@ def resume(file: FileArgument) -> None:
 def reset(
     file: FileArgument,
     sink: Annotated[
-        list[str] | None, Option("--sink", metavar="NAME", help="Only this sink; may be repeated.")
+        list[str] | None, Option("--sink", metavar="NAME", help="Only this sink; repeatable.")
     ] = None,
     delete_output: Annotated[
-        bool, Option("--delete-output", help="Delete the files that file sinks have written, too.")
+        bool, Option("--delete-output", help="Also delete the files that file sinks have written.")
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Forget progress and state of a pipeline. The next run begins where its sources say.
+    """Delete progress and state of a pipeline. The next run starts where its sources say.
 
-    What was written stays: rows that are read again are written again. Files that Spark's file sink wrote must be
-    deleted (--delete-output) or moved, or the pipeline would take new batches for written.
+    Output stays: rows that are read again are written again. Files that Spark's file sink wrote must be
+    deleted (--delete-output) or moved, or Spark would treat new batches as already written.
     """
     with told():
         pipeline = load(find_file(file))
@@ -91,15 +91,15 @@ def reset(
         outputs = _outputs(pipeline, sinks)
         if outputs and not delete_output:
             raise CommandError(
-                f"{', '.join(map(str, outputs))} would be in the way of a new beginning: add --delete-output, or "
-                "move what is there elsewhere first"
+                f"{', '.join(map(str, outputs))} would be in the way of a fresh start: add --delete-output, or "
+                "move the files elsewhere first"
             )
         if sys.stdin and sys.stdin.isatty():
             deleted = f" and delete {', '.join(map(str, outputs))}" if outputs else ""
-            confirm(f"Forget the state of {subject}{deleted}?", yes)
+            confirm(f"Delete the state of {subject}{deleted}?", yes)
         with checkpoint.locked():
             _forget(checkpoint, sinks, manifest, outputs)
-    print_line(f"{subject} begins anew with the next run.")
+    print_line(f"{subject} will start from scratch with the next run.")
 
 
 def _outputs(pipeline: Pipeline, chosen: list[str]) -> list[Path]:
@@ -132,7 +132,7 @@ def dead_letters(
     as_json: JsonOutput = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the newest dead letters. It tells stage, reason, origin and value of each."""
+    """Show the newest dead letters. It shows stage, reason, origin and value of each."""
     with told(as_json):
         from odradek.pipeline.replay import newest_letters
 
@@ -153,16 +153,16 @@ def replay_dead_letters(
     file: FileArgument,
     to: Annotated[
         str | None,
-        Option("--to", metavar="TOPIC", help="Send them here instead of where they came from."),
+        Option("--to", metavar="TOPIC", help="Send them to this topic instead of the one they came from."),
     ] = None,
-    everything: Annotated[bool, Option("--all", help="Those that were replayed before, too.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be sent.")] = False,
+    everything: Annotated[bool, Option("--all", help="Include those that were replayed before.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be sent.")] = False,
     as_json: JsonOutput = False,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Send dead letters once more. After a fix, they go back to their topics, or to another one."""
+    """Send dead letters again after a fix, to their topics or to another one."""
     with told(as_json):
         from odradek.pipeline.replay import Replay
 
@@ -178,4 +178,4 @@ def replay_dead_letters(
     if not found.sent:
         print_line("There is nothing to replay.")
     if found.kept:
-        print_line(f"{found.kept} hold no whole record; they stay where they are.")
+        print_line(f"{found.kept} do not contain a whole record and were not sent.")

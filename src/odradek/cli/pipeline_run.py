@@ -1,4 +1,4 @@
-"""`odradek pipeline run`: until Ctrl-C, or until all that is there has been read."""
+"""`odradek pipeline run`: until Ctrl-C, or until the end of its sources."""
 
 import contextlib
 import os
@@ -19,7 +19,9 @@ from odradek.pipeline.reading import load
 
 def run(
     files: FilesArgument,
-    once: Annotated[bool, Option("--once", help="Read what is there now, and end.")] = False,
+    once: Annotated[
+        bool, Option("--once", help="Process the records that are there now, then exit.")
+    ] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the first rows of each stage; write nothing.")
     ] = False,
@@ -28,24 +30,24 @@ def run(
     conf: Conf = None,
     retries: Annotated[
         int | None,
-        Option("--retries", min=0, help="Give up after so many; 5 with --once, else never."),
+        Option("--retries", min=0, help="Give up after this many retries; 5 with --once, else never."),
     ] = None,
     metrics_port: Annotated[
         int | None,
         Option("--metrics-port", help="Serve Prometheus metrics here; 0 lets the system choose."),
     ] = None,
-    metrics_host: Annotated[str, Option("--metrics-host", help="… at this address.")] = "127.0.0.1",
-    as_json: Annotated[bool, Option("--json", help="Print JSON lines at a terminal too.")] = False,
+    metrics_host: Annotated[str, Option("--metrics-host", help="Address for --metrics-port.")] = "127.0.0.1",
+    as_json: Annotated[bool, Option("--json", help="Print JSON lines even at a terminal.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run pipelines until Ctrl-C. With --once, until all that is there has been read.
+    """Run pipelines until Ctrl-C. With --once, until the end of its sources.
 
-    Progress is a live table at a terminal and JSON lines elsewhere. A restart goes on where the last run stopped.
+    Progress is a live table at a terminal and JSON lines elsewhere. A restart continues where the last run stopped.
     """
     with told():
         pipelines = [load(find_file(file)) for file in files]
         if len({pipeline.state_directory.absolute() for pipeline in pipelines}) < len(pipelines):
-            raise CommandError("two of the files are of the same pipeline; names must differ")
+            raise CommandError("two of the files have the same pipeline name; names must differ")
         if dry_run:
             return _preview(pipelines, rows, master, conf, verbose)
         return _run(pipelines, once, master, conf, retries, metrics_host, metrics_port, as_json, verbose)
@@ -89,7 +91,7 @@ def _run(
             stack.enter_context(checkpoint.locked())
             if once and checkpoint.is_paused:
                 raise CommandError(
-                    f"pipeline {pipeline.name} is paused: 'odradek pipeline resume' lets it run"
+                    f"pipeline {pipeline.name} is paused: 'odradek pipeline resume' resumes it"
                 )
         log_file = Checkpoint(pipelines[0]).log_file
         spark = stack.enter_context(
@@ -112,7 +114,7 @@ def _run(
 
 
 def prepare_all(runs: Sequence[Any]) -> list[Any]:
-    """Check all; those that cannot run are told, and do not keep the others from running."""
+    """Check all; those that cannot run are reported, and do not stop the others from running."""
     failed = []
     for one in runs:
         try:

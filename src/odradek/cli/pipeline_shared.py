@@ -1,4 +1,4 @@
-"""What the commands of `odradek pipeline` share: options, Spark, and how what is wrong is told."""
+"""What the commands of `odradek pipeline` share: options, Spark, and how problems are reported."""
 
 import contextlib
 import tempfile
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FileArgument = Annotated[
-    str, Argument(metavar="FILE", help="The pipeline's file, or its name if the file is here.")
+    str, Argument(metavar="FILE", help="The pipeline's file, or its name if the file is in this directory.")
 ]
 FilesArgument = Annotated[list[str], Argument(metavar="FILE...", help="Pipelines' files, or their names.")]
 Master = Annotated[
     str | None,
     Option("--master", metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn …"),
 ]
-Conf = Annotated[
-    list[str] | None, Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
+Conf = Annotated[list[str] | None, Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Show the log of Spark and Java.")]
+Offline = Annotated[
+    bool, Option("--offline", help="Do not look at the cluster, databases or the checkpoint.")
 ]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Show what Spark and Java log.")]
-Offline = Annotated[bool, Option("--offline", help="Look at no cluster, no database and no checkpoint.")]
 
 # What the extra `spark` installs and these commands import.
 PACKAGES = {"pandas": "pandas", "pyarrow": "PyArrow", "pyspark": "PySpark", "rich": "rich"}
@@ -37,7 +37,7 @@ PACKAGES = {"pandas": "pandas", "pyarrow": "PyArrow", "pyspark": "PySpark", "ric
 
 @contextlib.contextmanager
 def told(as_json: bool = False) -> Iterator[None]:
-    """Report what is wrong with a pipeline, or that a package is missing, in one message with exit status 1.
+    """Report a problem with a pipeline, or that a package is missing, in one message with exit status 1.
 
     Modules that import Spark are imported inside this block.
     """

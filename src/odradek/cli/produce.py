@@ -38,7 +38,7 @@ class Compression(StrEnum):
 
 
 def complete_first(context: Context, incomplete: str) -> list[Any]:
-    """The topic; what follows it are files, which the shell knows better."""
+    """The topic; the other arguments are files, which the shell completes better."""
     return [] if context.params.get("arguments") else complete_topics(context, incomplete)
 
 
@@ -56,12 +56,13 @@ def produce(
     key: Annotated[str | None, Option("--key", "-k", metavar="KEY", help="The key of every message.")] = None,
     key_separator: Annotated[
         str | None,
-        Option("--key-separator", "-K", metavar="TEXT", help="What divides key and value in a line."),
+        Option("--key-separator", "-K", metavar="TEXT", help="The text between key and value in a line."),
     ] = None,
     tombstone: Annotated[
         bool,
         Option(
-            "--tombstone", help="Send messages without value: one for --key, or one for each line, a key."
+            "--tombstone",
+            help="Send messages without a value: one for --key, or one for each line, which is the key.",
         ),
     ] = False,
     header: Annotated[
@@ -78,14 +79,16 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Where to; by key if not given."),
+        Option(
+            "--partition", "-p", min=0, max=MOST_PARTITION, help="The partition; chosen by key if not given."
+        ),
     ] = None,
     rate: Annotated[
         float | None,
-        Option("--rate", min=0.001, metavar="N", help="At most so many messages a second."),
+        Option("--rate", min=0.001, metavar="N", help="At most this many messages per second."),
     ] = None,
     count: Annotated[
-        int | None, Option("--count", "-n", min=0, metavar="N", help="Stop after so many messages.")
+        int | None, Option("--count", "-n", min=0, metavar="N", help="Stop after this many messages.")
     ] = None,
     json_lines: Annotated[
         bool, Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
@@ -97,10 +100,10 @@ def produce(
         ),
     ] = "all",
     compression: Annotated[
-        Compression, Option("--compression", "-z", help="How batches are compressed.")
+        Compression, Option("--compression", "-z", help="How to compress batches.")
     ] = Compression.NONE,
     idempotent: Annotated[
-        bool, Option("--idempotent", help="Exactly once and in order, over retries.")
+        bool, Option("--idempotent", help="Exactly once and in order, even with retries.")
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -138,7 +141,7 @@ def _separator(option: str | None, properties: Iterable[str]) -> bytes | None:
     if option is None and kafka.get("parse.key") == "true":
         option = kafka.get("key.separator", DEFAULT_KEY_SEPARATOR)
     if option == "":
-        raise BadParameter("an empty text divides nothing", param_hint="--key-separator")
+        raise BadParameter("the separator must not be empty", param_hint="--key-separator")
     return None if option is None else unescape(option).encode()
 
 
@@ -151,7 +154,7 @@ def make_sender(cluster: Access, topic: str, settings: dict[str, Any]) -> Sender
     producer = cluster.client(Producer, settings | ours)
     if topic not in producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
         check_name(topic)
-        note(f"{topic} does not exist: the broker creates it with its default settings, if it may")
+        note(f"{topic} does not exist: the broker will create it with its default settings, if it may")
     return Sender(cluster, topic, producer, MESSAGE_TIMEOUT_MS / 1000)
 
 
@@ -182,9 +185,9 @@ def send_all(sender: Sender, outgoing: Iterable[OutgoingMessage], pace: Pace, qu
 
 
 class Interruption:
-    """Ctrl-C and SIGTERM end reading; what was read is sent, and counted.
+    """Ctrl-C and SIGTERM stop reading; messages already read are sent, and counted.
 
-    The exception that breaks off a read is raised nowhere else: in a delivery callback it would cost a count.
+    The exception that interrupts a read is raised nowhere else: in a delivery callback it would lose a count.
     """
 
     def __init__(self) -> None:

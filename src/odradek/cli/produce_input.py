@@ -1,4 +1,4 @@
-"""What `odradek produce` reads: lines of files and standard input, and how each becomes a message."""
+"""The input of `odradek produce`: lines of files and standard input, and how each becomes a message."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 def parser_of(
     template: OutgoingMessage, json_lines: bool, separator: bytes | None, tombstones: bool
 ) -> Parser:
-    """How a line becomes a message. What the line itself says wins over the template."""
+    """How a line becomes a message. The line itself overrides the template."""
 
     def from_json_line(line: bytes) -> OutgoingMessage:
         found = message_from_json(line)
@@ -58,7 +58,7 @@ def parser_of(
 
 
 def messages(parse: Parser, lines: Iterable[Line], count: int | None) -> Iterator[OutgoingMessage]:
-    """A message for each line, and no more than `count`; CommandError names the line that is none."""
+    """A message for each line, at most `count`; CommandError names a line that is not one."""
     for line in islice(lines, count):
         try:
             yield parse(line.data)

@@ -1,7 +1,7 @@
-"""How `odradek produce` sends: librdkafka batches on its own thread, here it is counted what became of the messages.
+"""How `odradek produce` sends: librdkafka batches on its own thread, and we count what was delivered.
 
-Where librdkafka's queue is full, reading waits. The first message that the cluster refuses ends the command, with the
-reason, because what follows it would most likely fare no better.
+If librdkafka's queue is full, reading waits. The first message that the cluster refuses ends the command, with the
+reason, because later ones would most likely fail too.
 """
 
 import sys
@@ -21,7 +21,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """A line that counts, where a person watches; nothing elsewhere."""
+    """A line that counts, at a terminal only."""
 
     def __init__(self, is_shown: bool) -> None:
         self._is_shown = is_shown
@@ -31,7 +31,7 @@ class Progress:
         if self._is_shown and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + PROGRESS_INTERVAL_S
             sys.stderr.write(
-                f"{CLEAR_LINE}{counted(delivered, 'message')} delivered, {sent - delivered} on the way"
+                f"{CLEAR_LINE}{counted(delivered, 'message')} delivered, {sent - delivered} in flight"
             )
             sys.stderr.flush()
 
@@ -42,7 +42,7 @@ class Progress:
 
 
 class Pace:
-    """So many messages a second, spread evenly; None is no limit."""
+    """This many messages per second, evenly spread; None means no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._interval_s = 0.0 if rate is None else 1 / rate
@@ -57,7 +57,7 @@ class Pace:
 
 
 class Sender:
-    """A producer that counts what was delivered and keeps the first failure."""
+    """A producer that counts delivered messages and keeps the first failure."""
 
     def __init__(self, cluster: Access, topic: str, producer: Producer, timeout_s: float) -> None:
         self.topic = topic
@@ -100,14 +100,14 @@ class Sender:
             return self._cluster.explain(error)
         cause = self._cluster.heard.cause
         address = self._cluster.bootstrap
-        return f"{address} did not take the messages in time" + (f": {cause}" if cause else "")
+        return f"{address} did not acknowledge the messages in time" + (f": {cause}" if cause else "")
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
             raise CommandError(self.failure)
 
     def finish(self) -> None:
-        """Wait for what is under way; after a failure the rest is dropped."""
+        """Wait for messages in flight; after a failure the rest is dropped."""
         if self.failure is not None:
             self.producer.purge()
         try:

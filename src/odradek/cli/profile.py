@@ -13,7 +13,7 @@ from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line
 
 app = Group(
-    help="Name clusters once. Then --profile, ODRADEK_PROFILE or 'odradek profile use' chooses one.",
+    help="Give clusters names, and choose one with --profile, ODRADEK_PROFILE or 'odradek profile use'.",
 )
 
 SECRETS = ("password", "secret", "jaas", "token", "pem", "key")
@@ -24,7 +24,7 @@ Name = Annotated[str, Argument(metavar="NAME", complete=profiles.complete_profil
 
 
 def shown(settings: dict[str, str]) -> dict[str, str]:
-    """Settings as they may stand on a screen."""
+    """Settings without secrets, for the screen."""
     return {
         key: HIDDEN if any(part in SECRETS for part in key.replace("_", ".").split(".")) else value
         for key, value in settings.items()
@@ -47,7 +47,7 @@ def create(
     if not bootstrap_server:
         raise BadParameter("give the cluster's address with -b", param_hint="-b")
     if profiles.path_of(name, os.environ).exists() and not replace:
-        raise CommandError(f"there is a profile {name} already: --replace writes it anew")
+        raise CommandError(f"profile {name} already exists: add --replace to overwrite it")
     settings = _file_settings(command_config) | dict(map(key_value, set_ or ()))
     path = profiles.write_profile(name, {"bootstrap.servers": bootstrap_server} | settings, os.environ)
     if as_json:
@@ -98,7 +98,7 @@ def use(
     none: Annotated[bool, Option("--none", help="Use no profile.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Use a profile from now on, wherever no other cluster is named."""
+    """Use a profile from now on, unless another cluster is named."""
     if (name is None) != none:
         raise BadParameter("name a profile, or give --none")
     if name is not None:

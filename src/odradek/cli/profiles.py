@@ -2,7 +2,7 @@
 
     ~/.config/odradek/profiles/prod.properties
 
-It may hold a password, so only its owner can read it. `~/.config/odradek/profile` names the profile in use.
+It may contain a password, so only its owner can read it. `~/.config/odradek/profile` names the profile in use.
 """
 
 import os
@@ -37,7 +37,7 @@ def profile_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def in_use(environ: Mapping[str, str]) -> str | None:
-    """The profile that counts where none is named: by the environment, else by `odradek profile use`."""
+    """The profile if none is named: by the environment, else by `odradek profile use`."""
     if name := environ.get(VARIABLE):
         return name
     try:
@@ -66,7 +66,7 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def chosen_profile(asked: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the profile asked for, else of the one in use; none where there is neither."""
+    """The settings of the named profile, else of the one in use; empty if there is neither."""
     name = asked or in_use(environ)
     return read_profile(name, environ) if name else {}
 

@@ -1,7 +1,7 @@
-"""`odradek quorum`: who agrees on the metadata of a cluster, how far each of them is, and who may vote.
+"""`odradek quorum`: the voters and observers of a cluster's metadata quorum, their progress, and changes of the voters.
 
-Asked in Kafka's protocol, so any Kafka answers. The address may be a broker's or a controller's. A broker passes the
-question on to the leader; a controller that does not lead refuses, and knows where the leader is.
+It uses Kafka's protocol, so it works with any Kafka. The address may be a broker's or a controller's. A broker forwards
+the request to the leader; a controller that does not lead refuses, and says where the leader is.
 """
 
 import os
@@ -55,7 +55,7 @@ ControllerConfig = Annotated[
 ]
 DirectoryId = Annotated[
     str | None,
-    Option("--directory-id", metavar="ID", help="Only if this is the directory it votes with."),
+    Option("--directory-id", metavar="ID", help="Only if the voter has this directory id."),
 ]
 
 
@@ -64,15 +64,15 @@ class ReplicaView:
     node: int
     role: str  # leader, follower or observer
     directory_id: str | None
-    address: str | None  # of a voter, if the cluster tells
+    address: str | None  # of a voter, if the cluster reports it
     log_end_offset: int
     lag: int  # records behind the leader
-    last_caught_up_ms: int | None  # when it last had all that the leader had, by the leader's clock
+    last_caught_up_ms: int | None  # when it last caught up, by the leader's clock
 
 
 @dataclass(frozen=True)
 class QuorumView:
-    """What `describe` tells; its fields are those of the JSON output."""
+    """The output of `describe`; its fields are those of the JSON output."""
 
     leader: int
     epoch: int
@@ -84,7 +84,7 @@ class QuorumView:
 @app.command()
 @on_cluster
 def describe(cluster: Access, as_json: JsonOutput = False) -> None:
-    """Show who leads the metadata quorum, its voters and observers, and how far each of them is."""
+    """Show leader, voters and observers of the metadata quorum, and how far each has caught up."""
     view = view_quorum(cluster)
     if as_json:
         print_json(asdict(view))
@@ -124,10 +124,10 @@ def add_controller(cluster: Access, config: ControllerConfig) -> None:
 @app.command("remove-controller")
 @on_cluster
 def remove_controller(cluster: Access, node_id: NodeId, directory_id: DirectoryId = None) -> None:
-    """Take the vote from a controller, as before it is taken away, or when its disk is lost."""
+    """Remove a voter, before you retire its controller or after its disk is lost."""
     voters = [one for one in view_quorum(cluster).voters if one.node == node_id]
     if not voters:
-        raise CommandError(f"node {node_id} is no voter")
+        raise CommandError(f"node {node_id} is not a voter")
     if directory_id is not None and directory_id != voters[0].directory_id:
         raise CommandError(f"node {node_id} votes with directory id {voters[0].directory_id}")
     request = RemoveRaftVoterRequest(None, node_id, _id_of(voters[0].directory_id))
@@ -136,13 +136,13 @@ def remove_controller(cluster: Access, node_id: NodeId, directory_id: DirectoryI
     print_line(f"Removed controller {node_id} with directory id {voters[0].directory_id}.")
 
 
-# Whom to ask
+# Finding the leader
 
 
 def at_leader(
     cluster: Access, request: Message, answer_type: type[Answer], code_of: Callable[[Any], int]
 ) -> Answer:
-    """The answer of the quorum's leader, by way of the first server that answers."""
+    """The response of the quorum's leader, through the first server that responds."""
     reasons = []
     for server in addresses_of(cluster.bootstrap):
         try:
@@ -162,14 +162,14 @@ def _ask(cluster: Access, server: Server, request: Message, answer_type: type[An
 
 
 def _leader_by(cluster: Access, controller: Server) -> Server:
-    """Where the leader is, as another controller tells."""
+    """The leader's address, according to another controller."""
     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
     answer = _ask(cluster, controller, request, DescribeClusterResponse)
     _check(answer.error_code, answer.error_message)
     for one in answer.brokers:
         if one.broker_id == answer.controller_id:
             return one.host, one.port
-    raise CommandError(f"{controller[0]}:{controller[1]} knows no leader of the quorum")
+    raise CommandError(f"{controller[0]}:{controller[1]} does not know the leader of the quorum")
 
 
 def _check(code: int, message: str | None) -> None:
@@ -177,7 +177,7 @@ def _check(code: int, message: str | None) -> None:
         raise CommandError(message or ErrorCode(code).name.lower().replace("_", " "))
 
 
-# What is told
+# Output
 
 
 def view_quorum(cluster: Access) -> QuorumView:
@@ -236,7 +236,7 @@ def _voter_in(file: Path) -> AddRaftVoterRequest:
     except ConfigError as error:
         raise CommandError(f"{file}: {error}") from None
     if not config.is_controller:
-        raise CommandError(f"{file} is not a controller's: process.roles is broker")
+        raise CommandError(f"{file} is not for a controller: its process.roles is broker")
     identity = read_settings(config.log_dirs[0] / META_PROPERTIES)
     try:
         directory_id = id_from_text(identity["directory.id"])

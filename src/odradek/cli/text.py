@@ -1,6 +1,6 @@
-r"""Messages as text and back: JSON lines, kcat's format strings, and the ways to say a time.
+r"""Messages as text and back: JSON lines, kcat's format strings, and the ways to write a time.
 
-A JSON line holds everything of a message, so that `odradek consume --json | odradek produce --json` loses
+A JSON line has everything in a message, so that `odradek consume --json | odradek produce --json` loses
 nothing. Keys, values and header values are strings where they are UTF-8; other bytes are an object,
 `{"base64": "…"}`.
 
@@ -46,7 +46,9 @@ def parse_time_ms(text: str, now_ms: int) -> int:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a time: give ISO 8601, milliseconds, or one like -1h") from None
+        raise ValueError(
+            f"{text!r} is not a time: give ISO 8601, milliseconds, or a relative time like -1h"
+        ) from None
 
 
 def unescape(text: str) -> str:
@@ -162,7 +164,7 @@ def _iso(milliseconds: int | None) -> str | None:
 
 @dataclass(frozen=True)
 class OutgoingMessage:
-    """A message to produce; what is None is left to the client (partitioner, clock)."""
+    """A message to produce; a field that is None is left to the client (partitioner, clock)."""
 
     value: bytes | None
     key: bytes | None = None

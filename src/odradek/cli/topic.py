@@ -53,7 +53,7 @@ ConfigOption = Annotated[
 
 
 def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None) -> list[str]:
-    """Topics given as arguments or, as Kafka's tools want it, with --topic; each once, at least one."""
+    """Topics given as arguments or, as for Kafka's tools, with --topic; each once, at least one."""
     names = list(dict.fromkeys([*(arguments or ()), *(options or ())]))
     if not names:
         raise BadParameter("name a topic", param_hint="NAME")
@@ -63,7 +63,7 @@ def chosen_topics(arguments: Sequence[str] | None, options: Sequence[str] | None
 def tell(
     as_json: bool, verb: str, done: Mapping[str, bool], failures: Mapping[str, str], nothing: str
 ) -> None:
-    """What was done to each topic; the failures, if any, are the failure of the command."""
+    """What was done to each topic; the command fails if one of them failed."""
     if as_json:
         print_json(
             [{"topic": name, verb: is_done} for name, is_done in done.items()]
@@ -79,7 +79,7 @@ def tell(
 def collect(
     cluster: Access, futures: Mapping[str, Any], tolerated: int | None
 ) -> tuple[dict[str, bool], dict[str, str]]:
-    """What became of each topic's request; the error code that is tolerated counts as nothing to do."""
+    """The outcome of each topic's request; a tolerated error code means that there was nothing to do."""
     done, failures = {}, {}
     for name, future in futures.items():
         try:
@@ -110,7 +110,7 @@ def create(
     ] = None,
     config: ConfigOption = None,
     if_not_exists: Annotated[
-        bool, Option("--if-not-exists", help="Succeed where the topic is there already.")
+        bool, Option("--if-not-exists", help="Succeed if the topic already exists.")
     ] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
@@ -135,9 +135,9 @@ def create(
 @on_cluster
 def list_(
     cluster: Access,
-    internal: Annotated[bool, Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, Option("--internal", help="Include internal topics.")] = False,
     long: Annotated[
-        bool, Option("--long", "-l", help="With partitions, replicas and size, as at a terminal.")
+        bool, Option("--long", "-l", help="Show partitions, replicas and size, as at a terminal.")
     ] = False,
     as_json: JsonOutput = False,
     exclude_internal: Annotated[bool, Option("--exclude-internal", hidden=True)] = False,
@@ -163,7 +163,9 @@ def list_(
 def describe(
     cluster: Access,
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", complete=complete_topics)] = None,
-    internal: Annotated[bool, Option("--internal", help="Internal topics too, where none is named.")] = False,
+    internal: Annotated[
+        bool, Option("--internal", help="Include internal topics if no topic is named.")
+    ] = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
@@ -188,7 +190,9 @@ def alter(
     names: Names = None,
     partitions: Annotated[
         int | None,
-        Option("--partitions", min=1, max=MOST_PARTITIONS, help="The new count; it can only grow."),
+        Option(
+            "--partitions", min=1, max=MOST_PARTITIONS, help="The new number of partitions; it can only grow."
+        ),
     ] = None,
     config: ConfigOption = None,
     delete_config: Annotated[
@@ -196,7 +200,7 @@ def alter(
         Option(
             "--delete-config",
             metavar="KEY",
-            help="A setting to put back to its default; repeatable.",
+            help="A setting to reset to its default; repeatable.",
             complete=complete_topic_settings,
         ),
     ] = None,
@@ -209,7 +213,7 @@ def alter(
     if not config and not delete_config and partitions is None:
         raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
     check_internal(names, force)
-    describe_topics(cluster, names)  # nothing is changed if one of them does not exist
+    describe_topics(cluster, names)  # change nothing if one of them does not exist
     changes = [
         *(
             ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
@@ -236,13 +240,13 @@ def alter(
 def delete(
     cluster: Access,
     names: Names = None,
-    if_exists: Annotated[bool, Option("--if-exists", help="Succeed where there is no such topic.")] = False,
+    if_exists: Annotated[bool, Option("--if-exists", help="Succeed if the topic does not exist.")] = False,
     yes: Yes = False,
     force: Force = False,
     as_json: JsonOutput = False,
     topic: TopicOption = None,
 ) -> None:
-    """Delete topics with all they hold. Asks first, unless --yes is given."""
+    """Delete topics with all their records. Asks first, unless --yes is given."""
     names = chosen_topics(names, topic)
     check_internal(names, force)
     confirm(f"Delete {', '.join(names)} and all records in them?", yes)

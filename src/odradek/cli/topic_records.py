@@ -23,7 +23,7 @@ NO_RECORD_SO_LATE = -1
 
 @dataclass(frozen=True)
 class Deletion:
-    """What is left of a partition; its fields are those of the JSON output."""
+    """What remains of a partition; its fields are those of the JSON output."""
 
     topic: str
     partition: int
@@ -38,12 +38,12 @@ def delete_records(
         Option(
             "--before",
             metavar="OFFSET|@TIME|latest",
-            help="Delete all records before this offset, before this time, or all there are.",
+            help="Delete all records before this offset, before this time, or all of them.",
         ),
     ],
     partition: Annotated[
         list[int] | None,
-        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this one; repeatable."),
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this partition; repeatable."),
     ] = None,
     yes: Yes = False,
     force: Force = False,

@@ -1,4 +1,4 @@
-"""What `odradek topic list` and `odradek topic describe` tell of topics; the fields are those of the JSON output."""
+"""The output of `odradek topic list` and `odradek topic describe`; the fields are those of the JSON output."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from odradek.cli.group_offsets import Place, end_offsets, find_offsets
 from odradek.cli.output import counted, joined, print_columns, print_line, readable_size
 
 NO_LEADER = -1
-URL_SAFE = str.maketrans("+/", "-_")  # librdkafka writes ids in the other base64 than Kafka does
+URL_SAFE = str.maketrans("+/", "-_")  # librdkafka does not write ids in Kafka's URL-safe base64
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def view_topics(cluster: Access, names: Sequence[str]) -> list[TopicView]:
 
 
 def describe(cluster: Access, names: Sequence[str]) -> dict[str, Any]:
-    """Asked in the one way that does not create a topic for whoever asks."""
+    """In the one way that does not create the topic."""
     futures = cluster.admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
     found = {}
     for name in names:
@@ -148,8 +148,8 @@ def _leader_id(leader: Any) -> int | None:
 
 
 def kafka_lines(view: TopicView) -> Iterable[str]:
-    """The lines `kafka-topics.sh --describe` prints, so that scripts written for it go on working; with offsets and
-    sizes behind what Kafka has."""
+    """The lines `kafka-topics.sh --describe` prints, so that scripts written for it keep working; followed by offsets
+    and sizes."""
     configs = ",".join(f"{name}={value}" for name, value in view.configs.items())
     yield (
         f"Topic: {view.topic}\tTopicId: {view.topic_id}\tPartitionCount: {view.partition_count}"

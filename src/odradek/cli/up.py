@@ -1,11 +1,12 @@
 """`odradek up` and `odradek broker`: run a broker in this process, and say when and where it can be reached.
 
 `up` is for the person at the terminal: it greets, and an empty group does not wait for more members before its first
-rebalance. `broker` is for the service manager: it wants a file, keeps Kafka's default for that wait, and says one line.
+rebalance. `broker` is for the service manager: it needs a file, keeps Kafka's default for that wait, and prints one
+line.
 
 Only the standard library and the broker itself are imported here; `main` says why. A broker that cannot
 start because of something its user can change (a port in use, a data directory that another broker
-holds, a damaged file, a bad setting) says so in one line; anything else is a bug and shows its traceback.
+uses, a damaged file, a bad setting) says so in one line; anything else is a bug and shows its traceback.
 """
 
 import argparse
@@ -52,23 +53,23 @@ DESCRIPTIONS = {
     "up": """\
 Run a broker on this machine, until Ctrl-C or SIGTERM. It speaks Kafka's protocol: any Kafka client,
 and the other odradek commands, can use it as soon as it says where it listens. Unlike Kafka, it does not
-let the first member of a group wait 3 s for others: 'odradek broker' does, and so does
+make the first member of a group wait 3 s for others: 'odradek broker' does, and so does
 --set group.initial.rebalance.delay.ms=3000.""",
     "broker": """\
 Run a broker as a service, from a settings file such as Kafka's own server.properties, until SIGTERM or
-Ctrl-C. Settings that the file leaves out have Kafka's defaults, but for two: without 'listeners' it
+Ctrl-C. Settings that the file leaves out have Kafka's defaults, except two: without 'listeners' it
 listens on localhost only, and without 'log.dirs' it keeps its data where 'odradek up' does.""",
 }
 EPILOG = """\
-Settings have Kafka's names (log.retention.ms, num.partitions …). An option wins over the environment
+Settings have Kafka's names (log.retention.ms, num.partitions …). Options override the environment
 (ODRADEK_LOG_RETENTION_MS; ODRADEK_DATA_DIR, ODRADEK_LOG_LEVEL and ODRADEK_LOG_FORMAT for the options of
-that name), and that over the file. A setting that asks for TLS, SASL or access control is refused: this
+that name), which overrides the file. A setting that asks for TLS, SASL or access control is refused: this
 broker has none of them yet.
 
 The log goes to standard error. --log-level odradek.coordinators=debug shows more of one part of the broker;
 the names are those in the log. docs/LOGGING.md says what is logged, and how to read it.
 
-Exit status: 0 stopped as asked, 1 could not start or go on, 2 bad option or setting."""
+Exit status: 0 stopped on request, 1 could not start or keep running, 2 bad option or setting."""
 
 GREETING = """\
 Odradek {version} is up.
@@ -94,7 +95,7 @@ SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir
 
 
 def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker | None" = None) -> int:
-    """`new_broker` is for those who run another kind of broker: `odradek.faults`."""
+    """`new_broker` lets `odradek.faults` run another kind of broker."""
     options = parse_arguments(arguments, command)
     try:
         levels, log_format = log_options(options, os.environ)
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
 
 
 def of_node(message: str, options: argparse.Namespace, config: "BrokerConfig") -> str:
-    """Who says it, where several start together."""
+    """A prefix that names the broker, if several start together."""
     return f"broker {config.node_id}: {message}" if options.lifeline else message
 
 
@@ -163,7 +164,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         help="port on localhost (default 9092; 0: the system chooses)",
     )
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where topics are kept (default ~/.local/share/odradek)"
+        "--data-dir", type=Path, metavar="DIR", help="where to keep topics (default ~/.local/share/odradek)"
     )
     parser.add_argument(
         "--config",
@@ -185,7 +186,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         action="append",
         default=[],
         metavar="[LOGGER=]LEVEL",
-        help=f"{', '.join(LEVELS)} (default info); of one logger if it is named; repeatable",
+        help=f"{', '.join(LEVELS)} (default info), or of one logger: LOGGER=LEVEL; repeatable",
     )
     parser.add_argument(
         "--log-format",
@@ -203,7 +204,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
             type=broker_count,
             default=1,
             metavar="N",
-            help="run a cluster of N brokers, a process each: ports from --port on, data in DIR/1 to DIR/N",
+            help="run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -220,7 +221,7 @@ def broker_count(text: str) -> int:
 
 
 def log_options(options: argparse.Namespace, environ: Mapping[str, str]) -> tuple[list[LogLevel], str]:
-    """Levels of the environment first, then those of the options: the last one for a logger counts. Raises
+    """Levels of the environment first, then those of the options: for each logger the last one counts. Raises
     ValueError."""
     levels: list[LogLevel] = []
     for source, text in (
@@ -254,7 +255,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
-    """Options over environment over file; where none of them says it, localhost and the user's own data, and
+    """Options over environment over file; without any of them localhost and the user's own data directory, and
     under `up` no wait for more members before a group's first rebalance."""
     from odradek.broker.node import check_listeners
     from odradek.config.broker import load_broker_config
@@ -284,7 +285,7 @@ def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "Bro
 
 
 def controller_listeners(config: "BrokerConfig", key: str) -> list[str]:
-    """What a setting says of the controllers' listeners."""
+    """The part of a setting that concerns the controllers' listeners."""
     items = (item.strip() for item in config.static.get(key, "").split(","))
     return [item for item in items if item.partition("://")[0].upper() in config.controller_listener_names]
 
@@ -296,7 +297,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def base_data_dir(environ: Mapping[str, str]) -> Path:
-    """Where the user's own data is, if nobody says otherwise."""
+    """The default data directory of the user."""
     base = environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "odradek"
 
@@ -312,7 +313,7 @@ def cluster_instead(config: "BrokerConfig") -> str:
         count = len(Home(directory).members())
     except CannotStart as error:
         return str(error)
-    return f"{directory} holds a cluster of {count} brokers: start it with --brokers {count}"
+    return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}"
 
 
 def announce(broker: "Broker", command: str, as_json: bool) -> None:
@@ -330,7 +331,7 @@ def announce(broker: "Broker", command: str, as_json: bool) -> None:
 
 
 def say(text: str, bootstrap: str) -> None:
-    """To whoever reads standard output, if anybody does."""
+    """To standard output, if it is open."""
     try:
         if sys.stdout is None:
             raise OSError("it is closed")
@@ -346,13 +347,13 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
     if error.errno == errno.EADDRINUSE:
         return port_in_use(error, config)
     if error.errno == errno.ENOSPC:
-        return f"no space is left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
+        return f"no space left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 
 
 def port_in_use(error: OSError, config: "BrokerConfig") -> str:
-    """Of which listener the error tells in its text."""
+    """The listener that the error names in its text."""
     ports = [listener.port for listener in config.listeners]
     if config.metrics_listener is not None:
         ports.append(config.metrics_listener.port)
@@ -361,7 +362,7 @@ def port_in_use(error: OSError, config: "BrokerConfig") -> str:
     choice = "another in listeners" if is_controllers else "another with --port (0: any)"
     if config.metrics_listener is not None and port == config.metrics_listener.port:
         choice = "another in metrics.listener"
-    return f"port {port} is in use: stop what listens there, or choose {choice}"
+    return f"port {port} is in use: stop the process that listens there, or choose {choice}"
 
 
 def fail(message: str, status: int) -> int:

@@ -1,12 +1,12 @@
 """The directory of a cluster on one machine, as `odradek up --brokers N` keeps it.
 
-    DIR/cluster.json      who belongs to the cluster: its id, and each node's controller port and directory id
-    DIR/1.properties …    the settings of each node, written anew at every start
+    DIR/cluster.json      the cluster: its id, and each node's controller port and directory id
+    DIR/1.properties …    the settings of each node, rewritten at every start
     DIR/1 …               the data of each node
 
-`cluster.json` is written before the data directories are formatted, so that a start that was interrupted goes on with
-the same ids, and says afterwards that it is done. From then on a data directory that is not formatted has lost its
-data: formatting it again would bring back a voter that has forgotten its votes, so its user must say what is to happen.
+`cluster.json` is written before the data directories are formatted, so that the start after an interrupted one uses the
+same ids; afterwards it says that formatting is done. From then on a data directory that is not formatted has lost its
+data: formatting it again would bring back a voter that has forgotten its votes, so the user must decide what to do.
 """
 
 import json
@@ -25,9 +25,9 @@ from odradek.storage.disk.files import DiskFiles
 
 HOST = "localhost"
 CLUSTER_FILE = "cluster.json"
-META_FILE = "meta.properties"  # of a broker that keeps its data in DIR itself
+META_FILE = "meta.properties"  # of a single broker with its data in DIR itself
 LISTENER, CONTROLLER_LISTENER = "PLAINTEXT", "CONTROLLER"
-# What each node is given; nobody else can set it.
+# Settings that `up` chooses for each node; they cannot be set.
 OWN_SETTINGS = frozenset(
     {
         *("node.id", "broker.id", "process.roles", "broker.rack", "log.dirs", "log.dir", "metadata.log.dir"),
@@ -47,7 +47,7 @@ class CannotStart(Exception):
 
 
 class Member(NamedTuple):
-    """A node of the cluster, as long as the cluster lives."""
+    """A node of the cluster, for the lifetime of the cluster."""
 
     node_id: int
     controller_port: int
@@ -77,20 +77,20 @@ class Home:
     def settings_file(self, node_id: int) -> Path:
         return self.directory / f"{node_id}.properties"
 
-    # Who belongs to the cluster
+    # The members of the cluster
 
     def check(self, brokers: int) -> None:
-        """Refuse what is not a cluster of so many brokers. An empty directory can become one."""
+        """Refuse a directory that is not a cluster of `count` brokers. An empty directory can become one."""
         if (self.directory / META_FILE).exists():
             raise CannotStart(
-                f"{self.directory} holds the data of one broker: start it without --brokers, or give the cluster a "
-                "directory of its own with --data-dir"
+                f"{self.directory} contains the data of one broker: start it without --brokers, or give the cluster "
+                "its own directory with --data-dir"
             )
         count = len(self.members())
         if count and count != brokers:
             raise CannotStart(
-                f"{self.directory} holds a cluster of {count} brokers: start it with --brokers {count}, or give the "
-                "new one a directory of its own with --data-dir"
+                f"{self.directory} contains a cluster of {count} brokers: start it with --brokers {count}, or give the "
+                "new one its own directory with --data-dir"
             )
 
     def members(self) -> list[Member]:
@@ -109,7 +109,7 @@ class Home:
         return members
 
     def format(self) -> None:
-        """Format what is not formatted yet. Raises CannotStart, WrongDirectory."""
+        """Format the directories that are not formatted yet. Raises CannotStart, WrongDirectory."""
         cluster = self._read()
         assert cluster is not None
         for member in cluster.members:
@@ -127,7 +127,7 @@ class Home:
         if cluster.is_formatted:
             settings = self.settings_file(member.node_id)
             raise CannotStart(
-                f"{directory} has lost its data: restore it from a backup, or have it join the cluster anew with "
+                f"{directory} has lost its data: restore it from a backup, or let it join the cluster again with "
                 f"'odradek format --config {settings} --cluster-id {cluster.cluster_id} --no-initial-controllers'"
             )
         properties = MetaProperties(cluster.cluster_id, member.node_id, id_from_text(member.directory_id))

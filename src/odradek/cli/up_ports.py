@@ -1,9 +1,9 @@
-"""Ports that are to be listened on by a process that has not started yet.
+"""Ports for a process that has not started yet.
 
-A port that the system chose could be given to somebody else before the process binds it. So it is bound here, without
-listening, for as long as the reservation is held: on Linux another socket may still bind and listen there if both
-allow it (SO_REUSEADDR), and the system gives the port to nobody else. Elsewhere the reservation is let go of before
-the process starts, and the port could be lost.
+A port that the system chose could be given to another process before ours binds it. So it is bound here, without
+listening, while the reservation exists: on Linux another socket may still bind and listen there if both allow it
+(SO_REUSEADDR), and the system gives the port to no other process. On other systems the reservation ends before the
+process starts, and the port could be lost.
 """
 
 import errno

@@ -1,10 +1,10 @@
 """`odradek up --brokers N`: a cluster of real processes on this machine, started, watched and stopped together.
 
-Every node is `odradek broker` with a settings file of its own (`up_home`), in a session of its own: Ctrl-C at the
-terminal reaches only this process, which passes it on. Each node holds the reading end of a pipe whose other end is
-here, and stops when that is closed: nobody outlives a parent that was killed.
+Every node is `odradek broker` with its own settings file (`up_home`), in its own session: Ctrl-C at the terminal
+reaches only this process, which passes it on. Each node has the reading end of a pipe whose other end is here, and
+stops when that is closed: no node outlives a parent that was killed.
 
-A node that ends by itself is not started again: whether that is wise is for its user to say, who is told how.
+A node that exits is not restarted: the user is told how to do that, and decides.
 """
 
 import argparse
@@ -50,7 +50,7 @@ METRICS = "metrics.listener"
 
 
 class BadUsage(Exception):
-    """What was asked for makes no sense; the message says why."""
+    """The options make no sense; the message says why."""
 
 
 class Child(NamedTuple):
@@ -76,7 +76,9 @@ def main(options: argparse.Namespace) -> int:
     except (BadUsage, ConfigError) as error:
         return fail(str(error), BAD_USAGE)
     except PortInUse as error:
-        return fail(f"{error}: stop what listens there, or choose another with --port (0: any)", FAILED)
+        return fail(
+            f"{error}: stop the process that listens there, or choose another with --port (0: any)", FAILED
+        )
     except (CannotStart, WrongDirectory, DataDirectoryLocked) as error:
         return fail(str(error), FAILED)
     except OSError as error:
@@ -108,12 +110,12 @@ def home_directory(options: argparse.Namespace, environ: Mapping[str, str]) -> P
     chosen = options.data_dir or environ.get("ODRADEK_DATA_DIR")
     if chosen:
         return Path(chosen).absolute()
-    base = base_data_dir(environ)  # that of a single broker is beside it
+    base = base_data_dir(environ)  # that of a single broker is next to it
     return base.with_name(f"{base.name}-{options.brokers}-brokers").absolute()
 
 
 def reserve_ports(options: argparse.Namespace, members: list[Member]) -> list[Reservation]:
-    """Those for clients, then those of the controllers, which stay what they were."""
+    """Ports for clients, then those of the controllers, which never change."""
     first = DEFAULT_PORT if options.port is None else options.port
     if first + options.brokers - 1 > HIGHEST_PORT:
         raise BadUsage(
@@ -138,7 +140,7 @@ def reserve_controller_port(member: Member | None, node_id: int) -> Reservation:
         return Reservation(member.controller_port if member else 0)
     except PortInUse as error:
         raise CannotStart(
-            f"port {error.port}, by which the others know controller {node_id}, is in use: stop what listens there"
+            f"port {error.port} of controller {node_id} is in use: stop the process that listens there"
         ) from None
 
 
@@ -146,8 +148,8 @@ def reserve_controller_port(member: Member | None, node_id: int) -> Reservation:
 
 
 def small_cluster_defaults(brokers: int) -> dict[str, str]:
-    """What new topics get in a cluster of this size, where nobody says otherwise: as many replicas as make sense, and
-    with three of them, one may fail while records are written."""
+    """Defaults for new topics in a cluster of this size: as many replicas as make sense, and with three of them, one
+    may fail while records are written."""
     replicas = str(min(MOST_REPLICAS, brokers))
     in_sync = "2" if brokers >= MOST_REPLICAS else "1"
     return {
@@ -161,8 +163,8 @@ def small_cluster_defaults(brokers: int) -> dict[str, str]:
 
 
 def shared_settings(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the file says, and our defaults for what nobody does. The environment and --set reach the nodes as such.
-    Defaults that would do nothing are left out: every node would warn of them."""
+    """The file's settings, and our defaults for those it leaves out. The environment and --set reach the nodes
+    unchanged. Defaults without effect are left out, because every node would warn about them."""
     given = read_file(options.config) if options.config else {}
     elsewhere = (
         read_environment(setting_variables(environ), BROKER_DEFINITIONS).keys() | dict(options.set).keys()
@@ -180,13 +182,13 @@ def setting_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_own_settings(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """What every node must have of its own cannot be set for all of them. In a file, it is passed over."""
+    """Settings that must differ between nodes cannot be set for all of them. In a file, they are ignored."""
     found = [f"--set {key}" for key, _ in options.set if key in OWN_SETTINGS]
     variables = read_environment(setting_variables(environ), BROKER_DEFINITIONS)
     found += [variable_of(key) for key in variables if key in OWN_SETTINGS]
     if found:
         raise BadUsage(
-            f"{', '.join(found)}: with --brokers, every broker is given its own; --port and --data-dir choose where"
+            f"{', '.join(found)}: with --brokers, every broker gets its own; use --port and --data-dir instead"
         )
 
 
@@ -323,7 +325,7 @@ class Nodes:
         )
         for child in running:
             if child.process.returncode is None:
-                log.warning("broker %d does not stop, and is killed", child.member.node_id)
+                log.warning("broker %d does not stop: killing it", child.member.node_id)
                 child.process.kill()
         await everybody
         hurry.cancel()

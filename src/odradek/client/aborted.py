@@ -1,7 +1,7 @@
 """Which batches of a fetch belong to transactions that were aborted.
 
-A broker answers a `read_committed` fetch with whole batches up to the last stable offset, aborted ones among
-them, and a list of the transactions that were aborted in it: who (producer id) and from which offset. A
+A broker responds to a `read_committed` fetch with whole batches up to the last stable offset, aborted ones among
+them, and a list of the transactions that were aborted in it: producer id and first offset. A
 producer's batches are left out from there up to its ABORT marker, which is in the log as a control batch.
 """
 
@@ -22,7 +22,7 @@ class AbortedTransactions:
         self._open: set[int] = set()
 
     def leaves_out(self, header: BatchHeader, batch: memoryview) -> bool:
-        """To be asked for every batch, in order: markers among them end what is left out."""
+        """Call it for every batch, in order: markers among them end an aborted transaction."""
         while self._to_come and self._to_come[-1][0] <= header.last_offset:
             self._open.add(self._to_come.pop()[1])
         if header.is_control:

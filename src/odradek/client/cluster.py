@@ -1,8 +1,11 @@
-"""The cluster as a client sees it: which broker leads which partition, and what to ask whom.
+"""The cluster as a client sees it: which broker leads which partition, and where to send a request.
 
-Leaders change and brokers go away; so every question is asked again, after a look at fresh metadata, until it
-is answered or its deadline has passed. `TimedOut` then says what was wanted and what was last in the way. An
-answer that no retry can change is a `KafkaError` at once.
+Leaders change and brokers go away; so every request is retried, with fresh metadata, until it succeeds or its deadline
+has passed. `TimedOut` then says what was wanted and what failed last. An error that no retry can change is a
+`KafkaError` at once.
+
+Any broker is asked for metadata, but not one that did not answer or whose word turned out to be wrong, while there is
+another: it may be cut off from the cluster and not know it.
 
 An outage is waited out (`api_timeout_s`) by whoever has reached a broker before. Until then the likely reason is a
 wrong address, and a user who waits for an answer: that takes `first_contact_timeout_s`.
@@ -55,9 +58,10 @@ LATEST = -1
 NO_OFFSET = -1
 
 MAX_IDLE_CLUSTERS = 4
-NOBODY_REACHED = ". Check kafka.bootstrap.servers and that the brokers run"
-MISSING_TOPIC_PATIENCE_S = 3.0  # a topic just made takes a moment to be known everywhere
+NOBODY_REACHED = ". Check kafka.bootstrap.servers, and that the brokers are running"
+MISSING_TOPIC_PATIENCE_S = 3.0  # all brokers need a moment to learn of a new topic
 
+Address = tuple[str, int]
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
@@ -87,10 +91,13 @@ class ProducerId(NamedTuple):
 class Cluster:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self.was_reached = False  # by the present user, or by somebody whose work it goes on with
+        self.was_reached = False  # by the present user, or by a previous one whose work it continues
         self._connections: dict[tuple[str, int], Connection] = {}
         self._nodes: dict[int, Node] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
+        self._answered_last: Address | None = None
+        self._doubts = 0
+        self._doubted: dict[Address, int] = {}  # the later, the higher
         self.kept_producer: object = None  # a producer's state, between two of its users
 
     # Connections
@@ -107,7 +114,7 @@ class Cluster:
         return connection
 
     def abort(self) -> None:
-        """Make whoever waits for an answer, on another thread, give up."""
+        """Make a thread that waits for a response give up."""
         for connection in list(self._connections.values()):
             connection.abort()
 
@@ -149,21 +156,28 @@ class Cluster:
                 deadline.pause(error)
 
     def ask(self, purpose: str, request: Message, answer_type: type[Answer]) -> Answer:
-        """Ask any broker, again until one answers or there was time enough."""
+        """Ask any broker; retry until one responds or time is up."""
         return self._retrying(purpose, lambda: self._ask_anyone(request, answer_type))
 
     def _ask_anyone(self, request: Message, answer_type: type[Answer]) -> Answer:
         """Known brokers first, then those the settings name: they may all have moved."""
-        addresses = [(node.host, node.port) for node in self._nodes.values()]
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        addresses = dict.fromkeys([*known, *self.settings.bootstrap])
         reasons = []
-        for host, port in dict.fromkeys([*addresses, *self.settings.bootstrap]):
+        for address in sorted(addresses, key=lambda one: self._doubted.get(one, 0)):
             try:
-                answer = self._connection(host, port).call(request, answer_type)
+                answer = self._connection(*address).call(request, answer_type)
                 self.was_reached = True
+                self._answered_last = address
                 return answer
             except ConnectionLost as error:
+                self._doubt(address)
                 reasons.append(str(error))
         raise ConnectionLost("; ".join(reasons))
+
+    def _doubt(self, address: Address) -> None:
+        self._doubts += 1
+        self._doubted[address] = self._doubts
 
     # Topics and leaders
 
@@ -175,7 +189,7 @@ class Cluster:
         return sorted(topic.name for topic in answer.topics if topic.name and not topic.is_internal)
 
     def partitions_of(self, topics: Iterable[str], *, create: bool = False) -> list[TopicPartition]:
-        """All partitions of the topics, in order. `MissingTopic` names one that is not there."""
+        """All partitions of the topics, in order. `MissingTopic` names one that does not exist."""
         names = sorted(set(topics))
         deadline = self.deadline(f"describe topics {', '.join(names)}")
         found = self._describe(names, deadline, create=create) if names else []
@@ -228,9 +242,9 @@ class Cluster:
                     self._leaders.pop(key, None)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """As last heard, or else asked for once.
+        """As last reported, or else asked for once.
 
-        A lost connection and LEADER_NOT_AVAILABLE are worth another try, which is the caller's to make.
+        A lost connection and LEADER_NOT_AVAILABLE are worth a retry, by the caller.
         """
         if partition not in self._leaders:
             self._describe([partition.topic], None)
@@ -239,8 +253,9 @@ class Cluster:
         return self._leaders[partition]
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """What was last heard turned out to be wrong: ask again before the next use."""
-        self._leaders.pop(partition, None)
+        """What was last heard turned out to be wrong: ask again, somebody else, before the next use."""
+        if self._leaders.pop(partition, None) is not None and self._answered_last is not None:
+            self._doubt(self._answered_last)
 
     # Offsets
 
@@ -321,7 +336,7 @@ class Cluster:
         self._retrying(f"commit offsets of group {group}", commit, timeout_s)
 
     def committed_offsets(self, group: str, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """All that the group has committed; nothing where there is no such group."""
+        """All offsets that the group has committed; none if there is no such group."""
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], group_id=group, topics=None
         )
@@ -379,7 +394,7 @@ _idle_in_process = os.getpid()
 
 @contextmanager
 def borrow_cluster(settings: ClientSettings, *, was_reached: bool = False) -> Iterator[Cluster]:
-    """`was_reached`: the work at hand began with an answer of these brokers, so an outage is waited out."""
+    """`was_reached`: this work began with a response of these brokers, so wait during an outage."""
     global _idle, _idle_in_process
     if _idle_in_process != os.getpid():  # forked: the sockets are our parent's
         _idle, _idle_in_process = {}, os.getpid()

@@ -1,10 +1,10 @@
-"""One socket to one broker: requests out, answers in, in order.
+"""One socket to one broker: requests out, responses in, in order.
 
-Several requests may be under way; a broker answers them in the order they came. A connection is fit for
-another user only while nothing is under way (`is_idle`): an answer left unread would be taken for the next
-one's. Whatever goes wrong on the way is `ConnectionLost`; the connection is closed then and for good.
+Several requests may be under way; a broker responds in the order in which they came. A connection may go to another
+user only while nothing is under way (`is_idle`): an unread response would be taken for the next one's. Any failure is
+`ConnectionLost`; the connection is then closed for good.
 
-Versions are asked for in ApiVersions v0, which every broker answers, and the highest common one is used, up
+Versions come from ApiVersions v0, which every broker supports, and the highest common one is used, up
 to `HIGHEST_VERSIONS`: later versions of these name topics by an id that a checkpoint does not know.
 """
 
@@ -36,14 +36,14 @@ HIGHEST_VERSIONS = {
     ProduceRequest.API_KEY: 12,
 }
 MAX_ANSWER_BYTES = 1 << 30
-NO_TLS = ". It seems that this listener does not speak TLS, as kafka.security.protocol says"
+NO_TLS = ". This listener does not seem to speak TLS: check kafka.security.protocol"
 SESSION_SHARE = 0.8  # of a session's life; the broker closes a connection that outlives it
 
 Answer = TypeVar("Answer", bound=Message)
 
 
 class ConnectionLost(Exception):
-    """The broker cannot be reached, went away or does not answer; another try may do better."""
+    """The broker cannot be reached, closed the connection or does not respond; a retry may succeed."""
 
 
 class _Pending(NamedTuple):
@@ -72,7 +72,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether another user may have it: open, with no answer to come, its session not about to end."""
+        """Whether another user may have it: open, with no response due, its session not about to expire."""
         return not self._pending and self._socket.fileno() >= 0 and not self.is_expired
 
     @property
@@ -96,13 +96,13 @@ class Connection:
             raise self._lost(error) from error
 
     def receive(self) -> Message:
-        """The next answer. Records in it are views on the frame they came in, never copies."""
+        """The next response. Records in it are views of the received frame, never copies."""
         pending = self._pending[0]
         try:
             self._receive_exactly(size := bytearray(SIZE.size))
             (length,) = SIZE.unpack(size)
             if not SIZE.size <= length <= MAX_ANSWER_BYTES:
-                raise ProtocolError(f"an answer of {length} bytes")
+                raise ProtocolError(f"a response of {length} bytes")
             self._receive_exactly(frame := bytearray(length))
             answer = _read_answer(memoryview(frame), pending)
         except (OSError, ProtocolError) as error:
@@ -135,7 +135,7 @@ class Connection:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is not connected any more, which is what was wanted
+            pass  # it is no longer connected, which is all we want
 
     def close(self) -> None:
         self._socket.close()
@@ -197,7 +197,7 @@ class Connection:
 
 
 def _is_no_tls(error: OSError) -> bool:
-    """Whether a handshake ended as it does where the other side takes it for a strange request."""
+    """Whether a handshake failed as it does when the other side does not speak TLS."""
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError):
         return True
     return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
@@ -211,11 +211,11 @@ def _check(error_code: int, message: str) -> None:
 def _read_answer(frame: memoryview, pending: _Pending) -> Message:
     (correlation_id,) = SIZE.unpack_from(frame)
     if correlation_id != pending.correlation_id:
-        raise ProtocolError(f"answer {correlation_id} where {pending.correlation_id} was due")
+        raise ProtocolError(f"response {correlation_id} instead of {pending.correlation_id}")
     position = SIZE.size
     if has_tagged_response_header(pending.api_key, pending.version):
         if frame[position]:
-            raise ProtocolError("an answer's header has tagged fields, of which none is known")
+            raise ProtocolError("a response header has unknown tagged fields")
         position += 1
     answer, _ = read_message(pending.answer_type, pending.version, frame, position)
     return answer

@@ -1,8 +1,8 @@
-"""How long to ask again: until an answer, or until a limit, with a warning now and then while nobody answers.
+"""How long to retry: until a response, or until a limit, with a warning now and then in between.
 
-The limit is a function, because it may grow on the way: brokers that have been reached once are waited for longer
-than an address that may be wrong. So is the advice that a final failure ends with. Pauses between two tries grow
-tenfold; warnings come after 5 s and then each after twice the time, so that an outage of an hour takes ten lines.
+The limit is a function, because it may grow meanwhile: brokers that have been reached once get more time than an
+address that may be wrong. So is the advice at the end of a final failure. Pauses between two tries grow tenfold;
+warnings come after 5 s and then each after twice the time, so that an outage of an hour takes ten lines.
 """
 
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger("odradek.client")
 
 
 class TimedOut(Exception):
-    """Nobody answered in time; the message says what was asked and what was in the way."""
+    """No broker responded in time; the message says what was requested and what failed."""
 
 
 class Deadline:
@@ -62,7 +62,7 @@ class Deadline:
             self._next_warning_s *= 2
 
     def met(self) -> None:
-        """There was an answer: whoever was warned is told."""
+        """There was a response: if there was a warning, say so."""
         if self._has_warned:
             outage_s = self._clock() - self._start_s
-            log.info("the brokers answer again after %.0f s: could %s", outage_s, self._purpose)
+            log.info("brokers are reachable again after %.0f s: could %s", outage_s, self._purpose)

@@ -1,14 +1,13 @@
 """One partition, from an offset to an offset, as chunks of record batches.
 
-A fetch answers with whole batches, the first of which may begin before the offset asked for and the last of
-which may be cut off. A `Chunk` holds those of them that have rows for us: no control batches, nothing aborted
-(under `read_committed`), the CRC checked. Offsets that are missing in between (compaction, markers) are
-nobody's loss.
+A fetch returns whole batches, the first of which may begin before the requested offset and the last of which may be cut
+off. A `Chunk` has those with rows for us: no control batches, nothing aborted (under `read_committed`), the CRC
+checked. Offsets that are missing in between (compaction, markers) are not lost records.
 
 While one chunk is in use the next is fetched on a thread, so memory is bounded by two fetches. The thread
 ends with the reader: `read_range` is a generator, and closing it aborts the request under way.
 
-An offset that the broker no longer has, or not yet, is `OffsetsGone`: what that means is for the caller.
+An offset that the broker no longer has, or not yet, is `OffsetsGone`: the caller decides what that means.
 """
 
 from collections.abc import Generator
@@ -37,17 +36,17 @@ NO_REPLICA = -1
 
 
 class OffsetsGone(Exception):
-    """The offset asked for lies outside of what the partition holds: [earliest, latest)."""
+    """The requested offset is outside the partition's log: [earliest, latest)."""
 
     def __init__(self, partition: TopicPartition, offset: int, earliest: int, latest: int) -> None:
-        super().__init__(f"{partition} holds offsets {earliest} to {latest}, not {offset}")
+        super().__init__(f"{partition} has offsets {earliest} to {latest}, not {offset}")
         self.partition, self.offset = partition, offset
         self.earliest, self.latest = earliest, latest
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Batches with rows, and the offset to go on from."""
+    """Batches with rows, and the offset to continue from."""
 
     batches: list[Batch]
     next_offset: int
@@ -57,7 +56,7 @@ class Chunk:
 class RangeReader:
     """Reads [start, end) of one partition; `position` is what to fetch next.
 
-    `timeout_s` is for a record that is not there yet, `outage_timeout_s` for brokers that do not answer.
+    `timeout_s` is for a record that does not exist yet, `outage_timeout_s` for brokers that do not respond.
     """
 
     cluster: Cluster
@@ -66,16 +65,16 @@ class RangeReader:
     end: int
     settings: FetchSettings
     timeout_s: float
-    outage_timeout_s: float | None = None  # None: as for any other question
+    outage_timeout_s: float | None = None  # None: as for any other request
     last_epoch: int = NO_EPOCH
-    stopped: bool = False  # nobody waits for the fetch under way any more
+    stopped: bool = False  # the fetch under way is no longer needed
 
     def stop(self) -> None:
         self.stopped = True
         self.cluster.abort()
 
     def fetch(self) -> Chunk:
-        """The next chunk, from whoever leads by then. It may have no batches in it."""
+        """The next chunk, from the current leader. It may be empty."""
         purpose = f"read {self.partition} at offset {self.position}"
         record_deadline = self.cluster.deadline(purpose, self.timeout_s)
         outage_deadline = self.cluster.deadline(purpose, self.outage_timeout_s)
@@ -167,7 +166,7 @@ class RangeReader:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"{self.partition}: the batch at offset {header.base_offset} is of format {header.magic}; "
-            "only format 2, which Kafka writes since 0.11, can be read",
+            "only format 2, which Kafka has written since 0.11, can be read",
         )
 
 

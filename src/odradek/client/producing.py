@@ -1,9 +1,9 @@
 """Batches to the leaders of their partitions, in order and each of them once.
 
 Every batch of a partition carries the producer's id and the sequence of its first record; a leader that has
-seen that sequence answers again instead of writing again, so a batch whose answer was lost may simply be sent
-once more. A round of batches is sent while the last one's answers are still to come (`send` collects those
-first), so that the caller can make the next round meanwhile. At most five requests are on the way on a
+seen that sequence responds again instead of writing again, so a batch whose response was lost can simply be sent
+again. A round of batches is sent while the responses of the last one are still due (`send` collects those
+first), so that the caller can prepare the next round meanwhile. At most five requests are in flight on a
 connection, because a leader remembers the last five batches of a producer.
 
 A producer id outlives its user, together with the cluster it came from, unless something went wrong: a leader
@@ -43,7 +43,7 @@ ADVICE = {
 
 
 class EncodedRecords(NamedTuple):
-    """Records for one partition, encoded with deltas that begin at 0."""
+    """Records for one partition, encoded with deltas that start at 0."""
 
     partition: TopicPartition
     records: Buffer
@@ -58,7 +58,7 @@ class _Outgoing(NamedTuple):
 
 
 class _Lane:
-    """The requests of one round to one leader. What is on the way when it fails is not known."""
+    """The requests of one round to one leader. If it fails, the fate of those in flight is not known."""
 
     def __init__(self, connection: Connection, requests: list[list[_Outgoing]], timeout_ms: int) -> None:
         self._connection, self._timeout_ms = connection, timeout_ms
@@ -82,7 +82,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class ProducerState:
-    """Who we are, and the sequence of the next record in each partition."""
+    """Our producer id, and the sequence of the next record in each partition."""
 
     identity: ProducerId
     next_sequences: dict[TopicPartition, int] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Producer:
         return _Outgoing(partition, batch)
 
     def _start_round(self) -> None:
-        """Send what is unanswered. What cannot be sent stays unanswered."""
+        """Send the batches without a response. Those that cannot be sent stay without one."""
         self._lanes, self._problem = [], None
         for node, requests in self._requests_by_leader().items():
             try:
@@ -168,7 +168,7 @@ class Producer:
                 continue
             except (
                 ConnectionLost
-            ) as error:  # nobody can be asked for leaders: the others would wait for the same
+            ) as error:  # no broker can be asked for leaders: the other batches would wait for the same
                 self._problem = error
                 break
             if counts[outgoing.partition] == len(lane):
@@ -178,7 +178,7 @@ class Producer:
         return requests
 
     def _finish_round(self) -> None:
-        """Collect all answers; what is to be tried again is left unanswered, in order."""
+        """Collect all responses; batches to retry are left without one, in order."""
         written: set[int] = set()
         failed: set[TopicPartition] = set()
         for lane in self._lanes:
@@ -195,7 +195,7 @@ class Producer:
         self._unanswered = [outgoing for outgoing in self._unanswered if id(outgoing) not in written]
 
     def _is_written(self, outgoing: _Outgoing, code: ErrorCode, after_failure: bool) -> bool:
-        """False: worth another try. An error that no retry changes is raised."""
+        """False: worth a retry. Raises an error that no retry can change."""
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return True
         advice = f"; {ADVICE[code]}" if code in ADVICE else ""

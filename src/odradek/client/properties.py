@@ -1,8 +1,8 @@
 """Client settings by the names that the Java client gives them.
 
-Three kinds of property: those we know and obey, those that mean nothing to us (a warning says why), and those
-whose wish we cannot fulfil (refused, with what to do instead). A name that is in no table is warned about, as
-the Java client does. `docs/SPARK.md` shows the tables; a test compares.
+Three kinds of property: those that we support, those without effect here (a warning says why), and those that ask for
+something we cannot do (refused, with what to do instead). An unknown name causes a warning, as in
+the Java client. `docs/SPARK.md` shows the tables; a test compares.
 """
 
 import difflib
@@ -64,12 +64,12 @@ IGNORED = {
     "enable.idempotence": "the sink is always idempotent",
     "max.in.flight.requests.per.connection": "the sink keeps order and at most five requests in flight",
     "retries": "writes are tried again until delivery.timeout.ms",
-    "linger.ms": "rows come in batches, there is nothing to wait for",
-    "buffer.memory": "the sink holds what Spark hands over at a time",
+    "linger.ms": "Spark delivers rows in batches, so there is nothing to wait for",
+    "buffer.memory": "the sink buffers only the rows that Spark hands over at a time",
     "max.request.size": "the topic's max.message.bytes decides",
     "max.block.ms": "default.api.timeout.ms covers it",
-    "group.id": "reading uses no group; set commitGroup to have offsets committed to one",
-    "max.poll.records": "records are decoded a fetch at a time",
+    "group.id": "reading uses no group; set commitGroup to commit offsets to one",
+    "max.poll.records": "records are decoded one fetch at a time",
     "max.poll.interval.ms": "reading uses no group",
     "session.timeout.ms": "reading uses no group",
     "heartbeat.interval.ms": "reading uses no group",
@@ -77,7 +77,7 @@ IGNORED = {
     "client.rack": "partitions are read from their leaders",
     "receive.buffer.bytes": "the system sizes socket buffers",
     "send.buffer.bytes": "the system sizes socket buffers",
-    "metadata.max.age.ms": "metadata is asked for when it is needed",
+    "metadata.max.age.ms": "metadata is requested when it is needed",
     "connections.max.idle.ms": "connections live as long as their worker",
     "allow.auto.create.topics": "reading never creates a topic",
     "ssl.protocol": "ssl.enabled.protocols decides",
@@ -88,15 +88,15 @@ REFUSED = {
     "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' instead",
     "enable.auto.commit": "Spark's checkpoint keeps the offsets; set 'commitGroup' to see them in a group",
     "interceptor.classes": "Java classes cannot run here; transform the DataFrame instead",
-    "key.deserializer": "keys are handed out as bytes; decode them with DataFrame operations",
-    "value.deserializer": "values are handed out as bytes; decode them with DataFrame operations",
+    "key.deserializer": "keys are read as bytes; decode them with DataFrame operations",
+    "value.deserializer": "values are read as bytes; decode them with DataFrame operations",
     "key.serializer": "keys are written as bytes; encode them with DataFrame operations",
     "value.serializer": "values are written as bytes; encode them with DataFrame operations",
     "partitioner.class": "Java classes cannot run here; compute the column 'partition' instead",
     "transactional.id": "the sink writes at least once, without transactions; leave it out",
     "sasl.client.callback.handler.class": "Java classes cannot run here",
     "sasl.login.callback.handler.class": "Java classes cannot run here",
-    "sasl.kerberos.service.name": "Kerberos is not spoken; use SCRAM or OAUTHBEARER",
+    "sasl.kerberos.service.name": "Kerberos is not supported; use SCRAM or OAUTHBEARER",
     "ssl.engine.factory.class": "Java classes cannot run here",
     "security.providers": "Java classes cannot run here",
 }
@@ -125,7 +125,7 @@ _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[
 
 
 class InvalidProperty(ValueError):
-    """A property nobody can obey. The message names it, and never its value where that may be a secret."""
+    """A property that cannot be supported. The message names it, but never a value that may be secret."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -141,9 +141,9 @@ class Properties:
 
 
 def parse_properties(given: Mapping[str, str]) -> Properties:
-    """Settings for whatever one wants to do with the cluster; names as in Java, in lower case."""
+    """Settings for any use of the cluster; names as in Java, in lower case."""
     given = dict(given)
-    if given.get(LOGIN_HANDLER) in OAUTH_HANDLERS:  # what it does is built in
+    if given.get(LOGIN_HANDLER) in OAUTH_HANDLERS:  # its function is built in
         del given[LOGIN_HANDLER]
     for name in given:
         if name in REFUSED:
@@ -159,7 +159,7 @@ def _ignored(given: Mapping[str, str]) -> dict[str, str]:
     reasons = {}
     for name in sorted(given.keys() - MAPPED):
         close = difflib.get_close_matches(name, MAPPED, n=1, cutoff=0.8)
-        unknown = f"it is not known here; did you mean {close[0]}?" if close else "it is not known here"
+        unknown = "this connector does not know it" + (f"; did you mean {close[0]}?" if close else "")
         reasons[name] = IGNORED.get(name, unknown)
     return reasons
 
@@ -220,7 +220,7 @@ def _addresses(reader: _Reader) -> tuple[tuple[str, int], ...]:
     parts = [part.strip() for part in (reader.text(name) or "").split(",") if part.strip()]
     if not parts:
         close = difflib.get_close_matches(name, reader.given, n=1)
-        hint = f"; did you mean it by {close[0]!r}?" if close else ""
+        hint = f"; did you mean that by {close[0]!r}?" if close else ""
         raise InvalidProperty(name, f"must be given, for example 'localhost:9092'{hint}")
     addresses = []
     for part in parts:
@@ -275,7 +275,7 @@ def _oldest_version(reader: _Reader) -> str:
     given = {part.strip() for part in (reader.text(name) or "TLSv1.2,TLSv1.3").split(",")}
     known = sorted(given & set(TLS_VERSIONS))
     if not known:
-        raise InvalidProperty(name, "neither TLSv1.2 nor TLSv1.3 is in it, and older versions are not safe")
+        raise InvalidProperty(name, "must contain TLSv1.2 or TLSv1.3: older versions are not safe")
     return known[0]
 
 
@@ -336,7 +336,7 @@ def _jaas_options(reader: _Reader) -> dict[str, str]:
     name = "sasl.jaas.config"
     text = reader.text(name)
     if text is None:
-        raise InvalidProperty(name, "must be given where security.protocol has SASL in it")
+        raise InvalidProperty(name, "must be given if security.protocol is a SASL one")
     words = text.split(None, 2)
     if len(words) < 2 or words[1].rstrip(";").lower() not in (
         "required",

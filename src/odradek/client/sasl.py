@@ -1,7 +1,7 @@
-"""The client's side of SASL: a conversation is a generator that yields what to send and is sent the answers.
+"""The client's side of SASL: a conversation is a generator that yields requests and is sent the responses.
 
-PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, 7677) and OAUTHBEARER (RFC 7628). A SCRAM server proves
-that it knows the password too; one that cannot is not believed.
+PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, 7677) and OAUTHBEARER (RFC 7628). A SCRAM server also proves
+that it knows the password; one that cannot is refused.
 
 A bearer token comes from a token endpoint (client credentials, RFC 6749 section 4.4) or, for trying things
 out, is an unsecured one that we make ourselves.
@@ -60,11 +60,13 @@ def scram(sasl: SaslSettings) -> Conversation:
     proof = base64.b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True)))
     server_final = _attributes((yield f"{without_proof},p={proof.decode()}".encode()).decode())
     if "e" in server_final:
-        raise _refused(f"the broker answered {server_final['e']}")
+        raise _refused(f"the broker responded {server_final['e']}")
     server_key = hmac.digest(salted_password, b"Server Key", hash_name)
     expected = base64.b64encode(hmac.digest(server_key, everything, hash_name)).decode()
     if not hmac.compare_digest(server_final.get("v", ""), expected):
-        raise _refused("the broker does not know the password: it is not the one it claims to be")
+        raise _refused(
+            "the broker does not know the password, so it may be an impostor: check kafka.bootstrap.servers"
+        )
 
 
 def _salted_password(hash_name: str, password: str, challenge: dict[str, str]) -> bytes:

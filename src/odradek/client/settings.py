@@ -1,6 +1,6 @@
 """What a client needs to know. Plain values: they travel to other machines and are keys of a cache.
 
-Files are named here and read where a connection is made, because a store lies on the machine that uses it.
+Files are named here and read where a connection is made, because a store is on the machine that uses it.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Certificates, and perhaps a key: a PEM or PKCS12 file, or PEM text as it stands."""
+    """Certificates, and perhaps a key: a PEM or PKCS12 file, or PEM text."""
 
     kind: str = "PEM"
     location: str | None = None
@@ -32,7 +32,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """`mechanism` decides which of the other fields mean anything."""
+    """`mechanism` decides which of the other fields are used."""
 
     mechanism: str
     username: str = ""
@@ -58,7 +58,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """`max_bytes` bounds memory: a reader holds one fetch and has another under way."""
+    """`max_bytes` bounds memory: a reader has one fetch in memory and another under way."""
 
     max_bytes: int = 8 * MEGABYTE
     min_bytes: int = 1

@@ -1,8 +1,8 @@
 """TLS from the stores that Java clients name: PEM files, PEM text, PKCS12.
 
-OpenSSL reads a certificate and its key from files only, so what stands as text is put into a file that only
+OpenSSL reads a certificate and its key from files only, so text is put into a file that only
 we can read for as long as it takes to load it. PKCS12 is turned into PEM with `cryptography`. Java's own
-format (JKS) is refused: `keytool -importkeystore -deststoretype PKCS12` turns it into one that is not.
+format (JKS) is refused: `keytool -importkeystore -deststoretype PKCS12` converts it.
 """
 
 import ssl
@@ -28,7 +28,7 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def _trusting(trust: Store, like: ssl.SSLContext) -> ssl.SSLContext:
-    """A context that trusts the store and nobody else."""
+    """A context that trusts only the store."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = like.minimum_version
     context.check_hostname = like.check_hostname

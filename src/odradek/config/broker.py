@@ -1,7 +1,7 @@
 """The broker's configuration: every key's value, where it comes from, and loading it.
 
-A value comes from the first of: this broker's dynamic configuration, the cluster's dynamic default, what
-the node was started with (command line over environment over file), the key's default. A `BrokerConfig` is
+A value comes from the first of: this broker's dynamic configuration, the cluster's dynamic default,
+the settings at start (command line over environment over file), the key's default. A `BrokerConfig` is
 immutable; a change of the dynamic layers makes a new one (`with_dynamic`).
 """
 
@@ -42,7 +42,7 @@ from odradek.config.unsupported import (
     without_effect,
 )
 
-OVERRIDE = "--set"  # where overrides come from, as their user knows it
+OVERRIDE = "--set"  # the source of overrides, as a user knows it
 _TOPIC_DEFAULTS = {name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
 
@@ -52,9 +52,9 @@ def load_broker_config(
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> "BrokerConfig":
-    """Read file, environment and overrides, each over the one before; ConfigError for the first bad value.
+    """Read file, environment and overrides, each overriding the one before; ConfigError for the first bad value.
 
-    Unknown keys are refused among the overrides, and warned of with their source elsewhere.
+    Unknown keys are refused in the overrides; elsewhere they cause a warning that names their source.
     """
     settings = {key: Setting(text, str(file)) for key, text in (read_file(file) if file else {}).items()}
     for key, text in read_environment(environ or {}, BROKER_DEFINITIONS).items():
@@ -115,7 +115,7 @@ class BrokerConfig:
             raise ignored[0]
 
     def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
-        """What was set, as text, the strongest layer first."""
+        """The values that were set, as text, the strongest layer first."""
         return (
             (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default),
@@ -177,14 +177,14 @@ class BrokerConfig:
 
     @cached_property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """The listeners that serve brokers and the other controllers; none on a node that is no controller."""
+        """The listeners that serve brokers and the other controllers; none on a node that is not a controller."""
         if not self.is_controller:
             return ()
         return tuple(item for item in self.listeners if item.name in self.controller_listener_names)
 
     @property
     def controller_protocol(self) -> SecurityProtocol:
-        """How this node speaks to the controllers."""
+        """How this node connects to the controllers."""
         return self._protocols.get(self.controller_listener_names[0], SecurityProtocol.PLAINTEXT)
 
     @cached_property
@@ -193,7 +193,7 @@ class BrokerConfig:
         return parse_bootstrap_servers(self._values[BOOTSTRAP_SERVERS])
 
     def names_a_quorum(self, hostname: str) -> bool:
-        """Whether other nodes belong to the quorum: unless there is no bootstrap server but this node itself."""
+        """Whether other nodes belong to the quorum: unless the only bootstrap server is this node itself."""
         if not self.is_controller:
             return True
         advertised = self.advertised_listeners(self.controller_listeners, hostname)
@@ -211,7 +211,7 @@ class BrokerConfig:
 
     @cached_property
     def inter_broker_listener_name(self) -> str:
-        """The listener brokers use among each other: by name, else by protocol, else the first."""
+        """The listener for connections between brokers: by name, else by protocol, else the first."""
         if self._values["inter.broker.listener.name"]:
             return str(self._values["inter.broker.listener.name"]).upper()
         protocol = SecurityProtocol[self._values["security.inter.broker.protocol"]]
@@ -219,7 +219,7 @@ class BrokerConfig:
         return next((item for item in self.broker_listeners if item.protocol is protocol), fallback).name
 
     def advertised_listeners(self, bound: Iterable[Listener], default_host: str) -> tuple[Listener, ...]:
-        """What clients are told, once `bound` holds the ports that were really bound."""
+        """The addresses for clients, once `bound` has the ports that were really bound."""
         return advertise(bound, self.advertised_by_name, default_host)
 
     @cached_property
@@ -279,8 +279,8 @@ class BrokerConfig:
         }
 
     def _keep_valid(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Apply a dynamic layer. It was checked when it was set: what is wrong now (after an upgrade, say)
-        must not keep the broker from starting."""
+        """Apply a dynamic layer. It was checked when it was set: an error now (after an upgrade, say) must not keep
+        the broker from starting."""
         before = dict(self._values)
         kept = self._keep_known(settings)
         while True:
@@ -296,7 +296,7 @@ class BrokerConfig:
                 kept = {key: text for key, text in kept.items() if key not in wrong}
 
     def _check_together(self) -> None:
-        """What one key alone cannot show to be wrong."""
+        """Checks that involve several keys."""
         check_roles(self)
         for item in self.advertised_by_name.values():
             if item.host in ("0.0.0.0", "::"):
@@ -304,7 +304,7 @@ class BrokerConfig:
         self._check_topic_defaults()
 
     def _check_topic_defaults(self) -> None:
-        """What topics are created with: else each creation would be refused, for a reason its client cannot mend."""
+        """The defaults of new topics: otherwise each creation would be refused, for a reason the client cannot fix."""
         values = self._topic_values()
         if values["retention.ms"] == 0:
             raise ConfigError("log.retention.ms", 0, "must be -1 (no limit) or at least 1")

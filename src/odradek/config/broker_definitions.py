@@ -1,10 +1,10 @@
-"""The table of broker keys: Kafka 4's names, types and defaults, and some of our own.
+"""The table of broker keys: Kafka 4's names, types and defaults, and some keys of Odradek.
 
-The keys that stand in for topic keys are derived from the topic table, so that type, limit and default
-cannot drift apart. Some keys steer thread pools that Odradek, one event loop, does not have: they are
-accepted because every `server.properties` has them, and their documentation says that they do nothing.
+The defaults of topic keys are derived from the topic table, so that type, limit and default
+cannot drift apart. Some keys configure thread pools, which Odradek, with one event loop, does not have: they are
+accepted because every `server.properties` has them, and their documentation says that they have no effect.
 
-Other defaults than Kafka's: `log.dir` (a directory of our own), `node.id` and `process.roles` (a single
+Defaults that differ from Kafka's: `log.dir` (our own directory), `node.id` and `process.roles` (a single
 node starts without any configuration), key stores (PEM, the only format we read) and SASL mechanisms (PLAIN,
 as there is no Kerberos). Listeners and TLS settings are read at start only, where Kafka can change them later.
 """
@@ -64,7 +64,7 @@ def per_address(value: str) -> str | None:
 
 
 def parse_per_address(value: str) -> dict[str, int]:
-    """address:count, separated by commas; an IPv6 address has colons of its own."""
+    """address:count, separated by commas; an IPv6 address contains colons."""
     counts = {}
     for item in filter(None, (part.strip() for part in value.split(","))):
         address, _, count = item.rpartition(":")
@@ -79,17 +79,17 @@ _NODE: tuple[Row, ...] = (
     ("broker.id", INT, -1, None, HIGH, FIXED, "The older name of node.id."),
     ("process.roles", LIST, ("broker", "controller"), each_one_of("broker", "controller"), HIGH, FIXED,
      "What this process is: broker, controller or both."),
-    ("broker.rack", STRING, None, None, MEDIUM, FIXED, "The rack or zone this broker stands in."),
+    ("broker.rack", STRING, None, None, MEDIUM, FIXED, "The rack or zone of this broker."),
     ("broker.heartbeat.interval.ms", INT, 2000, at_least(1), MEDIUM, FIXED,
-     "How often a broker tells the controller that it lives."),
+     "How often a broker sends a heartbeat to the controller."),
     ("broker.session.timeout.ms", INT, 9000, at_least(1), MEDIUM, FIXED,
-     "Silence after which the controller fences a broker. One whose process has ended is fenced at once."),
+     "Time without heartbeats after which the controller fences a broker. If its process has died, at once."),
     ("initial.broker.registration.timeout.ms", INT, 60000, at_least(1), MEDIUM, FIXED,
      "How long a starting broker tries to register before it gives up."),
     ("controlled.shutdown.enable", BOOLEAN, True, None, MEDIUM, FIXED,
-     "Whether a stopping broker first hands its leaderships over."),
+     "Whether a broker hands over its leaderships before it stops."),
     ("request.timeout.ms", INT, 30000, at_least(1), HIGH, FIXED,
-     "How long this broker, as a client of others, waits for an answer."),
+     "How long this broker, as a client of others, waits for a response."),
     ("num.network.threads", INT, 3, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
     ("num.io.threads", INT, 8, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
     ("background.threads", INT, 10, at_least(1), HIGH, DYNAMIC, NO_EFFECT),
@@ -101,14 +101,14 @@ _NETWORK: tuple[Row, ...] = (
     ("listeners", STRING, "PLAINTEXT://:9092", None, HIGH, FIXED,
      "Where to listen: NAME://host:port, separated by commas; no host means all addresses."),
     ("advertised.listeners", STRING, None, None, HIGH, FIXED,
-     "What clients are told to connect to, where that differs from listeners."),
+     "The addresses that clients should connect to, if they differ from listeners."),
     ("listener.security.protocol.map", STRING, PROTOCOL_MAP_DEFAULT, None, LOW, FIXED,
      "The security protocol of each listener name, as NAME:PROTOCOL."),
     ("inter.broker.listener.name", STRING, None, None, MEDIUM, FIXED,
-     "The listener that brokers use among each other."),
+     "The listener for connections between brokers."),
     ("security.inter.broker.protocol", STRING, "PLAINTEXT",
      one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), MEDIUM, FIXED,
-     "The listener brokers use among each other, found by its protocol."),
+     "The security protocol of the listener for connections between brokers."),
     ("socket.send.buffer.bytes", INT, 100 * 1024, None, HIGH, FIXED,
      "SO_SNDBUF of a connection; -1 leaves it to the system."),
     ("socket.receive.buffer.bytes", INT, 100 * 1024, None, HIGH, FIXED,
@@ -120,7 +120,7 @@ _NETWORK: tuple[Row, ...] = (
     ("socket.connection.setup.timeout.ms", LONG, 10000, None, MEDIUM, FIXED,
      "How long a connection to another broker may take to be made."),
     ("socket.connection.setup.timeout.max.ms", LONG, 30000, None, MEDIUM, FIXED,
-     "The limit to which that time grows with each failure."),
+     "The maximum of that time, which grows with each failure."),
     ("max.connections", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
      "Connections at one time; further ones wait until one closes."),
     ("max.connections.per.ip", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
@@ -128,26 +128,26 @@ _NETWORK: tuple[Row, ...] = (
     ("max.connections.per.ip.overrides", STRING, "", per_address, MEDIUM, DYNAMIC,
      "Exceptions to max.connections.per.ip, as address:count."),
     ("max.connection.creation.rate", INT, MAX_INT, at_least(0), MEDIUM, DYNAMIC,
-     "New connections accepted in a second."),
+     "New connections accepted per second."),
     ("connections.max.idle.ms", LONG, 600000, None, MEDIUM, FIXED,
-     "Silence after which a connection is closed."),
+     "Time without requests after which a connection is closed."),
     ("connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW, FIXED,
-     "How long a refused login waits for its answer."),
+     "How long to delay the response to a failed login."),
     ("queued.max.requests", INT, 500, at_least(1), HIGH, FIXED,
-     "Requests in work at one time before no more are read."),
+     "Requests in progress at which the broker stops reading more."),
     ("queued.max.request.bytes", LONG, -1, None, MEDIUM, FIXED,
-     "Bytes of requests in work before no more are read; -1 for no limit."),
+     "Bytes of requests in progress at which the broker stops reading more; -1 for no limit."),
     ("max.incremental.fetch.session.cache.slots", INT, 1000, at_least(0), MEDIUM, FIXED,
      "Fetch sessions kept at one time."),
     ("fetch.max.bytes", INT, 55 * MIB, at_least(1024), MEDIUM, FIXED,
-     "The largest answer to a fetch, whatever the client asks for."),
+     "The largest response to a fetch, whatever the client asks for."),
     ("max.request.partition.size.limit", INT, 2000, at_least(1), MEDIUM, FIXED,
-     "Partitions in one answer of DescribeTopicPartitions."),
+     "Partitions in one response of DescribeTopicPartitions."),
 )  # fmt: skip
 
 _LOG: tuple[Row, ...] = (
     ("log.dir", STRING, "/tmp/odradek-logs", None, HIGH, FIXED,
-     "The data directory, where log.dirs is not set."),
+     "The data directory, if log.dirs is not set."),
     ("log.dirs", LIST, None, None, HIGH, FIXED, "The data directories. Odradek uses the first."),
     ("num.partitions", INT, 1, between(1, MAX_PARTITIONS_PER_REQUEST), MEDIUM, FIXED,
      "Partitions of a topic created without a number."),
@@ -157,19 +157,19 @@ _LOG: tuple[Row, ...] = (
      "Whether asking for a topic's metadata creates it."),
     ("delete.topic.enable", BOOLEAN, True, None, HIGH, FIXED, "Whether topics may be deleted."),
     ("log.retention.check.interval.ms", LONG, 300000, at_least(1), MEDIUM, FIXED,
-     "How often segments are looked through for old ones."),
+     "How often to look for segments to delete."),
     ("log.flush.offset.checkpoint.interval.ms", INT, 60000, at_least(0), HIGH, FIXED,
-     "How often the recovery points are written down."),
+     "How often to write the recovery points to disk."),
     ("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, at_least(0), HIGH, FIXED,
-     "How often the logs' start offsets are written down."),
+     "How often to write the logs' start offsets to disk."),
     ("log.initial.task.delay.ms", LONG, 30000, at_least(0), LOW, FIXED,
-     "How long after the start the first look for old segments comes."),
+     "How long after the start to look for segments to delete for the first time."),
     ("log.dir.failure.timeout.ms", LONG, 30000, at_least(1), LOW, FIXED,
      "How long a broker that cannot report a failed directory keeps running."),
     ("log.cleaner.enable", BOOLEAN, True, None, MEDIUM, FIXED, "Whether logs are compacted at all."),
     ("log.cleaner.threads", INT, 1, at_least(0), MEDIUM, DYNAMIC, NO_EFFECT),
     ("log.cleaner.io.max.bytes.per.second", DOUBLE, MAX_DOUBLE, None, MEDIUM, DYNAMIC,
-     "Bytes that compaction may read and write in a second."),
+     "Bytes that compaction may read and write per second."),
     ("log.cleaner.dedupe.buffer.size", LONG, 128 * MIB, None, MEDIUM, DYNAMIC,
      "Memory for the keys of one compaction."),
     ("log.cleaner.io.buffer.size", INT, 512 * 1024, at_least(0), MEDIUM, DYNAMIC,
@@ -177,7 +177,7 @@ _LOG: tuple[Row, ...] = (
     ("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, None, MEDIUM, DYNAMIC,
      "How full the memory for keys may become. Accepted and without effect."),
     ("log.cleaner.backoff.ms", LONG, 15000, at_least(0), MEDIUM, DYNAMIC,
-     "How long compaction rests when there is nothing to do."),
+     "How long compaction sleeps when there is nothing to do."),
     ("log.sync.commit", BOOLEAN, True, None, HIGH, DYNAMIC,
      "Odradek's own: a record counts as committed only once it is on this broker's disk. With false it "
      "counts once written, as in Kafka, and a power failure of every replica may lose it."),
@@ -196,7 +196,7 @@ _SLOWNESS: tuple[Row, ...] = (
     ("slow.sync.ms", LONG, 1000, at_least(-1), LOW, FIXED,
      "Odradek's own: a sync of the disk that takes longer than this is logged; -1: never."),
     ("slow.event.loop.ms", LONG, 500, at_least(-1), LOW, FIXED,
-     "Odradek's own: when all clients have to wait for longer than this, that is logged; -1: never."),
+     "Odradek's own: a pause of the event loop longer than this, during which all clients wait, is logged; -1: never."),
 )  # fmt: skip
 
 _REPLICATION: tuple[Row, ...] = (
@@ -204,32 +204,32 @@ _REPLICATION: tuple[Row, ...] = (
      "How long a follower may lag before it leaves the in-sync replicas."),
     ("replica.fetch.min.bytes", INT, 1, None, HIGH, FIXED, "Bytes a follower's fetch waits for."),
     ("replica.fetch.max.bytes", INT, MIB, at_least(0), MEDIUM, FIXED,
-     "Bytes a follower's fetch asks of one partition."),
+     "Bytes a follower's fetch requests from one partition."),
     ("replica.fetch.response.max.bytes", INT, 10 * MIB, at_least(0), MEDIUM, FIXED,
-     "Bytes a follower's fetch asks for in all."),
+     "Bytes a follower's fetch requests in total."),
     ("replica.fetch.wait.max.ms", INT, 500, None, HIGH, FIXED, "How long a follower's fetch waits for them."),
     ("replica.fetch.backoff.ms", INT, 1000, at_least(0), MEDIUM, FIXED,
-     "How long a follower rests after a failed fetch."),
-    ("replica.socket.timeout.ms", INT, 30000, None, HIGH, FIXED, "How long a follower waits for an answer."),
+     "How long a follower waits after a failed fetch."),
+    ("replica.socket.timeout.ms", INT, 30000, None, HIGH, FIXED, "How long a follower waits for a response."),
     ("replica.socket.receive.buffer.bytes", INT, 64 * 1024, None, HIGH, FIXED,
      "SO_RCVBUF of a follower's connection."),
     ("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH, FIXED,
-     "How often the high watermarks are written down."),
+     "How often to write the high watermarks to disk."),
     ("replica.selector.class", STRING, None, None, MEDIUM, FIXED,
-     "Which replica a consumer is sent to; only reading from the leader is there."),
+     "Which replica a consumer reads from; only the leader is supported."),
     ("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     f"Bytes a second that a leader sends to throttled replicas. {REPLICATION_LATER}"),
+     f"Bytes per second that a leader sends to throttled replicas. {REPLICATION_LATER}"),
     ("follower.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     f"Bytes a second that throttled replicas fetch. {REPLICATION_LATER}"),
+     f"Bytes per second that throttled replicas fetch. {REPLICATION_LATER}"),
     ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     f"Bytes a second at which replicas move between the directories of a broker. {REPLICATION_LATER}"),
+     f"Bytes per second at which replicas move between the directories of a broker. {REPLICATION_LATER}"),
     ("num.replica.fetchers", INT, 1, None, HIGH, DYNAMIC, NO_EFFECT),
     ("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, FIXED,
-     "Whether leadership goes back to preferred replicas by itself."),
+     "Whether leadership returns to preferred replicas automatically."),
     ("leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), HIGH, FIXED,
-     "How often leaderships are looked through for that."),
+     "How often to check for that."),
     ("leader.imbalance.per.broker.percentage", INT, 10, None, HIGH, FIXED,
-     "Share of misplaced leaderships that is left alone."),
+     "Percentage of misplaced leaderships to tolerate."),
     ("fetch.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, FIXED, NO_EFFECT),
     ("producer.purgatory.purge.interval.requests", INT, 1000, None, MEDIUM, FIXED, NO_EFFECT),
     ("delete.records.purgatory.purge.interval.requests", INT, 1, None, MEDIUM, FIXED, NO_EFFECT),
@@ -238,7 +238,7 @@ _REPLICATION: tuple[Row, ...] = (
 _QUORUM: tuple[Row, ...] = (
     ("controller.quorum.voters", LIST, (), None, HIGH, FIXED,
      "Refused: the voters are in the metadata log. controller.quorum.bootstrap.servers says where to find them, and "
-     "'odradek format --initial-controllers' who the first ones are."),
+     "'odradek format --initial-controllers' names the first ones."),
     ("controller.quorum.bootstrap.servers", LIST, (), None, HIGH, FIXED,
      "Where to ask for the quorum's leader, as host:port: some or all controllers. None, or this node alone: a new "
      "cluster of one controller."),
@@ -246,26 +246,26 @@ _QUORUM: tuple[Row, ...] = (
      "The listeners, by name, that belong to the controller and are not shown to clients; CONTROLLER if not set. "
      "Brokers reach the controllers by the security protocol of the first."),
     ("controller.quorum.election.timeout.ms", INT, 1000, at_least(1), HIGH, FIXED,
-     "How long a voter that knows no leader waits before it stands for election; up to twice as long, by chance."),
+     "How long a voter that knows no leader waits before it starts an election; a random time up to twice as long."),
     ("controller.quorum.election.backoff.max.ms", INT, 1000, at_least(0), HIGH, FIXED,
-     "How long, at most, a voter that lost an election waits before it stands for the next one."),
+     "How long, at most, a voter that lost an election waits before it starts the next one."),
     ("controller.quorum.fetch.timeout.ms", INT, 2000, at_least(1), HIGH, FIXED,
-     "How long a voter goes without a fetch that succeeds before it stands for election. A leader from which no "
+     "How long a voter goes without a successful fetch before it starts an election. A leader from which no "
      "majority has fetched for one and a half times as long resigns."),
     ("controller.quorum.append.linger.ms", INT, 25, at_least(0), MEDIUM, FIXED,
      "How long the leader collects records before it writes them. Accepted and without effect: it writes at once."),
     ("controller.quorum.request.timeout.ms", INT, 2000, at_least(1), MEDIUM, FIXED,
-     "How long a node waits for the response of another one of the quorum before it asks again."),
+     "How long a node waits for the response of another node of the quorum before it asks again."),
     ("controller.quorum.retry.backoff.ms", INT, 20, at_least(0), LOW, FIXED,
      "How long a node waits before it repeats a request of the quorum that failed."),
     ("controller.socket.timeout.ms", INT, 30000, None, MEDIUM, FIXED,
-     "How long a broker waits for the controller's answer."),
+     "How long a broker waits for the controller's response."),
     ("metadata.log.dir", STRING, None, None, HIGH, FIXED,
-     "Where the metadata log lies; the first data directory if not set."),
+     "The directory of the metadata log; the first data directory if not set."),
     ("metadata.log.segment.bytes", INT, 1024 * MIB, at_least(8 * MIB), HIGH, FIXED,
-     "Size at which the metadata log begins a new segment. It also begins one with every snapshot."),
+     "Size at which the metadata log starts a new segment. It also starts one with every snapshot."),
     ("metadata.log.segment.ms", LONG, 168 * HOUR_MS, None, HIGH, FIXED,
-     "Age at which the metadata log begins a new segment."),
+     "Age at which the metadata log starts a new segment."),
     ("metadata.log.max.record.bytes.between.snapshots", LONG, 20 * MIB, at_least(1), HIGH, FIXED,
      "Bytes of metadata log since the last snapshot after which the next one is written."),
     ("metadata.log.max.snapshot.interval.ms", LONG, HOUR_MS, at_least(0), HIGH, FIXED,
@@ -273,21 +273,21 @@ _QUORUM: tuple[Row, ...] = (
      "limit."),
     ("metadata.max.retention.bytes", LONG, 100 * MIB, None, HIGH, FIXED,
      "Bytes of metadata log and snapshots that are kept. Beyond that, the oldest are deleted as far as the newest "
-     "snapshot holds what they say."),
+     "snapshot covers them."),
     ("metadata.max.retention.ms", LONG, 168 * HOUR_MS, None, HIGH, FIXED,
-     "How long metadata log and snapshots are kept, as far as the newest snapshot holds what they say."),
+     "How long metadata log and snapshots are kept, as far as the newest snapshot covers them."),
     ("metadata.max.idle.interval.ms", INT, 500, at_least(0), LOW, FIXED,
-     "How often an idle controller shows by an empty record that it lives. Accepted and without effect: nothing is "
-     "written while nothing changes."),
+     "How often an idle controller writes an empty record to show that it is alive. Accepted and without effect: "
+     "nothing is written while nothing changes."),
     ("unclean.leader.election.interval.ms", LONG, 300000, at_least(1), MEDIUM, FIXED,
-     "How often partitions without leader are looked through for an unclean election."),
+     "How often to look for partitions without a leader that need an unclean election."),
     ("early.start.listeners", STRING, None, None, HIGH, FIXED,
      "Listeners that open before the broker is ready."),
 )  # fmt: skip
 
 
 def _log_defaults() -> list[Definition]:
-    """The broker keys behind topic keys. Only the last synonym has a default; one without is passed over."""
+    """The broker keys behind topic keys. Only the last synonym has a default; one without a value is skipped."""
     found = []
     for topic_name, synonyms in SYNONYMS.items():
         topic = TOPIC_DEFINITIONS[topic_name]

@@ -1,8 +1,8 @@
-"""What one configuration key is: its name, type, default, what it accepts and who may change it.
+"""One configuration key: its name, type, default, allowed values and how it may be changed.
 
-Keys travel as text (files, environment, requests, metadata records) and are used as typed values. A
+Values are text in transit (files, environment, requests, metadata records) and are used as typed values. A
 `Definition` is the one place that turns the first into the second and back, with Kafka's rules of
-parsing, so that every road into the broker accepts and refuses the same things.
+parsing, so that every way to set a value accepts and refuses the same things.
 """
 
 import re
@@ -34,7 +34,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """The codes by which DescribeConfigs says where a value comes from."""
+    """The codes with which DescribeConfigs says where a value comes from."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -45,7 +45,7 @@ class ConfigSource(IntEnum):
 
 
 class Scope(Enum):
-    """Who may change a key while the broker runs."""
+    """How a key may be changed while the broker runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -70,7 +70,7 @@ class ConfigError(Exception):
         self.reason = reason
 
 
-# Answers with the reason for refusing a typed value, or None where it is accepted.
+# Returns the reason for refusing a typed value, or None if it is accepted.
 Validator = Callable[[Any], str | None]
 
 

@@ -1,8 +1,8 @@
-"""What DescribeConfigs says: every key, its value, where that comes from and what else sets it.
+"""The contents of DescribeConfigs: every key, its value, the source of the value and its synonyms.
 
-The synonyms of a key are all places that give it a value, the strongest first. They follow Kafka's rule to
-the letter: where a key is set under another name alone (log.retention.hours for retention.ms), the list
-is empty and the source is the default, although the value counts.
+The synonyms of a key are all places that give it a value, the strongest first. They follow Kafka's rule
+exactly: if a key is set only under another name (log.retention.hours for retention.ms), the list
+is empty and the source is the default, although the value is in force.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from odradek.config.group import GROUP_DEFINITIONS, broker_key, group_values
 from odradek.config.topic import topic_values
 from odradek.config.topic_definitions import SYNONYMS, TOPIC_DEFINITIONS
 
-# A broker key of such a family is described with the others of it.
+# A broker key of such a family is described together with the others.
 _FAMILIES = {
     name: tuple(other for other, _ in synonyms) for synonyms in SYNONYMS.values() for name, _ in synonyms
 }
@@ -76,7 +76,7 @@ def describe_broker(broker: BrokerConfig, keys: Iterable[str] | None = None) -> 
 
 
 def describe_broker_defaults(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """The keys set for all brokers: what the empty resource name stands for."""
+    """The keys set for all brokers, which the empty resource name means."""
     wanted = set(keys) if keys else None
     entries = []
     for name, text in broker.dynamic_default.items():
@@ -97,7 +97,7 @@ def _chosen(table: Mapping[str, Definition], keys: Iterable[str] | None) -> Iter
 
 @lru_cache(maxsize=4)
 def _topic_entries(broker: BrokerConfig) -> tuple[ConfigEntry, ...]:
-    """The keys of a topic that sets none: most do, and CreateTopics describes every one that it makes."""
+    """The keys of a topic without settings: most have none, and CreateTopics describes every new topic."""
     values = broker.topic_defaults
     entries = []
     for definition in _chosen(TOPIC_DEFINITIONS, None):

@@ -1,7 +1,7 @@
 """A group's configuration: its overrides over the broker's values, within the broker's limits.
 
-Most keys of a group have a broker key behind them, by the name with `group.` before it, and two more that say
-how far a group may go: `consumer.session.timeout.ms` stands for `group.consumer.session.timeout.ms`, between
+Most keys of a group have a corresponding broker key, with `group.` before the name, and two more that set its
+limits: `consumer.session.timeout.ms` overrides `group.consumer.session.timeout.ms`, between
 `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`. Streams groups have none.
 """
 
@@ -42,36 +42,36 @@ def _group(
 
 _DEFINITIONS = (
     _group("consumer.assignment.interval.ms", INT, 1000, at_least(0),
-           "The least time between two assignments of a consumer group."),
+           "The minimum time between two assignments of a consumer group."),
     _group("consumer.heartbeat.interval.ms", INT, 5000, at_least(1),
            "How often a consumer group's members are told to send heartbeats."),
     _group("consumer.session.timeout.ms", INT, 45000, at_least(1),
-           "Silence after which a consumer group's member is put out."),
+           "Time without heartbeats after which a consumer group removes a member."),
     _group("share.assignment.interval.ms", INT, 1000, at_least(0),
-           "The least time between two assignments of a share group."),
+           "The minimum time between two assignments of a share group."),
     _group("share.auto.offset.reset", STRING, "latest", offset_reset,
-           "Where a share group begins to read a partition that it has not read before."),
+           "Where a share group starts to read a partition that it has not read before."),
     _group("share.delivery.count.limit", INT, 5, at_least(2),
-           "How often a record is handed out before it is given up."),
+           "How often a record is delivered before it is given up."),
     _group("share.heartbeat.interval.ms", INT, 5000, at_least(1),
            "How often a share group's members are told to send heartbeats."),
     _group("share.isolation.level", STRING, "read_uncommitted", one_of("read_uncommitted", "read_committed"),
            "Whether a share group sees the records of open and aborted transactions."),
     _group("share.partition.max.record.locks", INT, 2000, at_least(100),
-           "Records of one partition that may be held at one time."),
+           "Records of one partition that may be locked at one time."),
     _group("share.record.lock.duration.ms", INT, 30000, at_least(1000),
-           "How long a member holds a record it has fetched."),
+           "How long a record is locked for the member that fetched it."),
     _group("share.renew.acknowledge.enable", BOOLEAN, True, None,
-           "Whether a member may renew its hold on a record."),
+           "Whether a member may renew its lock on a record."),
     _group("share.session.timeout.ms", INT, 45000, at_least(1),
-           "Silence after which a share group's member is put out."),
+           "Time without heartbeats after which a share group removes a member."),
 )  # fmt: skip
 
 GROUP_DEFINITIONS: dict[str, Definition] = {definition.name: definition for definition in _DEFINITIONS}
 
 
 def broker_key(name: str) -> str | None:
-    """The broker key behind a group's, if there is one."""
+    """The broker key that corresponds to a group's, if there is one."""
     return f"group.{name}" if f"group.{name}" in BROKER_DEFINITIONS else None
 
 
@@ -90,7 +90,7 @@ def group_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str
 
 
 def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Refuse, with INVALID_CONFIG, what a group cannot be set to."""
+    """Refuse, with INVALID_CONFIG, values that a group cannot have."""
     for name, text in overrides.items():
         definition = GROUP_DEFINITIONS.get(name)
         if definition is None:

@@ -1,4 +1,4 @@
-"""Listeners: what the broker binds to, and what it tells clients to connect to.
+"""Listeners: the addresses that the broker binds, and those that it tells clients to connect to.
 
 The two differ: a broker binds to all addresses and to a port that the system may choose, but must
 advertise a name that clients can reach and the port that was really bound.
@@ -66,14 +66,12 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
 
 
 def parse_listeners(key: str, text: str, protocols: Mapping[str, SecurityProtocol]) -> tuple[Listener, ...]:
-    """NAME://host:port, separated by commas. Names and, but for port 0, addresses are unique."""
+    """NAME://host:port, separated by commas. Names and, except for port 0, addresses are unique."""
     found: list[Listener] = []
     for item in filter(None, map(str.strip, text.split(","))):
         listener = _parse_listener(key, item, protocols)
         if any(other.name == listener.name for other in found):
-            raise ConfigError(
-                key, text, f"each listener needs a name of its own, {listener.name} is there twice"
-            )
+            raise ConfigError(key, text, f"each listener needs its own name, {listener.name} is there twice")
         if listener.port and any(other[1:3] == listener[1:3] for other in found):
             raise ConfigError(key, text, f"{listener.host}:{listener.port} is there twice")
         found.append(listener)
@@ -93,7 +91,7 @@ def _parse_listener(key: str, item: str, protocols: Mapping[str, SecurityProtoco
 
 
 def parse_server(text: str) -> Server:
-    """host:port, where an IPv6 address stands in brackets; ValueError says what is wrong."""
+    """host:port, with an IPv6 address in brackets; ValueError says what is wrong."""
     match = _SERVER.fullmatch(text)
     if not match or not 1 <= int(match["port"]) <= 65535:
         raise ValueError(f"{text!r} is not host:port with a port from 1 to 65535")
@@ -110,7 +108,7 @@ def parse_place(text: str) -> Server:
 
 
 def serves(listener: Listener, advertised: Listener, server: Server, hostname: str) -> bool:
-    """Whether a server is this listener of this machine: by what it binds to, or by what it tells others."""
+    """Whether a server is this listener on this machine, by its bound or its advertised address."""
     host, bound, told = server.host.lower(), listener.host.lower(), advertised.host.lower()
     if (host, server.port) == (told, advertised.port):
         return True
@@ -124,7 +122,7 @@ def serves(listener: Listener, advertised: Listener, server: Server, hostname: s
 def advertise(
     bound: Iterable[Listener], advertised: Mapping[str, Listener], default_host: str
 ) -> tuple[Listener, ...]:
-    """What clients are told. `bound` has the real ports; an unspecified host becomes `default_host`."""
+    """The addresses for clients. `bound` has the real ports; an unspecified host becomes `default_host`."""
     endpoints = []
     for listener in bound:
         told = advertised.get(listener.name, listener)

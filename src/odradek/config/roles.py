@@ -1,4 +1,4 @@
-"""What a node is, a broker, a controller or both, and which listeners and settings go with that.
+"""The roles of a node, broker, controller or both, and the listeners and settings that go with them.
 
 The rules are Kafka's. Two are our own: a controller without a controller listener gets one on localhost, so that a
 single node needs no configuration; and `controller.quorum.voters` is refused, because the voters are in the metadata
@@ -33,7 +33,7 @@ def parse_bootstrap_servers(items: tuple[str, ...]) -> tuple[Server, ...]:
 
 
 def check_roles(config: "BrokerConfig") -> None:
-    """Refuse, by a ConfigError, what does not go together."""
+    """Refuse, with a ConfigError, settings that contradict each other."""
     if not config[ROLES]:
         raise ConfigError(ROLES, "", "must be broker, controller or both")
     _refuse_voters(config[VOTERS])
@@ -68,11 +68,11 @@ def _check_listeners(config: "BrokerConfig", key: str, names: list[str]) -> None
         is_controllers = name in config.controller_listener_names
         if is_controllers and not config.is_controller:
             raise ConfigError(
-                key, name, f"it is a controller's listener by {NAMES}, and this node has not that role"
+                key, name, f"{NAMES} makes it a controller's listener, but this node is not a controller"
             )
         if not is_controllers and not config.is_broker:
             raise ConfigError(
-                key, name, f"a node that is only a controller has no listeners but those in {NAMES}"
+                key, name, f"a node that is only a controller has no listeners except those in {NAMES}"
             )
 
 

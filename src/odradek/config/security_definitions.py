@@ -40,7 +40,7 @@ SECURITY_DEFINITIONS: tuple[Row, ...] = (
      "How a certificate's distinguished name becomes a principal."),
     ("sasl.enabled.mechanisms", LIST, ("PLAIN",), None, MEDIUM, FIXED, "The SASL mechanisms offered."),
     ("sasl.mechanism.inter.broker.protocol", STRING, "PLAIN", None, MEDIUM, FIXED,
-     "The SASL mechanism that brokers use among each other."),
+     "The SASL mechanism for connections between brokers."),
     ("sasl.mechanism.controller.protocol", STRING, "PLAIN", None, HIGH, FIXED,
      "The SASL mechanism that brokers use with the controller."),
     ("sasl.jaas.config", PASSWORD, None, None, MEDIUM, FIXED,

@@ -1,7 +1,7 @@
 """Where settings are written: Java properties files, TOML files, the environment, the command line.
 
-Each reader answers a plain mapping from key to text. None of them knows which keys exist, apart from the
-environment, whose names have lost their dots and are matched with the keys that there are.
+Each reader returns a plain mapping from key to text. None of them knows which keys exist, except the
+environment, whose names have lost their dots and are matched with the known keys.
 """
 
 import tomllib
@@ -41,7 +41,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(settings: Mapping[str, str]) -> str:
-    """What `parse_properties` reads as these settings."""
+    """Text that `parse_properties` reads as these settings."""
     return "".join(f"{_escape(key, is_key=True)}={_escape(value)}\n" for key, value in settings.items())
 
 
@@ -135,7 +135,7 @@ def _toml_text(value: Any) -> str:
 
 
 def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
-    """ODRADEK_LOG_RETENTION_MS sets log.retention.ms; an unknown name is answered with its dots guessed."""
+    """ODRADEK_LOG_RETENTION_MS sets log.retention.ms; for an unknown name the dots are guessed."""
     known = {key.upper().replace(".", "_"): key for key in keys}
     settings = {}
     for variable, value in environ.items():

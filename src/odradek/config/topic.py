@@ -1,6 +1,6 @@
 """A topic's configuration: its overrides over the broker's values, checked, and in the shapes that use it.
 
-The caller keeps what `log_config` and `topic_rules` make for as long as neither the topic's overrides nor
+The caller keeps the results of `log_config` and `topic_rules` as long as neither the topic's overrides nor
 the broker's configuration change: none of this is meant for the path of a request.
 """
 
@@ -32,7 +32,7 @@ def topic_values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str
 
 
 def check_topic_overrides(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
-    """Refuse, with INVALID_CONFIG, what a topic cannot be set to."""
+    """Refuse, with INVALID_CONFIG, values that a topic cannot have."""
     missing = [name for name, text in overrides.items() if text is None]
     if missing:
         _refuse(f"no value given for topic config: {','.join(missing)}")
@@ -54,7 +54,7 @@ def _refuse(message: str) -> NoReturn:
     raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
-# LogConfig names its fields after the topic keys, but for the cleanup policy, which it splits in two.
+# LogConfig names its fields after the topic keys, except the cleanup policy, which it splits in two.
 _LOG_CONFIG_KEYS = {
     field.name: key
     for field in fields(LogConfig)

@@ -1,7 +1,7 @@
-"""The table of topic keys, and the broker keys that stand in where a topic sets none.
+"""The table of topic keys, and the broker keys with their defaults.
 
-Names, types, limits and defaults are Kafka 4's. `SYNONYMS` lists, for each topic key, the broker keys to
-ask in turn and the factor that turns their unit into the topic key's (hours to milliseconds).
+Names, types, limits and defaults are Kafka 4's. `SYNONYMS` lists, for each topic key, the broker keys
+to try in turn and the factor that turns their unit into the topic key's (hours to milliseconds).
 """
 
 import re
@@ -104,7 +104,7 @@ def _topic(
 _DEFINITIONS = (
     _topic(
         "cleanup.policy", LIST, ("delete",), each_one_of(*CLEANUP_POLICIES),
-        "What becomes of old segments: deleted by age and size, compacted to each key's last value, or both.",
+        "What to do with old segments: delete them by age and size, compact them to each key's last value, or both.",
     ),
     _topic(
         "compression.gzip.level", INT, -1, gzip_level,
@@ -116,7 +116,7 @@ _DEFINITIONS = (
     ),
     _topic(
         "compression.type", STRING, "producer", one_of(*COMPRESSION_TYPES),
-        "How batches are compressed at rest; 'producer' keeps them as they came.",
+        "How batches are compressed at rest; 'producer' keeps them as they were sent.",
     ),
     _topic(
         "compression.zstd.level", INT, 3, between(-131072, 22),
@@ -124,11 +124,11 @@ _DEFINITIONS = (
     ),
     _topic(
         "delete.retention.ms", LONG, DAY_MS, at_least(0),
-        "How long a compacted topic keeps tombstones, so that readers learn of the deletion.",
+        "How long a compacted topic keeps tombstones, so that readers see the deletion.",
     ),
     _topic(
         "file.delete.delay.ms", LONG, MINUTE_MS, at_least(0),
-        "How long a deleted segment's files stay on disk for reads that still hold them.",
+        "How long a deleted segment's files stay on disk for reads that still use them.",
     ),
     _topic(
         "flush.messages", LONG, MAX_LONG, at_least(1),
@@ -157,19 +157,19 @@ _DEFINITIONS = (
     ),
     _topic(
         "max.compaction.lag.ms", LONG, MAX_LONG, at_least(1),
-        "The longest a record may stay out of reach of compaction.",
+        "The longest time a record may stay uncompacted.",
     ),
     _topic(
         "max.message.bytes", INT, DEFAULT_MAX_MESSAGE_BYTES, at_least(0),
-        "The largest record batch accepted, as it comes (compressed).",
+        "The largest record batch accepted, after compression.",
     ),
     _topic(
         "message.timestamp.after.max.ms", LONG, HOUR_MS, at_least(0),
-        "How far a record's timestamp may lie ahead of the broker's clock.",
+        "How far a record's timestamp may be ahead of the broker's clock.",
     ),
     _topic(
         "message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0),
-        "How far a record's timestamp may lie behind the broker's clock.",
+        "How far a record's timestamp may be behind the broker's clock.",
     ),
     _topic(
         "message.timestamp.type", STRING, "CreateTime", one_of(*TIMESTAMP_TYPES),
@@ -177,15 +177,15 @@ _DEFINITIONS = (
     ),
     _topic(
         "min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1),
-        "Share of the log that must be uncompacted before compaction is worth its work.",
+        "Share of the log that must be uncompacted before compaction is worthwhile.",
     ),
     _topic(
         "min.compaction.lag.ms", LONG, 0, at_least(0),
-        "How long a record is safe from compaction.",
+        "How long a record is never compacted.",
     ),
     _topic(
         "min.insync.replicas", INT, 1, at_least(1),
-        "In-sync replicas without which a write with acks=all is refused.",
+        "In-sync replicas that a write with acks=all needs; with fewer it is refused.",
     ),
     _topic(
         "preallocate", BOOLEAN, False, None,
@@ -205,7 +205,7 @@ _DEFINITIONS = (
     ),
     _topic(
         "retention.bytes", LONG, -1, None,
-        "Bytes a partition may hold before its oldest segments are deleted; -1 for no limit.",
+        "Size of a partition above which its oldest segments are deleted; -1 for no limit.",
     ),
     _topic(
         "retention.ms", LONG, 7 * DAY_MS, at_least(-1),
@@ -213,17 +213,17 @@ _DEFINITIONS = (
     ),
     _topic(
         "segment.bytes", INT, DEFAULT_SEGMENT_BYTES, at_least(MIB),
-        "Size at which a new segment is begun.",
+        "Size at which a new segment is started.",
     ),
     _topic(
         "segment.index.bytes", INT, 10 * MIB, at_least(4),
-        "Size at which a segment's offset index is full, and a new segment is begun.",
+        "Size at which a segment's offset index is full, and a new segment is started.",
     ),
     _topic(
         "segment.jitter.ms", LONG, 0, at_least(0),
-        "Up to this much is taken off segment.ms at random, so that segments do not all roll at once.",
+        "segment.ms is reduced by a random time up to this, so that segments do not all roll at once.",
     ),
-    _topic("segment.ms", LONG, 7 * DAY_MS, at_least(1), "Age at which a new segment is begun, full or not."),
+    _topic("segment.ms", LONG, 7 * DAY_MS, at_least(1), "Age at which a new segment is started, full or not."),
     _topic(
         "unclean.leader.election.enable", BOOLEAN, False, None,
         "Whether a replica that lacks committed records may lead when no other is left: records are lost. Used once "
@@ -239,7 +239,7 @@ TOPIC_DEFINITIONS: dict[str, Definition] = {definition.name: definition for defi
 
 
 def contradiction(values: Mapping[str, Any]) -> str | None:
-    """What no single key shows to be wrong in the values of a topic, whether it sets them or the broker."""
+    """Checks of a topic's values that involve several keys, whether the topic or the broker sets them."""
     least, most = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if least > most:
         return f"min.compaction.lag.ms ({least}) is more than max.compaction.lag.ms ({most})"

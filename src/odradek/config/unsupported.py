@@ -1,11 +1,12 @@
-"""Settings that Kafka knows and this broker does not obey.
+"""Kafka settings that have no effect on this broker.
 
-Two kinds. A setting that asks for protection (TLS, a login, access control, a policy) is refused as long as nobody
-obeys it: a broker that starts without it lets everybody in, and its operator believes otherwise. All others are
-accepted, because every `server.properties` has some, and the start says in one line which of them do nothing.
+There are two kinds. A setting that asks for protection (TLS, a login, access control, a policy) is refused as long as
+it is not implemented: a broker that starts without it lets every client in, and its operator believes otherwise. All
+others are accepted, because every `server.properties` has some, and one line at the start says which of them have no
+effect.
 
-Whoever makes a setting work takes it off the list here; `tests/config/test_unsupported.py` compares the list with what
-the code reads.
+When you implement a setting, remove it from the list here; `tests/config/test_unsupported.py` compares the list with
+what the code reads.
 """
 
 import difflib
@@ -23,7 +24,7 @@ _PROTECTING_FAMILIES = re.compile(
     r"(ssl|sasl|authorizer|delegation\.token|principal\.builder|security\.providers"
     r"|(create\.topic|alter\.config)\.policy)\b.*"
 )
-# What each of them may be set to all the same: it asks for nothing.
+# Values that are allowed anyway, because they ask for nothing.
 _PROTECTING: Mapping[str, str] = {
     "super.users": "",
     "allow.everyone.if.no.acl.found": "true",
@@ -87,7 +88,7 @@ class Setting(NamedTuple):
 
 
 class RefusedSetting(ConfigError):
-    """A setting that must not be passed over in silence. The message never shows its value."""
+    """A setting that must not be ignored silently. The message never shows its value."""
 
     def __init__(self, name: str, message: str) -> None:
         Exception.__init__(self, message)
@@ -100,7 +101,7 @@ def is_protecting(key: str) -> bool:
 
 
 def refuse_protection(settings: Mapping[str, Setting]) -> None:
-    """Raise if anything asks for protection that is not there."""
+    """Raise if a setting asks for protection that is not implemented."""
     wanted = {
         key: setting
         for key, setting in settings.items()
@@ -109,14 +110,14 @@ def refuse_protection(settings: Mapping[str, Setting]) -> None:
     if wanted:
         raise RefusedSetting(
             next(iter(wanted)),
-            f"{_listed(wanted)} would be ignored, and everybody let in: this broker has no TLS, SASL, access "
+            f"{_listed(wanted)} would be ignored, and every client let in: this broker has no TLS, SASL, access "
             "control or policies yet. Remove the setting to start without them.",
         )
 
 
 def refuse_protected_listeners(listeners: Iterable[Listener], to_controllers: SecurityProtocol) -> None:
     """Raise for a listener, or a way to the controllers, that should be safe: it must not be open instead."""
-    reason = "TLS and SASL are not there yet, only PLAINTEXT is"
+    reason = "TLS and SASL are not supported yet, only PLAINTEXT is"
     for listener in listeners:
         if listener.protocol is not SecurityProtocol.PLAINTEXT:
             raise ConfigError("listeners", listener.name, reason)
@@ -125,7 +126,7 @@ def refuse_protected_listeners(listeners: Iterable[Listener], to_controllers: Se
 
 
 def refuse_unknown(key: str, source: str, names: Iterable[str]) -> None:
-    """Raise for a key that does not exist, where who typed it can mend it at once."""
+    """Raise for an unknown key if the user can correct it at once."""
     raise RefusedSetting(key, f"{source}: {unknown(key, names)}")
 
 
@@ -136,7 +137,7 @@ def unknown(key: str, names: Iterable[str]) -> str:
 
 
 def without_effect(settings: Mapping[str, Setting]) -> list[str]:
-    """One line for all that is set and does nothing; no line where there is none."""
+    """One line for all settings without effect; none if there are none."""
     idle = {key: setting for key, setting in settings.items() if key in WITHOUT_EFFECT}
     return [f"accepted, but without effect here: {_listed(idle)}"] if idle else []
 

@@ -10,13 +10,25 @@ from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.elections import Rules, change_record, next_registration, rules_of
+from odradek.controller.elections import (
+    Rules,
+    change_record,
+    next_registration,
+    rules_of,
+    with_found_logs,
+)
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import NO_LEADER, Broker, MetadataImage, Partition
+from odradek.metadata.image import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    Broker,
+    MetadataImage,
+    Partition,
+)
 from odradek.metadata.records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
-    FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -27,18 +39,11 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
 FENCE, UNFENCE = 1, -1
-
-# What a new cluster starts with; 25 is Kafka's 4.0-IV3.
-BOOTSTRAP_FEATURES = {"metadata.version": 25}
-# What this release can do: the lowest and the highest level of each.
-SUPPORTED_FEATURES = {"metadata.version": (25, 25)}
+PARTITIONS_AT_ONCE = (
+    500  # are changed in one write where that can be: deciding and applying it blocks the event loop
+)
 
 Records = list[MetadataRecord]
-
-
-def bootstrap_records() -> Records:
-    """The first records of a new metadata log."""
-    return [FeatureLevelRecord(name, level) for name, level in BOOTSTRAP_FEATURES.items()]
 
 
 def register_broker(
@@ -76,7 +81,7 @@ def fence_broker(
     """Take a broker that fell silent, or stops, out of every ISR and leadership, or for a start out of so many."""
     broker = registered_broker(image, broker_id)
     fenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)
-    return [fenced, *_leave_isr(image, config, broker_id, most)]
+    return [fenced, *leave_isr(image, config, broker_id, most)]
 
 
 def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int) -> Records:
@@ -92,16 +97,17 @@ def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int
     )
 
 
-def begin_controlled_shutdown(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
-    """Move away what a broker leads, while it can still tell clients so."""
-    broker = registered_broker(image, broker_id)
-    stopping = BrokerRegistrationChangeRecord(broker_id, broker.epoch, in_controlled_shutdown=1)
-    return [stopping, *_leave_isr(image, config, broker_id)]
-
-
-def _leave_isr(
+def begin_controlled_shutdown(
     image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
 ) -> Records:
+    """Move away what a broker leads, while it can still tell clients so, or for a start so much of it."""
+    broker = registered_broker(image, broker_id)
+    stopping = BrokerRegistrationChangeRecord(broker_id, broker.epoch, in_controlled_shutdown=1)
+    return [stopping, *leave_isr(image, config, broker_id, most)]
+
+
+def leave_isr(image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None) -> Records:
+    """Take a broker out of every ISR and leadership, or out of so many."""
     active = {broker.id for broker in image.active_brokers()} - {broker_id}
 
     def leave(partition: Partition, rules: Rules) -> Partition:
@@ -111,19 +117,23 @@ def _leave_isr(
     return change_partitions(image, config, lambda partition: broker_id in partition.isr, leave, most)
 
 
-def unfence_broker(image: MetadataImage, config: BrokerConfig, broker_id: int) -> Records:
-    """Let a broker serve, and give it the partitions that had to wait for it."""
+def unfence_broker(
+    image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
+) -> Records:
+    """Let a broker serve, and give it the partitions that had to wait for it, or for a start so many."""
     broker = registered_broker(image, broker_id)
     unfenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, UNFENCE)
     active = {broker.id for broker in image.active_brokers()} | {broker_id}
-    return [unfenced, *elect_missing_leaders(image, config, active)]
+    return [unfenced, *elect_missing_leaders(image, config, active, most)]
 
 
-def elect_missing_leaders(image: MetadataImage, config: BrokerConfig, active: Collection[int]) -> Records:
+def elect_missing_leaders(
+    image: MetadataImage, config: BrokerConfig, active: Collection[int], most: int | None = None
+) -> Records:
     def elect(partition: Partition, rules: Rules) -> Partition:
         return next_registration(partition, active, *rules)
 
-    return change_partitions(image, config, lambda partition: partition.leader == NO_LEADER, elect)
+    return change_partitions(image, config, lambda partition: partition.leader == NO_LEADER, elect, most)
 
 
 def begin_incarnation(
@@ -133,21 +143,26 @@ def begin_incarnation(
     *,
     was_clean: bool,
     is_fenced: bool,
-    has_lost_disk: bool = False,
+    directories: Sequence[UUID] = (),
 ) -> Records:
     """A broker has started anew: it leaves every ISR, so that it leads nothing in an epoch of its earlier life. If it
-    was killed it leaves the ELR too: its logs may have lost what was not synced. If it has another disk it is no last
-    known leader either: others have records, and it has none. One that registers without a fence may lead at once what
-    nobody else can."""
+    was killed it leaves the ELR too: its logs may have lost what was not synced. One that registers without a fence may
+    lead at once what nobody else can.
+
+    All of it is one write with the registration, however many partitions there are: were the broker registered before
+    it has left the last ELR, it could be elected from there. Where it was fenced before, little is left to do.
+
+    `directories`: those that it has now, if it said so. A log that was in another one is lost: this replica is empty,
+    and leads only if it is elected uncleanly and nobody else is left."""
     others = {broker.id for broker in image.active_brokers()} - {broker_id}
-    killed = None if was_clean else broker_id
 
     def begin(partition: Partition, rules: Rules) -> Partition:
+        has_lost = _lost_log(partition, broker_id, directories)
+        if has_lost:
+            partition = partition.in_directory(broker_id, LOST_DIRECTORY)
+        killed = broker_id if has_lost or not was_clean else None
         isr = [replica for replica in partition.isr if replica != broker_id]
         after = next_registration(partition, others, *rules, isr=isr, killed=killed)
-        if has_lost_disk and set(partition.replicas) != {broker_id}:
-            known = tuple(replica for replica in after.last_known_elr if replica != broker_id)
-            after = after._replace(last_known_elr=known)
         if not is_fenced and after.leader == NO_LEADER:
             after = next_registration(after, others | {broker_id}, *rules)
         return after
@@ -158,11 +173,17 @@ def begin_incarnation(
         lambda partition: (
             broker_id in partition.isr
             or (not was_clean and broker_id in partition.eligible_leader_replicas)
-            or (has_lost_disk and broker_id in partition.last_known_elr)
             or (not is_fenced and partition.leader == NO_LEADER)
+            or _lost_log(partition, broker_id, directories)
         ),
         begin,
     )
+
+
+def _lost_log(partition: Partition, broker_id: int, directories: Sequence[UUID]) -> bool:
+    """Whether the log of this replica was in a directory that its broker does not have any more."""
+    directory = partition.directory_of(broker_id)
+    return bool(directories) and directory not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, *directories)
 
 
 def change_partitions(
@@ -179,7 +200,8 @@ def change_partitions(
         for index, partition in topic.partitions.items():
             if concerns(partition):
                 rules = rules or rules_of(image, topic, config)
-                record = change_record(topic.id, index, partition, change(partition, rules))
+                after = with_found_logs(image, change(partition, rules))
+                record = change_record(topic.id, index, partition, after)
                 if record is not None:
                     records.append(record)
                     if len(records) == most:
@@ -192,7 +214,7 @@ def allocate_producer_ids(image: MetadataImage, broker_id: int, broker_epoch: in
     check_broker_epoch(image, broker_id, broker_epoch)
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are given out.")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are used up.")
     block = range(start, start + PRODUCER_ID_BLOCK_SIZE)
     return [ProducerIdsRecord(broker_id, broker_epoch, block.stop)], block
 

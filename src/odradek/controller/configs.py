@@ -16,6 +16,7 @@ from odradek.config.definition import ConfigError, ConfigType, Definition, Scope
 from odradek.config.group import GROUP_DEFINITIONS, check_group_overrides
 from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+from odradek.controller.features import check_min_isr
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import ConfigRecord, MetadataRecord
@@ -42,6 +43,9 @@ class _Key(Protocol):
 class _Resource(Protocol):
     resource_type: int
     resource_name: str
+
+    @property
+    def configs(self) -> Sequence[_Key]: ...
 
 
 R = TypeVar("R", bound=_Resource)
@@ -101,12 +105,18 @@ def _alter(
             _check_resource(image, resource)
             current = image.configs.get(resource, {})
             settings = change(item, current)
+            check_min_isr(image, resource, _touched(item, current, settings), settings)
             _check_settings(resource, settings, config)
             records += _differences(resource, current, settings)
         except KafkaError as error:
             code, message = error.code, error.message or None
         outcomes.append((code, message, *resource))
     return records, outcomes
+
+
+def _touched(item: _Resource, before: Settings, after: Settings) -> set[str]:
+    """The keys that the request names, and those that it removes by not naming them."""
+    return {key.name for key in item.configs} | (before.keys() - after.keys())
 
 
 def _check_resource(image: MetadataImage, resource: ConfigResource) -> None:

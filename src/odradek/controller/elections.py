@@ -4,8 +4,8 @@
 - The **eligible leader replicas** (ELR, KIP-966) were in the ISR when it fell below `min.insync.replicas`. Since then
   nothing was committed, so they have all of it, too: while the ISR is empty, one of them may lead.
 - The **last known leader** is what is left when both are empty, because every member was killed and may have lost what
-  it had not synced. It leads again as soon as it is back, uncleanly, but with less to lose than anybody else. If it
-  comes back with another disk, there is none any more.
+  it had not synced. It leads again as soon as it is back, uncleanly, but with less to lose than anybody else: unless
+  it is back without its disk.
 - Whoever else leads is elected **uncleanly**, and what it does not have is lost. That is done where a topic's
   `unclean.leader.election.enable` says so, or an operator.
 
@@ -13,15 +13,23 @@ The first of the replicas that may lead is elected, but a leader that may go on 
 looks at the first replica before. Every election raises the leader epoch.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
-from odradek.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
+from odradek.metadata.image import (
+    LOST_DIRECTORY,
+    NO_LEADER,
+    MetadataImage,
+    Partition,
+    Topic,
+    directory_for_new_logs,
+)
 from odradek.metadata.records import PartitionChangeRecord
 
 RECOVERED, RECOVERING = 0, 1
@@ -45,18 +53,22 @@ class Rules(NamedTuple):
 
 def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
     overrides = image.topic_overrides(topic.name)
-    values = {}
-    for name in (MIN_ISR, UNCLEAN_ELECTION):
-        values[name] = config.topic_defaults[name]
-        if name in overrides:
+    # Of the image, not of the configuration that it led to: all controllers must read it alike.
+    min_isr = _first(MIN_ISR, (overrides, image.default_broker_overrides), config)
+    is_unclean = _first(UNCLEAN_ELECTION, (overrides,), config)
+    replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
+    return Rules(min(min_isr, replicas), Election.UNCLEAN if is_unclean else Election.ONLINE)
+
+
+def _first(name: str, layers: Iterable[Mapping[str, str]], config: BrokerConfig) -> Any:
+    """The value of the first layer that sets it, or of the broker."""
+    for layer in layers:
+        if name in layer:
             try:
-                values[name] = TOPIC_DEFINITIONS[name].parse(overrides[name])
+                return TOPIC_DEFINITIONS[name].parse(layer[name])
             except ConfigError:  # it was allowed once
                 continue
-    replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
-    return Rules(
-        min(values[MIN_ISR], replicas), Election.UNCLEAN if values[UNCLEAN_ELECTION] else Election.ONLINE
-    )
+    return config.topic_defaults[name]
 
 
 def next_registration(
@@ -117,13 +129,28 @@ def _elect(
     for replica in candidates:
         if replica in eligible and replica in active:
             return replica, True
-    if not eligible and len(partition.last_known_elr) == 1 and partition.last_known_elr[0] in active:
-        return partition.last_known_elr[0], False
+    if not eligible and len(partition.last_known_elr) == 1:
+        last_known = partition.last_known_elr[0]
+        if last_known in active and not _has_lost_log(partition, last_known):
+            return last_known, False
     if election is Election.UNCLEAN:
-        for replica in partition.replicas:
+        for replica in sorted(partition.replicas, key=partial(_has_lost_log, partition)):
             if replica in active:
                 return replica, False
     return NO_LEADER, True
+
+
+def _has_lost_log(partition: Partition, replica: int) -> bool:
+    return partition.directory_of(replica) == LOST_DIRECTORY
+
+
+def with_found_logs(image: MetadataImage, partition: Partition) -> Partition:
+    """A replica that is in sync has a log again, where its broker keeps new ones."""
+    for replica in partition.isr:
+        if _has_lost_log(partition, replica):
+            directory = directory_for_new_logs(image.brokers[replica].directories)
+            partition = partition.in_directory(replica, directory)
+    return partition
 
 
 def _last_known_leader(partition: Partition, leader: int, isr: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,6 +179,8 @@ def change_record(
         record.eligible_leader_replicas = list(after.eligible_leader_replicas)
     if after.last_known_elr != before.last_known_elr:
         record.last_known_elr = list(after.last_known_elr)
+    if after.directories != before.directories:
+        record.directories = list(after.directories)
     if after.leader_recovery_state != before.leader_recovery_state:
         record.leader_recovery_state = after.leader_recovery_state
     return record

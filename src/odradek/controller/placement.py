@@ -15,10 +15,8 @@ from random import Random
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import Broker, MetadataImage
+from odradek.metadata.image import Broker, MetadataImage, directory_for_new_logs
 from odradek.metadata.records import PartitionRecord
-
-UNASSIGNED_DIRECTORY = UUID(int=0)
 
 
 def place_replicas(
@@ -108,7 +106,7 @@ def new_partition(image: MetadataImage, topic_id: UUID, index: int, replicas: li
     """A partition without records: the first active replica leads, all active ones are in sync."""
     isr = [broker_id for broker_id in replicas if image.brokers[broker_id].is_active]
     if not isr:
-        raise _bad_assignment(f"Of the brokers assigned to partition {index} none is active.")
+        raise _bad_assignment(f"None of the brokers assigned to partition {index} is active.")
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -117,13 +115,8 @@ def new_partition(image: MetadataImage, topic_id: UUID, index: int, replicas: li
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[_directory_of(image.brokers[broker_id]) for broker_id in replicas],
+        directories=[directory_for_new_logs(image.brokers[broker_id].directories) for broker_id in replicas],
     )
-
-
-def _directory_of(broker: Broker) -> UUID:
-    """With several directories the broker itself chooses, and tells later."""
-    return broker.directories[0] if len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
 
 
 def _bad_assignment(message: str) -> KafkaError:

@@ -62,6 +62,10 @@ class Sessions:
 
     # Controlled shutdown
 
+    def has_moved_away(self, broker_id: int) -> bool:
+        """It leads nothing any more, and is in no ISR, as far as this controller has looked."""
+        return broker_id in self._shutdown_offsets
+
     def shut_down(self, broker_id: int, offset: int) -> None:
         """What took its leaderships away ends at this offset."""
         self._shutdown_offsets[broker_id] = offset

@@ -327,5 +327,5 @@ def _check_count(wanted: CreatePartitionsTopic, existing: int) -> None:
     if wanted.count < existing:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic has {existing} partition(s), more than {wanted.count}; none can be taken away.",
+            f"The topic has {existing} partition(s), more than {wanted.count}; partitions cannot be removed.",
         )

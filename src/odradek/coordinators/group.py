@@ -1,8 +1,8 @@
 """What every kind of group has in common, and the settings they share.
 
 A shard owns its groups in one registry, by id, whatever their type: a group has one type at a time, and the
-requests that do not care (offsets, listing, deletion) speak to it through `Group`. The types themselves
-live in `classic/` and `consumer/`; `groups.py` routes to them.
+requests for which the type does not matter (offsets, listing, deletion) use it through `Group`. The types themselves
+are in `classic/` and `consumer/`; `groups.py` routes to them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Group(Protocol):
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int
     ) -> PartitionCheck | None:
-        """May this member commit now? If it may for some partitions only, answers who decides."""
+        """Whether this member may commit now. If only for some partitions, returns a function that decides."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
 
@@ -68,7 +68,7 @@ class Group(Protocol):
     def is_subscribed_to(self, topic: str) -> bool: ...
 
     def offsets_expire_from_ms(self, offset: OffsetCommitValue) -> int | None:
-        """Since when this offset's retention runs; None while the group's state forbids expiry."""
+        """The time from which this offset's retention counts; None while the group's state forbids expiry."""
 
     def tombstones(self) -> list[StateRecord]:
         """Records that remove the group, its offsets not among them."""

@@ -1,13 +1,13 @@
-"""The group coordinator: all groups of one shard, whatever their type, and the way a request takes to them.
+"""The group coordinator: all groups of one shard, whatever their type, and how requests reach them.
 
 Everything is looked up in tables, so a type of group plugs in without this module knowing it:
 
 * `handlers`: (request type, group type) to handler. A request in `HOME_TYPES` is routed by the type of the
-  group that is there; for an unknown group, or an empty one of another type, by its own protocol's type,
+  existing group; for an unknown group, or an empty one of another type, by its own protocol's type,
   whose handler creates or converts the group. Every other request has one handler, under the type None.
-* `replayers`: key type to the function that folds such a record in. A record about a group that is now of
+* `replayers`: key type to the function that applies such a record. A record about a group that is now of
   another type is ignored: a conversion writes the tombstones of the old type first.
-* `refusals`: request type to the function that builds an answer from an error code.
+* `refusals`: request type to the function that builds a response from an error code.
 * `load_hooks`: called with the time once the log is loaded, to set timers.
 
 `consumer` plugs itself in with `plug_in(coordinator)`, from outside: it may import this module, not the
@@ -60,7 +60,7 @@ from odradek.wording import count_of
 
 Handler = Callable[[Any, RequestContext, Token, int], Decision]
 
-# Requests of a membership protocol, and the type of group that it makes.
+# Requests of a membership protocol, and the type of group that it creates.
 HOME_TYPES: dict[type[Any], GroupType] = {
     JoinGroupRequest: GroupType.CLASSIC,
     SyncGroupRequest: GroupType.CLASSIC,
@@ -133,7 +133,7 @@ class GroupCoordinator:
             replayer(key, value)
 
     def replay_marker(self, producer: Producer, marker: Marker) -> None:
-        """Transactions are not there yet."""
+        """Transactions are not supported yet."""
 
     def loaded(self, now_ms: int) -> None:
         for hook in self.load_hooks:
@@ -149,7 +149,7 @@ class GroupCoordinator:
         self.offsets.topics_deleted(topics, now_ms)
 
     def forget_missing_topics(self, id_of: Callable[[str], UUID | None], now_ms: int) -> None:
-        """Call `tick` afterwards: the offsets of topics that are not there go, by their ids."""
+        """Call `tick` afterwards: it removes the offsets of topics that do not exist, by their ids."""
         self.offsets.forget_missing_topics(id_of, now_ms)
 
     # --- inside ---
@@ -162,6 +162,6 @@ class GroupCoordinator:
                 del self.groups[key.group]
             return
         if not isinstance(group, ClassicGroup):
-            # Also in place of a group of another type: its tombstones came before.
+            # It may replace a group of another type, whose tombstones came before.
             group = self.groups[key.group] = self.rebalancer.new_group(key.group)
         group.replay(value)

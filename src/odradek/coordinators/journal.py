@@ -18,7 +18,7 @@ Waiter = Callable[[ErrorCode], None]
 
 
 class JournalLeader(Protocol):
-    """What a journal needs of `replication.leader.Leader`."""
+    """What a journal needs from `replication.leader.Leader`."""
 
     topic_partition: TopicPartition
     log: Log
@@ -50,14 +50,14 @@ class Journal:
     # --- writing ---
 
     def append(self, batch: StateBatch, now_ms: int) -> int:
-        """The offset of its last record. If it raises, nothing of the batch is in the log."""
+        """The offset of its last record. If it raises, no part of the batch is in the log."""
         leader = self._leader
         leader.check_enough_replicas()
         encoded = encode(batch, now_ms)
         return leader.append(encoded, read_header(encoded), now_ms, check_sequence=False).last_offset
 
     def commit(self, last_offset: int, waiter: Waiter) -> None:
-        """`waiter` hears when what was appended is committed, or why it never will be."""
+        """`waiter` is told when the appended records are committed, or why they never will be."""
         self._leader.when_committed(last_offset + 1, waiter)
 
     # --- reading ---
@@ -91,7 +91,7 @@ def encode(batch: StateBatch, now_ms: int) -> bytearray:
 
 
 def decode(header: BatchHeader, batch: Buffer) -> StateBatch:
-    """A control batch that ends no transaction, and a record without a key, say nothing to a coordinator."""
+    """A control batch that ends no transaction, and a record without a key, mean nothing to a coordinator."""
     producer = Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
     if header.is_control:
         return StateBatch([], producer, read_marker(batch, header))

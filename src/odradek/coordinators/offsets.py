@@ -1,17 +1,17 @@
 """Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete, every version, and their retention.
 
-A shard keeps its offsets apart from its groups, by group, topic and partition: they outlive members, types
+A shard keeps its offsets separate from its groups, by group, topic and partition: they outlive members, types
 and rebalances of their group, and a consumer that assigns its partitions itself commits without ever being
 a member (its first commit makes an empty classic group without a protocol type).
 
 Requests name topics by name; where a version uses ids (10), the caller fills the names in beforehand, and
-the ids travel through: they are stored, and an offset stored under another id is that of a deleted
-namesake, so it is not given out. Offsets expire as in Kafka: by an explicit time (OffsetCommit 2 to 4),
+the ids are kept: they are stored, and an offset stored under another id belongs to a deleted topic of the
+same name, so it is not returned. Offsets expire as in Kafka: by an explicit time (OffsetCommit 2 to 4),
 else `offsets.retention.minutes` after the group became empty, or after the commit for topics that a Stable
 group no longer reads and for groups without members' protocol. A group that is empty and has no offsets
-left goes with them.
+left is removed with them.
 
-Left out until transactions come: offsets that are part of one. Until then every offset is stable.
+Not supported until there are transactions: offsets that are part of one. Until then every offset is stable.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Offsets:
         self._timers = timers
         self._settings = settings
         self._offsets: dict[str, dict[str, TopicOffsets]] = {}  # group -> topic -> partition; no empty dicts
-        # Of deleted topics, until their tombstones are in the log: no longer shown to anybody.
+        # Of deleted topics, until their tombstones are in the log: no longer returned to clients.
         self._forgotten: set[tuple[str, str, int]] = set()
 
     # --- state ---
@@ -242,7 +242,7 @@ class Offsets:
         results = [OffsetDeleteResponsePartition(each.partition_index, error) for each in topic.partitions]
         return OffsetDeleteResponseTopic(topic.name, results)
 
-    # --- offsets that go by themselves ---
+    # --- offsets that are removed automatically ---
 
     def topics_deleted(self, topics: Iterable[str], now_ms: int) -> None:
         """Forget the offsets of topics that are gone: a tick for each group that has some."""
@@ -256,7 +256,7 @@ class Offsets:
             self._begin_to_forget(stale, ("topics deleted", group_id, gone), now_ms)
 
     def forget_missing_topics(self, id_of: Callable[[str], UUID | None], now_ms: int) -> None:
-        """Forget the offsets of topics that have no id now, or another one than when the offset was committed."""
+        """Forget the offsets of topics that have no id now, or a different one from when the offset was committed."""
         for group_id, offsets in self._offsets.items():
             ids = {topic: id_of(topic) for topic in sorted(offsets)}
             stale = [
@@ -277,8 +277,8 @@ class Offsets:
     def _forget(
         self, key: Hashable, stale: list[tuple[OffsetCommitKey, OffsetCommitValue]], now_ms: int
     ) -> Decision:
-        """What was committed since is of the next topic of that name, and stays. If the log cannot take the
-        tombstones now, it is tried again."""
+        """Offsets committed since then belong to the next topic of that name, and stay. If the log cannot take the
+        tombstones now, this is tried again."""
         records: list[StateRecord] = [
             (offset, None)
             for offset, value in stale
@@ -308,7 +308,7 @@ class Offsets:
         return decision
 
     def _expired(self, group: Group, now_ms: int) -> list[StateRecord]:
-        """Tombstones for what has expired, and for the group itself if nothing is left of it."""
+        """Tombstones for expired offsets, and for the group itself if nothing is left of it."""
         records: list[StateRecord] = []
         kept = 0
         for topic, partitions in self.of(group.group_id).items():

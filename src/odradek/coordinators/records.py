@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` holds: Kafka's own keys and values.
+"""The records in `__consumer_offsets`: Kafka's own keys and values.
 
 A key is a two-byte type and its fields; a value is a two-byte version and its fields; no value is a
 tombstone. `SCHEMAS` pairs every type with its dataclasses; `encode` writes the versions that Apache Kafka
@@ -7,13 +7,13 @@ skips it, as Kafka does, and compaction keeps it.
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
 from odradek.errors import ProtocolError
 from odradek.model import NO_TOPIC_ID
-from odradek.wire.codec import FOREVER, Buffer, Wire, read_message, write_message
+from odradek.wire.codec import FOREVER, Buffer, Wire, read_message, wire_struct, write_message
 
 _INT16 = struct.Struct(">h")
 
@@ -21,7 +21,7 @@ _INT16 = struct.Struct(">h")
 # --- committed offsets ---
 
 
-@dataclass(slots=True)
+@wire_struct
 class OffsetCommitKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 1
@@ -31,7 +31,7 @@ class OffsetCommitKey:
     partition: Annotated[int, Wire("int32")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class OffsetCommitValue:
     FLEXIBLE_SINCE: ClassVar[int] = 4
 
@@ -46,7 +46,7 @@ class OffsetCommitValue:
 # --- classic groups ---
 
 
-@dataclass(slots=True)
+@wire_struct
 class GroupMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 2
@@ -54,7 +54,7 @@ class GroupMetadataKey:
     group: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class MemberMetadata:
     member_id: Annotated[str, Wire("string")] = ""
     group_instance_id: Annotated[str | None, Wire("string", since=3, nullable_since=3)] = None
@@ -66,7 +66,7 @@ class MemberMetadata:
     assignment: Annotated[bytes, Wire("bytes")] = b""
 
 
-@dataclass(slots=True)
+@wire_struct
 class GroupMetadataValue:
     FLEXIBLE_SINCE: ClassVar[int] = 4
 
@@ -81,7 +81,7 @@ class GroupMetadataValue:
 # --- consumer groups (KIP-848) ---
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 3
@@ -89,7 +89,7 @@ class ConsumerGroupMetadataKey:
     group_id: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupMetadataValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
@@ -97,9 +97,9 @@ class ConsumerGroupMetadataValue:
     metadata_hash: Annotated[int, Wire("int64", tag=0)] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupPartitionMetadataKey:
-    """Only read: since Kafka 4.1 `metadata_hash` above takes its place."""
+    """Only read: since Kafka 4.1 `metadata_hash` above replaces it."""
 
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 4
@@ -107,13 +107,13 @@ class ConsumerGroupPartitionMetadataKey:
     group_id: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class PartitionRacks:
     partition: Annotated[int, Wire("int32")] = 0
     racks: Annotated[list[str], Wire("string[]")] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class SubscribedTopic:
     topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
     topic_name: Annotated[str, Wire("string")] = ""
@@ -121,14 +121,14 @@ class SubscribedTopic:
     partition_metadata: Annotated[list[PartitionRacks], Wire("struct[]")] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupPartitionMetadataValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
     topics: Annotated[list[SubscribedTopic], Wire("struct[]")] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupMemberMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 5
@@ -137,19 +137,19 @@ class ConsumerGroupMemberMetadataKey:
     member_id: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class ClassicProtocol:
     name: Annotated[str, Wire("string")] = ""
     metadata: Annotated[bytes, Wire("bytes")] = b""
 
 
-@dataclass(slots=True)
+@wire_struct
 class ClassicMemberMetadata:
     session_timeout_ms: Annotated[int, Wire("int32")] = 0
     supported_protocols: Annotated[list[ClassicProtocol], Wire("struct[]")] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupMemberMetadataValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
@@ -166,7 +166,7 @@ class ConsumerGroupMemberMetadataValue:
     ] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupTargetAssignmentMetadataKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 6
@@ -174,7 +174,7 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     group_id: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupTargetAssignmentMetadataValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
@@ -182,7 +182,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     assignment_timestamp: Annotated[int, Wire("int64", tag=0)] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupTargetAssignmentMemberKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 7
@@ -191,20 +191,20 @@ class ConsumerGroupTargetAssignmentMemberKey:
     member_id: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class TargetPartitions:
     topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
     partitions: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupTargetAssignmentMemberValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
     topic_partitions: Annotated[list[TargetPartitions], Wire("struct[]")] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupCurrentMemberAssignmentKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 8
@@ -213,7 +213,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     member_id: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class AssignedPartitions:
     """`assignment_epochs`, where known, has the length of `partitions`."""
 
@@ -222,7 +222,7 @@ class AssignedPartitions:
     assignment_epochs: Annotated[list[int] | None, Wire("int32[]", nullable_since=0, tag=0)] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupCurrentMemberAssignmentValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
@@ -235,7 +235,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     )
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupRegularExpressionKey:
     FLEXIBLE_SINCE: ClassVar[int] = FOREVER
     TYPE: ClassVar[int] = 16
@@ -244,7 +244,7 @@ class ConsumerGroupRegularExpressionKey:
     regular_expression: Annotated[str, Wire("string")]
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConsumerGroupRegularExpressionValue:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 

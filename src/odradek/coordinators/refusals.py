@@ -1,4 +1,4 @@
-"""Answers that say no: where each request's answer has room for an error code."""
+"""Error responses: where the response to each request has an error code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which partition of an internal topic keeps a group, and requests that name groups of several partitions.
 
-Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` takes a
-request about many groups apart, one or more for each partition; `merge` puts the answers together again. A large
-request about one group is handled in parts too (`requests.parts`), and answered by `merge`.
+Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` divides a
+request about many groups, one or more for each partition; `merge` combines the responses again. A large
+request about one group is also handled in parts (`requests.parts`), whose responses `merge` combines.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-# What a part of a request may name: a shard decides on it in one turn of the event loop.
+# How much a part of a request may name: a shard decides on it in one turn of the event loop.
 MOST = 500
 
-# The list of groups in a request, and of results in an answer.
+# The list of groups in a request, and of results in a response.
 GROUPS_FIELD: dict[type[Any], str] = {
     OffsetFetchRequest: "groups",
     DescribeGroupsRequest: "groups",
@@ -52,7 +52,7 @@ RESULTS_FIELDS: dict[type[Any], tuple[str, ...]] = {
     ConsumerGroupDescribeResponse: ("groups",),
     ListGroupsResponse: ("groups",),
 }
-# Results that a part may have only some of: what tells them apart, and the list that goes on in the next part.
+# Results that may be split between parts: what identifies them, and the list that continues in the next part.
 CONTINUED: dict[type[Any], tuple[str, str]] = {
     OffsetFetchResponseGroup: ("group_id", "topics"),
     OffsetFetchResponseTopics: ("name", "partitions"),
@@ -79,7 +79,7 @@ def partition_of(group_id: str, partition_count: int) -> int:
 
 
 def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
-    """A request about many groups as one or more for each partition that keeps some of them, in its order."""
+    """A request about many groups as one or more for each of their partitions, in its order."""
     name = GROUPS_FIELD[type(request)]
     parts: dict[int, list[list[Any]]] = {}
     rooms: dict[int, int] = {}
@@ -101,7 +101,7 @@ def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
 
 
 def _pieces(group: Any) -> Iterator[tuple[Any, int]]:
-    """The group as it is named, or several times with some of the partitions each; and how many those are."""
+    """The group as requested, or several times with some of the partitions each; and how many partitions."""
     if isinstance(group, str) or group.topics is None:
         yield group, 1
         return
@@ -122,7 +122,7 @@ def _pieces(group: Any) -> Iterator[tuple[Any, int]]:
 
 
 def merge(responses: Iterable[Any]) -> Any:
-    """The answers to the parts of one request, in its order, as one. Of several errors one is kept."""
+    """The responses to the parts of one request, in its order, as one. Of several errors one is kept."""
     responses = list(responses)
     merged = responses[0]
     for response in responses[1:]:
@@ -134,7 +134,7 @@ def merge(responses: Iterable[Any]) -> Any:
 
 
 def _extend(results: list[Any], others: list[Any]) -> None:
-    """The first of the others may be the rest of the last of the results."""
+    """The first of the others may continue the last of the results."""
     if results and others and type(others[0]) in CONTINUED:
         key, field = CONTINUED[type(others[0])]
         last, first = results[-1], others[0]

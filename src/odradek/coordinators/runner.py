@@ -1,12 +1,12 @@
 """Runs a coordinator on its partition: groups today, transactions and share groups later.
 
-A `Shard` decides, and this is the loop around it: it loads the shard from the log, appends what the shard wants
-written, sends the responses once that is committed, fires the timers, and resigns when the partition is gone. The
+A `Shard` decides, and this is the loop around it: it loads the shard from the log, appends the shard's records,
+sends the responses once they are committed, fires the timers, and resigns when the partition is gone. The
 clock, the timers and the partition are passed in, so the same loop runs in a broker and in a simulation on virtual
 time.
 
-What fails is not final. An append that fails is a response to whoever asked for it. A log that cannot be read is
-read again, after a while that doubles with each attempt. A timer or a response that raises keeps no other back.
+Failures are not final. If an append fails, the client that caused it gets an error. A log that cannot be read is
+read again, after a pause that doubles with each attempt. A timer or a response that raises does not affect the others.
 """
 
 import logging
@@ -26,7 +26,7 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.host.log_lines import fields
+from odradek.host.log_lines import counted, fields
 from odradek.wording import count_of, duration, shown
 
 log = logging.getLogger(__name__)
@@ -45,13 +45,13 @@ class Timer(Protocol):
 
 
 class Host(Protocol):
-    """What a runner needs of the outside world."""
+    """What a runner needs from the outside world."""
 
     def now_ms(self) -> int:
         """The time of day, which records carry."""
 
     def steady_ms(self) -> int:
-        """A clock that never jumps: sessions must not end because somebody set the time of day."""
+        """A clock that never jumps: sessions must not end because the time of day was set."""
 
     def call_soon(self, callback: Callable[..., None], *arguments: Any) -> Timer: ...
 
@@ -79,7 +79,7 @@ class Runner(Generic[AnyCoordinator]):
         self._loading_since_ms = 0
         self._records_loaded = 0
         self._failed_loads = 0
-        self._untold: list[Event[AnyCoordinator]] = []  # what happened while the coordinator was loading
+        self._untold: list[Event[AnyCoordinator]] = []  # events while the coordinator was loading
 
     def _start_over(self) -> None:
         self.coordinator = self._new_coordinator()
@@ -131,11 +131,11 @@ class Runner(Generic[AnyCoordinator]):
         )
 
     def _load_again(self, error: Exception) -> None:
-        """From the beginning, into a new state: nobody knows what the old one lacks."""
+        """From the beginning, into a new state: the old one may be incomplete."""
         delay = min(LOAD_RETRY_SECONDS * 2**self._failed_loads, MAX_LOAD_RETRY_SECONDS)
         self._failed_loads += 1
         log.error(
-            "%s: its coordinator cannot be loaded, and refuses requests until it is; trying again in %g s: %s",
+            "%s: its coordinator cannot be loaded and refuses requests until then; trying again in %g s: %s",
             self._journal.name,
             delay,
             error,
@@ -152,7 +152,7 @@ class Runner(Generic[AnyCoordinator]):
         self._set_timer()
 
     def tell(self, event: Event[AnyCoordinator]) -> None:
-        """Let the coordinator know of something that is not a request. While it loads, that waits."""
+        """Tell the coordinator about an event that is not a request. While it loads, the event waits."""
         if self._shard.state is ShardState.LOADING:
             self._untold.append(event)
         elif self._shard.state is ShardState.ACTIVE:
@@ -160,7 +160,7 @@ class Runner(Generic[AnyCoordinator]):
             self._tick()
 
     def resign(self, reason: str = "its partition is gone", level: int = logging.INFO) -> None:
-        """The partition is gone, or the broker stops: refuse every open request, and all that come."""
+        """The partition is gone, or the broker stops: refuse every open request, and all later ones."""
         if self._shard.state is ShardState.ACTIVE and (summary := self.coordinator.summary()):
             log.log(level, "unloaded %s of %s: %s", summary, self._journal.name, reason)
         for timer in (self._timer, self._loading):
@@ -179,7 +179,7 @@ class Runner(Generic[AnyCoordinator]):
                 self._carry_out(effects)
         except Exception:
             log.exception(
-                "%s: a timer of its coordinator failed: this is a bug; the others run again in %g s",
+                "%s: a timer of its coordinator failed: this is a bug; the others are tried again in %g s",
                 self._journal.name,
                 TICK_RETRY_SECONDS,
             )
@@ -217,12 +217,7 @@ class Runner(Generic[AnyCoordinator]):
         try:
             last_offset = self._journal.append(batch, self._host.now_ms())
         except Exception as error:
-            log.error(
-                "cannot write to %s, so what a client asked for is refused: %s",
-                self._journal.name,
-                error,
-                exc_info=not is_expected(error),
-            )
+            self._tell_of_refusal(error)
             code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             self._send(self._shard.append_failed(code))
             return False
@@ -230,9 +225,17 @@ class Runner(Generic[AnyCoordinator]):
         self._journal.commit(last_offset, self._committed)
         return True
 
+    def _tell_of_refusal(self, error: Exception) -> None:
+        """Clients try again, many times a second, while a partition has too few replicas in sync."""
+        name, message = self._journal.name, "cannot write to %s, so what a client asked for is refused: %s"
+        if is_expected(error):
+            counted(log, logging.ERROR, str(name), f"refused, {error}", message, name, error)
+        else:
+            log.error(message, name, error, exc_info=True)
+
     def _committed(self, error: ErrorCode) -> None:
         if error:
-            self.resign(f"what was written there cannot be committed ({error.name})", logging.WARNING)
+            self.resign(f"its records cannot be committed ({error.name})", logging.WARNING)
         else:
             self._send(self._shard.committed(self._journal.high_watermark))
 

@@ -1,27 +1,27 @@
 """The runtime under every coordinator: one shard for each partition of an internal topic.
 
-A coordinator is a state machine whose state is its partition's log. The rules that make it safe live here,
-once for groups and for whatever comes later:
+A coordinator is a state machine whose state is its partition's log. The rules that make it safe are here,
+once for groups and for other coordinators:
 
-* A handler *decides*: it reads state and returns a `Decision` (records, answers). It does not touch durable
+* A handler *decides*: it reads state and returns a `Decision` (records, responses). It does not touch durable
   state. Only `replay` does, and loading the log is the same replay.
 * A decision's records are appended in one batch, all or nothing, before the next event is handled.
-* An answer leaves once everything it was decided on is committed. Records are replayed as soon as they are
-  appended, so that the next request sees them; its answer then waits for them, whether it writes or reads.
-* Nothing needs to be rolled back. An append that fails has changed nothing durable (`undo` mends what a
-  handler had to note in memory). What was appended and is not yet committed can only be lost by losing the
-  leadership, and then the shard is thrown away and loaded anew: no snapshots are kept.
+* A response is sent once everything it was decided on is committed. Records are replayed as soon as they are
+  appended, so that the next request sees them; its response then waits for them, whether it writes or reads.
+* Nothing needs to be rolled back. A failed append has changed nothing durable (`undo` reverts what a
+  handler had to note in memory). Records that were appended but not committed can only be lost together with the
+  leadership, and then the shard is discarded and loaded again: no snapshots are kept.
 
-A shard does nothing by itself: `runner.Runner` hands it events and carries out the effects that it returns. A
-token is the runner's handle of a request; it comes back exactly once, with the answer, maybe after another
+A shard does nothing on its own: `runner.Runner` gives it events and carries out the effects that it returns. A
+token is the runner's handle of a request; it comes back exactly once, with the response, maybe after another
 member's event. `next_deadline_ms` says when to call `tick` next: an idle coordinator costs nothing.
 
-A decision may be part of a producer's transaction: then its batch carries the producer's id and epoch, and what it
-says counts once a marker, a control batch of its own, has ended that transaction. Both are replayed in order, by
+A decision may be part of a producer's transaction: then its batch carries the producer's id and epoch, and its
+records take effect once a marker, a separate control batch, has ended that transaction. Both are replayed in order, by
 the coordinator that wrote them and by the one that loads them.
 
 Timers are memory, not state: handlers and replay set them directly, a new leader sets them again in
-`loaded`, and an action must look again at the state that it finds when it fires.
+`loaded`, and an action must check the state again when it fires.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Action = Callable[[int], "Decision | None"]
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a coordinator wants to know of the request besides its body."""
+    """What a coordinator needs to know about a request besides its body."""
 
     api_version: int
     client_id: str = ""
@@ -55,7 +55,7 @@ class RequestContext:
 
 
 class Note(NamedTuple):
-    """What happened to a group, for the log: written once what was decided is appended, and not if that fails."""
+    """What happened to a group, for the log: written once the decision is appended, and not if that fails."""
 
     group_id: str
     text: str
@@ -63,7 +63,7 @@ class Note(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Whose transaction a batch belongs to."""
+    """The producer whose transaction a batch belongs to."""
 
     id: int
     epoch: int
@@ -79,13 +79,13 @@ class StateBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Decision:
-    """What a handler wants: records for the log, and answers that leave once those are committed.
+    """A handler's decision: records for the log, and responses that are sent once those are committed.
 
-    With a `producer` the records belong to its transaction. A `marker` ends that transaction; it takes the place of
+    With a `producer` the records belong to its transaction. A `marker` ends that transaction; it replaces
     records.
 
-    `undo` runs if the append fails. The answers, and the request's own, then carry an error instead, and
-    `undo` must see to it that nothing else answers them.
+    `undo` runs if the append fails. The responses, and the request's own, then carry an error instead, and
+    `undo` must make sure that nothing else responds to them.
     """
 
     records: list[StateRecord] = field(default_factory=list)
@@ -109,13 +109,13 @@ class Effects:
 
 
 class Timers:
-    """Deadlines by key, in one heap. Moving a deadline later, what every heartbeat does, costs no heap work:
+    """Deadlines by key, in one heap. Moving a deadline later, as every heartbeat does, costs no heap work:
     the entry is moved when it comes up."""
 
     def __init__(self) -> None:
         self._timers: dict[Hashable, tuple[int, Action]] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
-        self._queued: dict[Hashable, int] = {}  # deadline of the one heap entry that counts
+        self._queued: dict[Hashable, int] = {}  # deadline of the one valid heap entry
         self._order = itertools.count()
 
     def __contains__(self, key: Hashable) -> bool:
@@ -125,14 +125,14 @@ class Timers:
         return len(self._timers)
 
     def schedule(self, key: Hashable, deadline_ms: int, action: Action) -> None:
-        """Run `action` at the deadline, in place of whatever was scheduled under the key."""
+        """Run `action` at the deadline, instead of any action scheduled under the key."""
         self._timers[key] = (deadline_ms, action)
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
 
     def postpone(self, key: Hashable, deadline_ms: int) -> None:
-        """Move a timer, if it is there, keeping its action."""
+        """Move a timer, if it exists, keeping its action."""
         timer = self._timers.get(key)
         if timer is not None:
             self.schedule(key, deadline_ms, timer[1])
@@ -147,7 +147,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now_ms: int) -> Action | None:
-        """Take out an action whose time has come, earliest first."""
+        """Remove an action that is due, earliest first."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != queued_ms:
@@ -168,7 +168,7 @@ class Timers:
         heapq.heappush(self._heap, (deadline_ms, next(self._order), key))
 
     def _rebuild(self) -> None:
-        """Drop what cancelled timers left behind, so that the heap stays in proportion to what is live."""
+        """Drop entries of cancelled timers, so that the heap stays in proportion to the live ones."""
         self._heap.clear()
         self._queued.clear()
         for key, (deadline_ms, _) in self._timers.items():
@@ -181,13 +181,13 @@ class Coordinator(Protocol):
     timers: Timers
 
     def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
-        """Decide. May leave the token unanswered: a later decision must answer it.
+        """Decide. May leave the token without a response: a later decision must give it.
 
         A refusal of the whole request may also be raised, as a KafkaError, before anything was noted.
         """
 
     def refuse(self, request: Any, code: ErrorCode) -> Any:
-        """The answer that carries `code` in the places where this request's answer has one."""
+        """The response with `code` in all places for error codes."""
 
     def encode(self, key: Any, value: Any | None) -> EncodedRecord: ...
 
@@ -195,7 +195,7 @@ class Coordinator(Protocol):
         """None for a record that this coordinator does not know: it is skipped."""
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
-        """Fold one record into the state. Total: a record that fits nothing is ignored, never an error.
+        """Apply one record to the state. Total: a record that fits nothing is ignored, never an error.
 
         With a producer it is part of a transaction that may still be aborted."""
 
@@ -206,7 +206,7 @@ class Coordinator(Protocol):
         """The whole log has been replayed: set the timers that its state asks for."""
 
     def summary(self) -> str:
-        """What it holds, for the log: empty if that is nothing."""
+        """Its contents, for the log: empty if there are none."""
 
 
 class ShardState(enum.Enum):
@@ -227,12 +227,12 @@ APPEND_ERRORS = {
 
 
 class Shard:
-    """One partition's coordinator: loads it, runs it, holds its answers back until they are true."""
+    """One partition's coordinator: loads it, runs it, and holds back its responses until they are committed."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
         self.state = ShardState.LOADING
-        self._requests: dict[Token, Any] = {}  # every request not yet answered
+        self._requests: dict[Token, Any] = {}  # every request without a response
         self._pending: deque[tuple[int, list[Answer]]] = deque()  # (last offset, answers), offsets ascending
         self._appending: Decision | None = None  # the one decision between its effects and their append
         self._appending_for: Token | None = None  # the request that it decided on
@@ -257,7 +257,7 @@ class Shard:
         self.coordinator.loaded(now_ms)
 
     def resigned(self) -> list[Answer]:
-        """The partition's leadership is gone. Every open request is refused; the shard is of no more use."""
+        """The partition's leadership is lost. Every open request is refused; the shard must not be used any more."""
         self.state = ShardState.RESIGNED
         refused = [
             (token, self.coordinator.refuse(request, ErrorCode.NOT_COORDINATOR))
@@ -280,7 +280,7 @@ class Shard:
             self._appending_for = token
             return self._effects(decision)
         except Exception:
-            self._requests.pop(token, None)  # the shard lives on; whoever called answers
+            self._requests.pop(token, None)  # the shard continues; the caller responds
             raise
 
     def _decide(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
@@ -290,7 +290,7 @@ class Shard:
             return Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
 
     def tick(self, now_ms: int) -> Effects | None:
-        """Fire one timer. Call it again until it answers None: each may append its own batch."""
+        """Fire one timer. Call it again until it returns None: each may append its own batch."""
         if self.state is not ShardState.ACTIVE:
             return None
         while (action := self.coordinator.timers.pop(now_ms)) is not None:
@@ -305,7 +305,7 @@ class Shard:
     def next_deadline_ms(self) -> int | None:
         return self.coordinator.timers.next_deadline_ms() if self.state is ShardState.ACTIVE else None
 
-    # --- the log's answers ---
+    # --- results of appends ---
 
     def appended(self, last_offset: int) -> None:
         """The batch of the last effects is in the log, its last record at this offset."""
@@ -319,7 +319,7 @@ class Shard:
     def append_failed(self, code: ErrorCode) -> list[Answer]:
         """The batch of the last effects is not in the log, nor a part of it.
 
-        Whoever would have been answered is refused, and so is the request itself, even if it was to wait.
+        All requests that would have got a response are refused, and the request itself, even if it was to wait.
         """
         decision = self._take_appending()
         if decision.undo is not None:
@@ -333,7 +333,7 @@ class Shard:
         )
 
     def committed(self, high_watermark: int) -> list[Answer]:
-        """Everything below the high watermark is committed: the answers that were waiting for it."""
+        """Everything below the high watermark is committed: returns the responses that waited for it."""
         released: list[Answer] = []
         while self._pending and self._pending[0][0] < high_watermark:
             released += self._release(self._pending.popleft()[1])

@@ -1,4 +1,4 @@
-"""`odradek up`, with faults on demand. For `odradek.testing`, which holds the other end of our standard input."""
+"""`odradek up`, with faults on demand. For `odradek.testing`, which has the other end of our standard input."""
 
 import sys
 

@@ -1,11 +1,11 @@
 """Error codes in the right place of a response, for the part of a request that a fault concerns.
 
-`requests.refusal` makes the response that refuses a whole request. Where a fault is for one topic, partition or group
-of several, the request is divided: one part is refused, the rest is handled as ever, and the two responses are merged.
+`requests.refusal` builds the response that refuses a whole request. If a fault is for one topic, partition or group
+of several, the request is divided: one part is refused, the rest is handled as usual, and the two responses are merged.
 
-Two APIs only read, and are handled as a whole; then the codes are put over what their response says. A Fetch may name
-no partition because its session has them, and a client that asks for metadata needs the brokers that the response
-names. Fetch's codes stand at its partitions, but for those that are about its session.
+Two APIs only read, and are handled as a whole; then the codes are put into their response. A Fetch may name
+no partition because its session has them, and a client that asks for metadata needs the brokers in the response.
+Fetch's codes are at its partitions, except those that are about its session.
 """
 
 import copy
@@ -22,7 +22,7 @@ from odradek.requests.refusal import ITEMS, Items, refuse
 from odradek.requests.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
-from odradek.wire.frame import RESPONSE_START, has_tagged_response_header, skip_tagged_fields
+from odradek.wire.frame import SIZE, skip_response_header
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
@@ -56,7 +56,7 @@ class Division(NamedTuple):
 
 
 class Answers:
-    """Knows the topics behind their ids, and the partitions of fetch sessions."""
+    """Knows the topics by their ids, and the partitions of fetch sessions."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -130,7 +130,7 @@ class Answers:
         return drain(refuse(registry.response_type(api_key), message, version, asked_for(code)))
 
     def merged(self, api_key: int, version: int, response: Message, refusal: Message) -> Message:
-        """What a refusal says of an item goes over what the response does."""
+        """The fields of a refused item replace those in the response."""
         for items in ITEMS[api_key]:
             if version <= items.until:
                 _merge(items, getattr(response, items.response), getattr(refusal, items.response))
@@ -162,13 +162,13 @@ class Answers:
         return concerned
 
     def only_to_be_answered(self, message: Message) -> Message:
-        """A request that reads, such that nobody waits for what it reads, and nothing is created for it."""
+        """A request that reads, changed so that it does not wait and creates nothing."""
         if isinstance(message, FetchRequest):
             return _with(message, "max_wait_ms", 0)  # type: ignore[no-any-return]
         return _with(message, "allow_auto_topic_creation", False)  # type: ignore[no-any-return]
 
     def spoil(self, message: Message, response: Message, concern: Concern, code: ErrorCode) -> Message:
-        """Put the error over what the response to a Fetch or Metadata says of the topics that a fault concerns."""
+        """Put the error into the response to a Fetch or Metadata, for the topics that a fault concerns."""
         if isinstance(response, FetchResponse):
             assert isinstance(message, FetchRequest)
             errors = self._fetched(message, concern)
@@ -200,9 +200,7 @@ def read_response(api_key: int, version: int, parts: Sequence[Part]) -> Message:
     frame = b"".join(
         part.file.read_at(part.position, part.length) if isinstance(part, Slice) else part for part in parts
     )
-    position = RESPONSE_START.size
-    if has_tagged_response_header(api_key, version):
-        position = skip_tagged_fields(frame, position)
+    position = skip_response_header(frame, api_key, version, SIZE.size)
     return read_message(registry.response_type(api_key), version, frame, position)[0]
 
 

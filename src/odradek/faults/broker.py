@@ -19,7 +19,7 @@ from odradek.requests.services import Services
 from odradek.storage.disk.lossy import LossyFiles
 
 STANDARD_INPUT = 0
-ASIDE_SUFFIX = ".aside"  # beside the data directory: files that a power cut may bring back
+ASIDE_SUFFIX = ".aside"  # next to the data directory: files that a power cut may bring back
 
 
 class FaultyBroker(Broker):

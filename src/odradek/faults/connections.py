@@ -22,7 +22,7 @@ class Connections:
         return begin
 
     def closer(self, request: Request, reason: str) -> Callable[[], None]:
-        """What cuts the connection that a request came on, and no later one from the same address."""
+        """A function that cuts the connection of a request, but no later one from the same address."""
         transport = self._open.get((request.listener, request.client_address))
 
         def close() -> None:

@@ -1,9 +1,9 @@
-"""The socket over which a test asks for faults: one JSON object a line, from and to the process that started us.
+"""The socket over which a test asks for faults: one JSON object per line, from and to the process that started us.
 
 In:  `{"number": …, "do": "arm" | "undo" | "release" | "clear" | "nothing" | "hold syncs" | "release syncs" |
      "cut power", …}`
 Out: `{"done": number}` or `{"refused": number, "reason": …}` for each, in order, and `{"fired": fault id}` whenever a
-     fault happens. After a power cut nothing more comes: the process is gone.
+     fault happens. After a power cut nothing more comes: the process has exited.
 
 When the other side closes it, or dies, all faults are undone and the broker stops as SIGTERM stops it.
 """
@@ -71,7 +71,7 @@ class Control:
         except BadFault as refusal:
             self._send({"refused": command["number"], "reason": str(refusal)})
         except Exception as error:
-            log.exception("cannot do what the test asks for: %s", command["do"])
+            log.exception("cannot carry out the test's command: %s", command["do"])
             self._send({"refused": command["number"], "reason": f"the broker failed: {error!r}"})
         else:
             self._send({"done": command["number"]})
@@ -79,7 +79,7 @@ class Control:
     def _send(self, message: dict[str, Any]) -> None:
         try:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
-        except OSError as error:  # the other side is gone; `_read` will hear of it
+        except OSError as error:  # the other side is gone; `_read` will notice
             log.debug("cannot tell the test: %s", error)
 
     def _fired(self, fault_id: int) -> None:
@@ -92,6 +92,6 @@ class Control:
         self._files.hold_syncs(on_held)
 
     def _cut_power(self) -> None:
-        log.info("the power is cut, as the test asked for: what was not synced is lost")
+        log.info("cutting the power, as the test asked: data that was not synced is lost")
         self._files.cut_power()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The faults that are armed, in the order in which they were asked for. A request meets at most one of them.
+"""The faults that are armed, in the order in which they were requested. At most one of them happens to a request.
 
-A fault names an API and, if it is not for every request of it, what the request must be about. It takes as many
-requests as was asked for, and `fired` counts those to which it has happened: a response is lost when it would have been
-sent. Whoever asked is told of each.
+A fault names an API and, if it is not for every request of it, what the request must be about. It happens to as many
+requests as asked for, and `fired` counts those to which it has happened: a response is lost when it would have been
+sent. The test is told of each.
 """
 
 import difflib
@@ -29,7 +29,7 @@ FORMER_NAMES = {  # which clients still have
     "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
 }
 
-# Which APIs name what, in a way that a part of the request can be told from the rest.
+# What each API can be narrowed down by, so that a part of the request can be separated.
 PARTITION_APIS = frozenset({0, 1, 2, 8, 21, 23, 61})
 TOPIC_APIS = PARTITION_APIS | {3, 19, 20, 32, 33, 37, 44, 75}
 GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 42, 47, 68, 69})
@@ -69,8 +69,8 @@ class Fault:
     after_handling: bool = False  # of ANSWER and CUT
     taken: int = 0
     fired: int = 0
-    is_undone: bool = False  # what it has taken and has not happened to yet goes on as ever
-    # What ends the effect on the requests that are under it now: release, send, or close.
+    is_undone: bool = False  # requests that it matched but has not happened to continue as usual
+    # Ends the effect on the requests that it holds now: release, send, or close.
     endings: list[Callable[[], object]] = field(default_factory=list)
 
     def ended(self, ending: Callable[[], object]) -> None:
@@ -91,20 +91,20 @@ class Plan:
     def __init__(self, on_fired: Callable[[int], None] = lambda fault_id: None) -> None:
         self.on_fired = on_fired
         self._armed: dict[int, Fault] = {}
-        self._ending: dict[int, Fault] = {}  # have met all their requests, and still keep some
+        self._ending: dict[int, Fault] = {}  # have matched all their requests, and still hold some
 
     def arm(self, fault: Fault) -> None:
         self._armed[fault.id] = fault
 
     def undo(self, fault_id: int) -> None:
-        """It meets no more requests, and lets go of those it keeps. One that is gone already is no mistake."""
+        """It matches no more requests, and releases those it holds. It is fine if it is already gone."""
         for faults in (self._armed, self._ending):
             if fault := faults.pop(fault_id, None):
                 fault.is_undone = True
                 fault.release()
 
     def release(self, fault_id: int) -> None:
-        """Let go of the requests it keeps; it goes on for others, if it has times left."""
+        """Release the requests it holds; it still applies to others, if it has times left."""
         if fault := self._armed.get(fault_id) or self._ending.pop(fault_id, None):
             fault.release()
 
@@ -130,18 +130,18 @@ class Plan:
         self.on_fired(fault.id)
 
 
-# --- from what a test asks for ---
+# --- parsing a test's command ---
 
 
 def read_fault(asked: dict[str, Any]) -> Fault:
-    """Raises BadFault, with a guess at what was meant."""
-    api_key = _known(asked["api"], API_KEYS, "the broker serves no {!r}")
+    """Raises BadFault, with a suggestion."""
+    api_key = _known(asked["api"], API_KEYS, "the broker does not serve {!r}")
     name = SCHEMAS[api_key].name
     concern = Concern(asked.get("topic"), asked.get("partition"), asked.get("group"), asked.get("client_id"))
     if concern.topic is not None and api_key not in TOPIC_APIS:
         raise BadFault(f"a fault of {name} cannot be for one topic{_instead(api_key)}")
     if concern.partition is not None and concern.topic is None:
-        raise BadFault("a partition is one of a topic: name the topic too")
+        raise BadFault("a partition needs its topic: name the topic too")
     if concern.partition is not None and api_key not in PARTITION_APIS:
         raise BadFault(f"a fault of {name} cannot be for one partition, only for a topic")
     if concern.group is not None and api_key not in GROUP_APIS:
@@ -151,7 +151,7 @@ def read_fault(asked: dict[str, Any]) -> Fault:
         raise BadFault(f"times={times}: a fault happens at least once; None is for every request")
     seconds = asked.get("seconds")
     if seconds is not None and seconds < 0:
-        raise BadFault(f"seconds={seconds}: there is no way back in time")
+        raise BadFault(f"seconds={seconds}: it must not be negative")
     fault = Fault(asked["id"], Kind(asked["kind"]), api_key, concern, times, seconds=seconds)
     fault.after_handling = asked.get("after_handling", False)
     if fault.kind is Kind.ANSWER:

@@ -1,10 +1,10 @@
-"""A wrapper around the handler of requests, in which they meet the faults that are armed.
+"""A wrapper around the request handler, which applies the armed faults.
 
-A fault that lets a request be handled and changes what becomes of its response hands the inner handler a shadow of the
-request (`_handle`), and decides what to do when that is answered. Order is kept as ever: a conversation sends no
-response before those of earlier requests, so a delayed one delays those behind it, and behind a lost one no response
-leaves any more. A held request is an effect that is awaited: the requests behind it on its connection wait, those of
-other connections go on.
+A fault that lets a request be handled and changes its response gives the inner handler a shadow of the
+request (`_handle`), and decides what to do with its response. Order is kept as usual: a conversation sends no
+response before those of earlier requests, so a delayed one delays later ones, and after a lost one no response
+is sent any more. A held request is an effect that is awaited: later requests on its connection wait, those of
+other connections do not.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Met:
     message: Message
     division: Division  # of the message
     frame: memoryview
-    body: int  # where the message begins in the frame
+    body: int  # where the message starts in the frame
 
     @property
     def api_key(self) -> int:
@@ -98,7 +98,7 @@ class FaultyRequests:
     def _handle(
         self, met: Met, answered: Callable[[Request], None], message: Message | None = None
     ) -> Effect | None:
-        """Let the request, or another message in its place, be handled."""
+        """Let the request, or another message instead of it, be handled."""
         real = met.request
 
         def done(shadow: Request) -> None:
@@ -132,8 +132,8 @@ class FaultyRequests:
         return self._handle(met, answered)
 
     def _lose(self, met: Met) -> Effect | None:
-        """The connection stays, and nothing more comes over it. When the fault is undone, it is closed: its client
-        connects again, and does not wait for what will never come."""
+        """The connection stays open, and nothing more is sent on it. When the fault is undone, it is closed: its client
+        reconnects, instead of waiting for a response that never comes."""
         close = self._connections.closer(met.request, "a response on it was lost, as the test asked for")
         met.fault.endings.append(close)
         return self._handle(met, lambda shadow: self._fire(met))
@@ -142,7 +142,7 @@ class FaultyRequests:
         return self._close(met, "the test asked for a cut")
 
     def _close(self, met: Met, reason: str) -> Effect | None:
-        """Before the request is handled, or in place of its response."""
+        """Before the request is handled, or instead of its response."""
         cut = self._connections.closer(met.request, reason)
 
         def close() -> None:
@@ -150,8 +150,8 @@ class FaultyRequests:
             self._fire(met)
 
         def answered(shadow: Request) -> None:
-            """In a turn of its own: what was answered before leaves first, and nobody who works on the connection
-            finds it closed under them."""
+            """In a separate turn: earlier responses are sent first, and no code that is using the connection finds it
+            closed."""
             self._host.call_soon(close)
 
         if met.fault.after_handling:
@@ -177,7 +177,7 @@ class FaultyRequests:
         return self._handle_when(released, before, met)
 
     async def _handle_when(self, released: asyncio.Event, before: Effect | None, met: Met) -> None:
-        """Even if its client is gone by then: that is how a late request comes to be."""
+        """Even if its client has disconnected by then: this makes a late request."""
         if before is not None:
             await before
         await released.wait()
@@ -192,7 +192,7 @@ class FaultyRequests:
 
     def _answer(self, met: Met) -> Effect | None:
         fault, division = met.fault, met.division
-        if met.wants_no_response:  # a client with acks=0 hears of any error by losing its connection
+        if met.wants_no_response:  # with acks=0 any error closes the client's connection
             return self._close(met, "a Produce with acks=0 failed, as the test asked for")
         if met.api_key in READS and fault.error not in SESSION_ERRORS:
             return self._spoil(met)

@@ -1,1 +1,1 @@
-"""The world outside a node: `interface` says what it is, `real` is this machine, `simulated` has virtual time."""
+"""The world outside a node: `interface` defines it, `real` is this machine, `simulated` has virtual time."""

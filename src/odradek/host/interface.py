@@ -1,12 +1,12 @@
-"""What a node needs of the machine it runs on, beside its disk (`storage.disk.files`) and its source of chance.
+"""What a node needs from its machine, besides its disk (`storage.disk.files`) and its random numbers.
 
-Clocks, timers, tasks, threads, processes, free space: a node has no other way to any of them, so that several
+Clocks, timers, tasks, threads, processes, free space: a node has no other access to them, so that several
 nodes can run in one thread on virtual time, and the same seed gives the same run.
 
-The event loop itself may stay as it is: coroutines, futures, `asyncio.sleep` and `asyncio.Event` run on whatever
+The event loop itself may be used directly: coroutines, futures, `asyncio.sleep` and `asyncio.Event` run on whatever
 loop the host has, and that of the simulated host keeps virtual time.
 
-Methods that are called often are meant to be attributes that hold the loop's own bound methods: no call is added.
+Methods that are called often may be attributes with the loop's own bound methods, which saves a call.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Timer(Protocol):
 
 
 class Thread(Protocol):
-    """A thread of one's own, which does one piece of work after the other."""
+    """A dedicated thread, which does one piece of work after the other."""
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result: ...
 
@@ -40,10 +40,10 @@ class Host(Protocol):
     # --- clocks ---
 
     def now_ms(self) -> int:
-        """The time of day, as records carry it. It jumps when somebody sets the clock."""
+        """The time of day, as in records. It jumps when the clock is set."""
 
     def steady_ms(self) -> int:
-        """The time of day when the host was made, counted on by a clock that never jumps: for sessions."""
+        """The time of day when the host was created, plus the time since, by a clock that never jumps: for sessions."""
 
     def monotonic(self) -> float:
         """Seconds since some time in the past, for measuring and for deadlines. Any thread may ask."""
@@ -53,7 +53,7 @@ class Host(Protocol):
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> Timer: ...
 
     def call_later(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> Timer:
-        """Timers that fall due at the same time run in the order in which they were set."""
+        """Timers that are due at the same time run in the order in which they were set."""
 
     def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> Timer:
         """`when` is a time of `loop_time`."""

@@ -1,10 +1,10 @@
-"""What the log lines of a node have in common: whose they are, their fields, and how often they are written.
+"""What the log lines of a node have in common: their node, their fields, and how often they are written.
 
 A node enters its id, and its `Repeats`, into the context that it is built in. Callbacks, tasks and threads inherit the
-context of whoever starts them, so everything that a node does knows whose doing it is, and only a log line pays for it.
+context of the code that starts them, so every log line knows its node, at no cost for anything else.
 
 Lines carry fields besides their text (`fields`): api, client, topic, group. `--log-format json` writes them; the text
-says the same in words. What a client sent is `wording.shown` in a line.
+says the same in words. Strings from clients go through `wording.shown`.
 """
 
 import logging
@@ -21,7 +21,7 @@ _repeats: ContextVar[Repeats | None] = ContextVar("repeats", default=None)
 
 
 def enter(node: int, host: "Host") -> Repeats:
-    """From now on what is logged in this context is this node's. Close what is returned when the node stops."""
+    """From now on log lines in this context belong to this node. Close the result when the node stops."""
     node_id.set(node)
     repeats = Repeats(host.loop_time, host.call_later)
     _repeats.set(repeats)
@@ -46,9 +46,9 @@ def fields(**named: Any) -> dict[str, Any]:
 def counted(
     logger: logging.Logger, level: int, source: str, what: str, message: str, *arguments: Any, **named: Any
 ) -> None:
-    """Write a line that the same `source` may cause again and again: the first is written, others are counted.
+    """Log a line that the same `source` may cause again and again: the first is written, repeats are counted.
 
-    `what` tells the lines of a source apart, and is what the count is reported of."""
+    `what` distinguishes the lines of a source, and names them in the count."""
     repeats = _repeats.get()
     if not logger.isEnabledFor(level):
         return

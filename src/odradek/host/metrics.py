@@ -1,17 +1,16 @@
-"""What a node counts while it works. `services.monitoring` writes it out for whoever asks.
+"""What a node counts while it runs. `services.monitoring` serves it.
 
-Counting must cost next to nothing: whoever counts often holds the very object that the number is in, and adds to an
-attribute of it. Nothing is looked up by name, no time is taken that is not taken anyway, and nothing is added up before
-somebody asks.
+Counting must cost next to nothing: code that counts often keeps the counter object, and adds to an attribute of it.
+Nothing is looked up by name, no clock is read just for a metric, and sums are computed only when metrics are read.
 
-Errors are rare, and whoever refuses a request knows nothing of the node. So they go the way of log lines: a node enters
+Errors are rare, and the code that refuses a request does not know its node. So it works as for log lines: a node enters
 its `Metrics` into the context that it is built in (`enter`), and `count_error` finds it there.
 """
 
 from bisect import bisect_left
 from contextvars import ContextVar
 
-# Upper bounds in seconds. A disk syncs in 0.1 to 10 ms; what takes a second is an outage.
+# Upper bounds in seconds. A disk syncs in 0.1 to 10 ms; a sync of a second is an outage.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -25,12 +24,12 @@ class ApiCount:
 
 
 class Traffic:
-    """What goes over the connections of one side of a node."""
+    """Traffic over the connections of one side of a node."""
 
     __slots__ = ("connections", "received_bytes", "sent_bytes")
 
     def __init__(self) -> None:
-        self.connections = 0  # made since the start
+        self.connections = 0  # since the start
         self.received_bytes = 0
         self.sent_bytes = 0
 
@@ -59,6 +58,7 @@ class Metrics:
         "isr_expands",
         "isr_shrinks",
         "leader_elections",
+        "metadata_sync_time",
         "sync_time",
         "unclean_leader_elections",
     )
@@ -67,14 +67,15 @@ class Metrics:
         self.apis: dict[int, ApiCount] = {}  # by API key
         self.errors: dict[tuple[int, int], int] = {}  # by API key and error code
         self.event_loop_lag = Histogram()
-        self.sync_time = Histogram()
+        self.sync_time = Histogram()  # of partitions
+        self.metadata_sync_time = Histogram()
         self.isr_shrinks = 0  # of partitions that this node leads
         self.isr_expands = 0
         self.leader_elections = 0  # decided by this node as the active controller
         self.unclean_leader_elections = 0
 
     def of_api(self, api_key: int) -> ApiCount:
-        """To be held by whoever counts its requests."""
+        """Keep it to count requests of this API."""
         return self.apis.setdefault(api_key, ApiCount())
 
     def count_error(self, api_key: int, code: int) -> None:
@@ -85,7 +86,7 @@ _current: ContextVar[Metrics | None] = ContextVar("metrics", default=None)
 
 
 def enter(metrics: Metrics) -> None:
-    """From now on what goes wrong in this context is this node's."""
+    """From now on errors in this context are counted for this node."""
     _current.set(metrics)
 
 

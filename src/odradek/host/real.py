@@ -23,7 +23,7 @@ class RealHost:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._steady_offset_ms = self.now_ms() - time.monotonic_ns() // 1_000_000
-        self.monotonic = time.monotonic  # uvloop's own time stands still during a turn of the loop
+        self.monotonic = time.monotonic  # uvloop's own time does not advance during a turn of the loop
         self.call_soon = loop.call_soon
         self.call_later = loop.call_later
         self.call_at = loop.call_at
@@ -107,6 +107,6 @@ async def start_cleaner() -> CleanerProcess:
             stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE_BYTES,
         )
-    except OSError as error:  # uvloop does not tell which: a process needs descriptors and memory
+    except OSError as error:  # uvloop does not say which: a process needs descriptors and memory
         raise CannotOpen(error.errno, f"the cleaner's process cannot start: {error.strerror}") from error
     return CleanerProcess(process)

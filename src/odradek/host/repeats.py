@@ -1,11 +1,11 @@
-"""Lines that say the same again are counted, not repeated.
+"""Repeated log lines are counted instead of written.
 
-A client that speaks TLS to a plaintext listener comes again twenty times a second. The first line is written; those
+A client that speaks TLS to a plaintext listener tries again twenty times a second. The first line is written; those
 that follow within a minute are counted, and the count is written once that minute is over. As long as they keep coming,
 that is one line a minute; after a minute of silence the next one is written in full.
 
-There is one timer for all of them, and none while nothing has been repeated. Memory is bounded: of more kinds of lines
-than `MAX_KINDS` within a minute the surplus is counted together.
+There is one timer for all of them, and none while nothing has been repeated. Memory is bounded: if there are more than
+`MAX_KINDS` kinds of lines within a minute, the surplus is counted together.
 """
 
 import logging
@@ -21,7 +21,7 @@ class Timer(Protocol):
 
 
 class Kind(NamedTuple):
-    """Lines that count as the same."""
+    """Lines that are counted as the same."""
 
     logger: logging.Logger
     level: int
@@ -53,7 +53,7 @@ class Repeats:
         self._timer: Timer | None = None
 
     def is_new(self, logger: logging.Logger, level: int, source: str, what: str) -> bool:
-        """Whether this line is to be written; if not, it is counted."""
+        """Whether to write this line; if not, it is counted."""
         now = self._now()
         kind = Kind(logger, level, source, what)
         window = self._windows.get(kind)
@@ -108,7 +108,7 @@ class Repeats:
         }
 
     def close(self) -> None:
-        """Write what has been counted: nobody will later."""
+        """Write the counts now: there will be no later chance."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,14 +1,14 @@
 """A host on virtual time: nothing waits, nothing is real, and one seed always gives the same run.
 
 The event loop never sleeps: when nothing is ready, its clock jumps to the next timer. Work for a thread is done in one
-go, but never at once: it is done at a later time that is drawn from the seed, so that what a node does while a sync
-is under way can come before its end and after it. So it is with the process that compacts, one step at a time, on
-the same simulated disk.
+go, but never at once: it is done at a later time that is drawn from the seed, so that what a node does during a sync
+can happen before its end and after it. The same goes for the process that compacts, one step at a time, on the same
+simulated disk.
 
-Several hosts may share a loop, one for each node. Log lines of a node carry its id, whoever calls it: what a host
-schedules runs in the host's own context. A host whose power is cut runs nothing any more: whatever its node had
-scheduled, and every task that stands somewhere in an `await`, is left where it is. A host that is paused, as a process
-by SIGSTOP, goes on later with all that fell due meanwhile.
+Several hosts may share a loop, one for each node. Log lines of a node have its id, whoever calls it: callbacks that a
+host schedules run in the host's own context. A host whose power is cut runs nothing any more: everything that its node
+had scheduled, and every task that is at an `await`, is abandoned. A host that is paused, like a process by SIGSTOP,
+later continues with everything that became due meanwhile.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ MAX_TURNS_AT_A_TIME = 10_000  # of the event loop, before its clock has to move;
 
 
 class NothingWillHappen(RuntimeError):
-    """Everybody waits, and no timer is set."""
+    """All tasks wait, and no timer is set."""
 
 
 class TimeStandsStill(RuntimeError):
-    """Somebody is never done, and never waits: on a real machine it would use up a core."""
+    """A task never finishes and never waits: on a real machine it would use up a core."""
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Without the cyclic collector, whose moments depend on what else the process has done."""
+    """Without the cyclic collector, whose timing depends on what else the process has done."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -58,11 +58,13 @@ def repeatable() -> Iterator[None]:
 # --- time ---
 
 
-_host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)  # whose doing it is, if a host's
+_host: ContextVar["SimulatedHost | None"] = ContextVar(
+    "host", default=None
+)  # the host whose code runs, if any
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Of two timers that fall due at the same time, the one that was set first runs first."""
+    """Of two timers that are due at the same time, the one that was set first runs first."""
 
     _ready: deque[asyncio.Handle]  # the base class's
 
@@ -78,7 +80,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def spend(self, seconds: float) -> None:
-        """What runs now takes this long."""
+        """The current callback takes this long."""
         self._now += seconds
 
     def go_on_with(self, handles: list[asyncio.Handle]) -> None:
@@ -100,13 +102,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """In place of the base class's, which waits for sockets when nothing is ready: here time jumps."""
+        """Instead of the base class's, which waits for sockets when nothing is ready: here time jumps."""
         timers, ready = self._timers, self._ready
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not ready:
             if not timers:
-                raise NothingWillHappen("everybody waits, and nothing will ever happen")
+                raise NothingWillHappen("all tasks wait, and no event is scheduled")
             self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             ready.append(heapq.heappop(timers)[2])
@@ -148,9 +150,9 @@ class SimulatedHost:
     ) -> None:
         self.loop = loop
         self.is_off = False
-        self.abandoned: list[asyncio.Handle] = []  # what was due after that; tasks that hang on it stay alive
+        self.abandoned: list[asyncio.Handle] = []  # due after that; keeps tasks that wait for them alive
         self.is_paused = False
-        self.held: list[asyncio.Handle] = []  # what fell due in a pause
+        self.held: list[asyncio.Handle] = []  # became due in a pause
         self.context = copy_context()  # build the node in here
         self.context.run(_host.set, self)
         self._rng = rng
@@ -162,16 +164,16 @@ class SimulatedHost:
         self.monotonic = self.loop_time = loop.time
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """As the node's own doing, until it is done."""
+        """Run it in the node's context, until it is done."""
         return self.loop.run_until_complete(self.create_task(work))
 
     def cut_power(self) -> None:
-        """Nothing that its node began is ever gone on with."""
+        """Nothing that its node started ever continues."""
         self.is_off = True
         self.abandoned += self.held
 
     def pause(self) -> None:
-        """Its node stands still, and does not know of it; what arrives from the network must wait elsewhere."""
+        """Its node stops without noticing; data from the network must wait elsewhere."""
         self.is_paused = True
 
     def resume(self) -> None:
@@ -188,7 +190,7 @@ class SimulatedHost:
         return EPOCH_MS + self._passed_ms() + self._jumped_ms
 
     def jump(self, milliseconds: int) -> None:
-        """Somebody sets the clock."""
+        """Set the clock."""
         self._jumped_ms += milliseconds
 
     def steady_ms(self) -> int:
@@ -241,7 +243,7 @@ class SimulatedThread:
         self._busy_until = 0.0
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """A thread goes on with what it has begun, though nobody waits for it any more."""
+        """A thread finishes its work, even if nothing waits for it any more."""
         done: asyncio.Future[Result] = self._host.loop.create_future()
 
         def do_it() -> None:

@@ -356,7 +356,7 @@ class ImageBuilder:
 
     def _replay_producer_ids(self, record: r.ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._next_producer_id:
-            raise MetadataCorrupt(f"producer ids from {record.next_producer_id} on were given out before")
+            raise MetadataCorrupt(f"producer ids from {record.next_producer_id} on were already allocated")
         self._next_producer_id = record.next_producer_id
 
     def _replay_nothing(self, record: r.MetadataRecord) -> None:

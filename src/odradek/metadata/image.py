@@ -9,7 +9,7 @@ What an image holds must also be in its snapshot: a new field here needs a write
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -19,6 +19,8 @@ from odradek.metadata.records import BrokerEndpoint, SupportedFeature
 
 NO_LEADER = -1
 NO_TIMESTAMP = -1
+UNASSIGNED_DIRECTORY = UUID(int=0)
+LOST_DIRECTORY = UUID(int=1)  # of a replica whose broker came back without the disk that its log was on
 METADATA_VERSION_FEATURE = "metadata.version"
 
 
@@ -53,6 +55,22 @@ class Partition(NamedTuple):
     leader_recovery_state: int = 0  # 1: the leader was elected uncleanly and has not recovered yet
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+
+    def directory_of(self, replica: int) -> UUID:
+        """Where the log of this replica is, as far as it is known."""
+        if replica not in self.replicas or len(self.directories) != len(self.replicas):
+            return UNASSIGNED_DIRECTORY
+        return self.directories[self.replicas.index(replica)]
+
+    def in_directory(self, replica: int, directory: UUID) -> Partition:
+        """The same, with the log of a replica in another directory."""
+        named = zip(self.replicas, self.directories, strict=True)
+        return self._replace(directories=tuple(directory if who == replica else old for who, old in named))
+
+
+def directory_for_new_logs(directories: Sequence[UUID]) -> UUID:
+    """With several directories the broker itself chooses, and tells later."""
+    return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
 
 class Topic(NamedTuple):

@@ -151,7 +151,7 @@ def _first_control(snapshots: SnapshotFiles) -> tuple[tuple[ControlType, bytes],
         return snapshots.read(FORMATTED, "").control
     except DamagedSnapshot as error:
         raise DamagedData(
-            f"{path} is damaged: {error}. It says who the first voters of the quorum are. Restore it from a backup, "
+            f"{path} is damaged: {error}. It names the first voters of the quorum. Restore it from a backup, "
             "or, if this node has never run, remove its data directory and format it again."
         ) from error
     except ProtocolError as error:
@@ -171,7 +171,7 @@ def _check_log_reaches(files: Files, directory: str, base: Base) -> None:
         problem = f"{directory} has a snapshot, but no segment of the log"
     elif base.end_offset == 0:
         problem = (
-            f"The log in {directory} begins at offset {first}, and there is no snapshot of what was before"
+            f"The log in {directory} begins at offset {first}, and there is no snapshot of what came before"
         )
     else:
         problem = (
@@ -183,7 +183,7 @@ def _check_log_reaches(files: Files, directory: str, base: Base) -> None:
 
 def unknown_record(path: str, error: ProtocolError) -> DamagedData:
     return DamagedData(
-        f"{path} holds what this release cannot read: {error}. Nothing was changed. Start the release that wrote it."
+        f"{path} has data that this release cannot read: {error}. Nothing was changed. Start the release that wrote it."
     )
 
 

@@ -125,7 +125,7 @@ class MetadataLog:
             metadata_log._lead_alone(now_ms)
             if has_history and raft.log.voters.kraft_version > level:
                 logger.info(
-                    "upgraded %s from kraft.version %d to kraft.version %d: its log now says who the voters are",
+                    "upgraded %s from kraft.version %d to kraft.version %d: its log now contains the voters",
                     metadata_log.directory,
                     level,
                     raft.log.voters.kraft_version,

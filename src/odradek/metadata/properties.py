@@ -43,22 +43,6 @@ def write_properties(files: Files, directory: str, properties: MetaProperties) -
     write_atomically(files, os.path.join(directory, FILE_NAME), _format(properties))
 
 
-def load_or_create(
-    files: Files, directory: str, node_id: int, rng: Random, cluster_id: str | None = None
-) -> MetaProperties:
-    """What the directory says of itself, or what it says from now on.
-
-    Without `cluster_id` any cluster is right, and a new directory is the start of a new one.
-    """
-    properties = read_properties(files, directory)
-    if properties is None:
-        properties = MetaProperties(cluster_id or id_to_text(random_id(rng)), node_id, random_id(rng))
-        write_properties(files, directory, properties)
-    check_node(directory, properties, node_id)
-    check_cluster(directory, properties, cluster_id or properties.cluster_id)
-    return properties
-
-
 def check_node(directory: str, properties: MetaProperties, node_id: int) -> None:
     _compare(directory, "node.id", str(properties.node_id), str(node_id))
 

@@ -11,13 +11,13 @@ SCRAM credentials and delegation tokens have no records here yet: a log that hol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
 from uuid import UUID
 
 from odradek.errors import ProtocolError
 from odradek.model import NO_TOPIC_ID
-from odradek.wire.codec import Buffer, Wire, read_message, read_uvarint, write_message
+from odradek.wire.codec import Buffer, Wire, read_message, read_uvarint, wire_struct, write_message
 
 FRAME_VERSION = 1
 
@@ -25,7 +25,7 @@ NO_LEADER = -1
 NO_LEADER_CHANGE = -2
 
 
-@dataclass(slots=True)
+@wire_struct
 class MetadataRecord:
     """What all types have in common."""
 
@@ -34,7 +34,7 @@ class MetadataRecord:
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class BrokerEndpoint:
     name: Annotated[str, Wire("string")] = ""
     host: Annotated[str, Wire("string")] = ""
@@ -42,14 +42,14 @@ class BrokerEndpoint:
     security_protocol: Annotated[int, Wire("int16")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class SupportedFeature:
     name: Annotated[str, Wire("string")] = ""
     min_supported_version: Annotated[int, Wire("int16")] = 0
     max_supported_version: Annotated[int, Wire("int16")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class RegisterBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 0
     VERSION: ClassVar[int] = 3
@@ -66,7 +66,7 @@ class RegisterBrokerRecord(MetadataRecord):
     log_dirs: Annotated[list[UUID], Wire("uuid[]", since=3, tag=0, tag_since=3)] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class UnregisterBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 1
 
@@ -74,7 +74,7 @@ class UnregisterBrokerRecord(MetadataRecord):
     broker_epoch: Annotated[int, Wire("int64")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class TopicRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 2
 
@@ -82,7 +82,7 @@ class TopicRecord(MetadataRecord):
     topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
 
 
-@dataclass(slots=True)
+@wire_struct
 class PartitionRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 3
     VERSION: ClassVar[int] = 2
@@ -106,7 +106,7 @@ class PartitionRecord(MetadataRecord):
     ] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class ConfigRecord(MetadataRecord):
     """One key of one resource; a null value takes it away."""
 
@@ -118,7 +118,7 @@ class ConfigRecord(MetadataRecord):
     value: Annotated[str | None, Wire("string", nullable_since=0)] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class PartitionChangeRecord(MetadataRecord):
     """What differs from before; a field at its default has not changed."""
 
@@ -144,7 +144,7 @@ class PartitionChangeRecord(MetadataRecord):
     ] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class FenceBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 7
 
@@ -152,7 +152,7 @@ class FenceBrokerRecord(MetadataRecord):
     epoch: Annotated[int, Wire("int64")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class UnfenceBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 8
 
@@ -160,14 +160,14 @@ class UnfenceBrokerRecord(MetadataRecord):
     epoch: Annotated[int, Wire("int64")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class RemoveTopicRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 9
 
     topic_id: Annotated[UUID, Wire("uuid")] = NO_TOPIC_ID
 
 
-@dataclass(slots=True)
+@wire_struct
 class FeatureLevelRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 12
 
@@ -175,13 +175,13 @@ class FeatureLevelRecord(MetadataRecord):
     feature_level: Annotated[int, Wire("int16")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class QuotaEntity:
     entity_type: Annotated[str, Wire("string")] = ""
     entity_name: Annotated[str | None, Wire("string", nullable_since=0)] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class ClientQuotaRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 14
 
@@ -191,7 +191,7 @@ class ClientQuotaRecord(MetadataRecord):
     remove: Annotated[bool, Wire("bool")] = False
 
 
-@dataclass(slots=True)
+@wire_struct
 class ProducerIdsRecord(MetadataRecord):
     """Producer ids below `next_producer_id` are given out."""
 
@@ -202,7 +202,7 @@ class ProducerIdsRecord(MetadataRecord):
     next_producer_id: Annotated[int, Wire("int64")] = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class BrokerRegistrationChangeRecord(MetadataRecord):
     """What differs from before. `fenced`: 1 fences, -1 unfences, 0 leaves it; shutdown: 1 enters it."""
 
@@ -216,12 +216,12 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     log_dirs: Annotated[list[UUID], Wire("uuid[]", since=2, tag=2, tag_since=2)] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@wire_struct
 class NoOpRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 20
 
 
-@dataclass(slots=True)
+@wire_struct
 class BeginTransactionRecord(MetadataRecord):
     """What follows counts only once an EndTransactionRecord comes."""
 
@@ -230,19 +230,19 @@ class BeginTransactionRecord(MetadataRecord):
     name: Annotated[str | None, Wire("string", nullable_since=0, tag=0)] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class EndTransactionRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 24
 
 
-@dataclass(slots=True)
+@wire_struct
 class AbortTransactionRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 25
 
     reason: Annotated[str | None, Wire("string", nullable_since=0, tag=0)] = None
 
 
-@dataclass(slots=True)
+@wire_struct
 class RegisterControllerRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 27
 

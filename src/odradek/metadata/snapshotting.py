@@ -63,7 +63,10 @@ class Snapshotter:
             return
         try:
             if self._is_due():
-                await self._write(self._begin())
+                image = self._begin()
+                if id_of(image).end_offset > self._log.synced_offset:
+                    return  # others have what is committed; here a sync of it is still under way
+                await self._write(image)
             self._delete_old()
         except (OSError, KafkaError) as error:
             if self._log.failed:
@@ -87,7 +90,7 @@ class Snapshotter:
         self._failures += 1
         if self._failures == 1:
             logger.error(
-                "cannot write a metadata snapshot or delete what it makes superfluous, trying again in %g s: %s. "
+                "cannot write a metadata snapshot or delete what it replaces, trying again in %g s: %s. "
                 "Nothing is lost: until it succeeds the metadata log grows, and a start takes longer.",
                 delay,
                 error,
@@ -103,7 +106,9 @@ class Snapshotter:
 
     async def _write(self, image: MetadataImage) -> None:
         snapshots, snapshot_id = self._log.snapshots, id_of(image)
-        assert snapshot_id.end_offset <= self._log.synced_offset, "what is committed is on disk"
+        assert snapshot_id.end_offset <= self._log.synced_offset, (
+            "a snapshot is never ahead of the log on disk"
+        )
         control = self._log.control_before(snapshot_id.end_offset)
         part = snapshots.create_part(snapshot_id)
         try:

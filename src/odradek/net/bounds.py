@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ListenerBounds(NamedTuple):
-    """What one listener may have of what all have together."""
+    """One listener's share of a limit for all."""
 
     max_connections: int
     max_new_connections_per_second: float

@@ -1,8 +1,8 @@
-"""What this node asks another one over one connection: frames out, responses in, in the order of the requests.
+"""Requests of this node to another one over one connection: frames out, responses in, in the order of the requests.
 
-A response belongs to the oldest request that has none yet. Whoever stops waiting (a timeout) leaves a place in the
-order behind, so that the next response goes to the next request. A connection that was lost takes every request with
-it that had no response: whether it had an effect, nobody knows.
+A response belongs to the oldest request that has none yet. A caller that stops waiting (a timeout) leaves a place in
+the order behind, so that the next response goes to the next request. If the connection is lost, all requests without a
+response fail: it is not known whether they had an effect.
 """
 
 import asyncio
@@ -107,5 +107,5 @@ class Channel:
         for response in under_way:
             if not response.done():
                 response.set_exception(ChannelClosed(self._lost_because))
-                response.exception()  # whoever does not wait for it does not care
+                response.exception()  # marks it as retrieved, if no caller waits for it
         self._closed.set()

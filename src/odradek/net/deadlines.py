@@ -1,8 +1,8 @@
 """Deadlines of many waiting requests, on one timer.
 
-Nearly all of them are cancelled: the data comes, the batch is committed. So a deadline is an entry in a set, one for
-every 2 ms, and only the next set has a timer. A deadline fires up to 2 ms late, never early; longer would be cheaper,
-and a thousand consumers that wait would be answered in bursts that others feel.
+Nearly all of them are cancelled, because the data arrives or the batch is committed. So a deadline is an entry in a
+set, one for every 2 ms, and only the next set has a timer. A deadline fires up to 2 ms late, never early; longer would
+be cheaper, but a thousand waiting consumers would get their responses in bursts that other clients notice.
 """
 
 import heapq
@@ -62,7 +62,7 @@ class Deadlines:
         self._timer = self._call_at(self._ticks[0] * TICK_SECONDS, self._fire)
 
     def _fire(self) -> None:
-        """Run what is due; sets that emptied meanwhile go with it."""
+        """Run the deadlines that are due, and drop sets that are empty by now."""
         self._timer = None
         now = self._now()
         while self._ticks and (self._ticks[0] * TICK_SECONDS <= now or not self._buckets[self._ticks[0]]):
@@ -75,11 +75,11 @@ class Deadlines:
 
     @staticmethod
     def _run(callback: Callback) -> None:
-        """One that fails does not keep the others from being run."""
+        """One that fails does not stop the others from being run."""
         try:
             callback()
         except Exception:
-            log.exception("a timer callback failed: this is a bug; the others run")
+            log.exception("a timer callback failed: this is a bug; the others still run")
 
     def _forget_empty(self) -> None:
         """Sets far in the future whose deadlines were all cancelled."""

@@ -1,11 +1,11 @@
-"""One connection to another node, for one purpose, which is made again when it is lost.
+"""One connection to another node, for one purpose, with reconnects.
 
-Whoever asks gets the response, or an OSError within the time given: the peer cannot be reached, the connection was
+A caller gets the response, or an OSError within the time given: the peer cannot be reached, the connection was
 lost, or no response came. After a failure the next attempt waits a little, and a little longer each time, so that a
-node that is down costs nothing; the first that succeeds ends that. A connection on which a response is overdue is
-closed, because nobody knows what became of it.
+node that is down costs nothing; the first success ends that. A connection on which a response is overdue is
+closed, because its state is unknown.
 
-Requests are bounded by `MAX_UNDER_WAY`: a peer that does not answer must not fill our memory.
+Requests are bounded by `MAX_UNDER_WAY`: a peer that does not respond must not fill our memory.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from odradek.net.network import Network
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 0.5
-CONNECT_SECONDS = 2.0  # a node that does not answer at all, as behind a cut
+CONNECT_SECONDS = 2.0  # a node that does not respond at all, as behind a cut link
 MAX_UNDER_WAY = 200
 
 Address = tuple[str, int]
@@ -30,7 +30,7 @@ class Link:
         self._channel: Channel | None = None
         self._connecting = asyncio.Lock()
         self._pause_seconds = 0.0  # between the last attempt to connect and the next
-        self._next_attempt = 0.0  # not before this time, however many give up meanwhile
+        self._next_attempt = 0.0  # not before this time, however many callers give up meanwhile
         self._under_way = 0
         self._is_closed = False
 
@@ -56,14 +56,14 @@ class Link:
             if channel is not None and channel.is_open and self._address == address:
                 return channel
             if channel is not None:
-                channel.close("the peer is elsewhere now")
+                channel.close("the peer has moved to another address")
             if self._address != address:
                 self._pause_seconds = self._next_attempt = 0.0
             self._address, self._channel = address, None
             if (left := self._next_attempt - self._host.monotonic()) > 0:
                 await asyncio.sleep(left)
             if self._is_closed:
-                raise ChannelClosed("this node stops")
+                raise ChannelClosed("this node is stopping")
             try:
                 self._channel = channel = await self._network.connect(
                     *address, min(timeout_seconds, CONNECT_SECONDS)
@@ -78,9 +78,9 @@ class Link:
             return channel
 
     def go_to(self, address: Address) -> None:
-        """The node to be asked is at this address now: whoever waits for one that is elsewhere need not any more."""
+        """The peer is at this address now: requests that wait for the old address fail."""
         if self._channel is not None and self._address != address:
-            self._channel.close("the peer is elsewhere now")
+            self._channel.close("the peer has moved to another address")
 
     def close(self) -> None:
         self._is_closed = True

@@ -1,10 +1,10 @@
 """Memory of frames that arrive in pieces, of all connections together.
 
-A client says how large its request is before it sends it, and may never send it. So what counts is what has arrived:
+A client says how large its request is before it sends it, and may never send it. So only bytes that have arrived count:
 a frame's memory is an anonymous map, whose pages the kernel provides when the first byte is written to them.
 
-While no more is allowed, those whose frames are arriving wait; only the one that began first goes on, whatever its
-size, so that nobody waits forever. A frame that has arrived counts until its request has been handled.
+While no more is allowed, clients whose frames are arriving wait; only the one that began first continues, whatever its
+size, so that none waits forever. A frame that has arrived counts until its request has been handled.
 """
 
 import mmap
@@ -15,13 +15,13 @@ MAP_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 class Claimant(Protocol):
     def memory_is_free(self) -> None:
-        """Whoever waited may try again."""
+        """The claimant may try again."""
 
     def is_late(self, now: float) -> bool:
         """Whether its frame does not arrive, though there is memory for it."""
 
     def close(self, reason: str) -> None:
-        """Give up, so that others have the memory."""
+        """Give up, so that others get the memory."""
 
 
 class RequestMemory:

@@ -1,7 +1,7 @@
-"""A node's way to all others: let them connect, and connect to them. Frames only; what they mean is not known here.
+"""A node's connections to all others, in both directions. Frames only; their content is not known here.
 
-`net.sockets` is the real one. In `net.simulated` many nodes live in one thread, on virtual time, and connections are
-slow, cut and lost as a seed wants it.
+`net.sockets` is the real one. In `net.simulated` many nodes run in one thread, on virtual time, and connections are
+slow, cut and lost as a seed decides.
 """
 
 from typing import Protocol
@@ -28,10 +28,10 @@ class Server(Protocol):
     def reconfigure(self, bounds: Bounds) -> None: ...
 
     def stop_listening(self) -> None:
-        """Neither to new clients nor to those that are connected."""
+        """Stop serving new and connected clients."""
 
     def flush_connections(self) -> None:
-        """Send what has been answered, as far as the peers take it at once."""
+        """Send the responses that are ready, as far as the peers accept them at once."""
 
     def close_connections(self) -> None: ...
 
@@ -39,10 +39,10 @@ class Server(Protocol):
 class Network(Protocol):
     @property
     def traffic(self) -> Traffic:
-        """Of what was connected by `connect`."""
+        """Of the connections made by `connect`."""
 
     def serve(self, converse: Converse, bounds: Bounds) -> Server:
-        """What others connect to; a conversation begins on each connection."""
+        """The listeners for others; a conversation begins on each connection."""
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
         """Raises OSError: refused, unreachable, or TimeoutError."""
@@ -51,4 +51,4 @@ class Network(Protocol):
         """Let others read pages by HTTP; returns the port, which the system chooses for 0. Raises OSError."""
 
     def close(self) -> None:
-        """Close what was connected by `connect`, and end `serve_pages`."""
+        """Close the connections made by `connect`, and end `serve_pages`."""

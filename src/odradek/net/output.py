@@ -1,9 +1,9 @@
-"""What waits to leave a connection: bytes, and slices of files that go from page cache to socket uncopied.
+"""The output queue of a connection: bytes, and slices of files that go from page cache to socket uncopied.
 
-`send` writes as much as the socket takes. A slice whose pages are not in memory would block the event loop in
-the middle of a sendfile, and with it every other connection. So it goes in pieces, each of which is probed first;
-where a page is missing, `send` stops and says so: the connection has a thread bring the piece into the page cache,
-and have the kernel begin to read what comes behind it, and goes on.
+`send` writes as much as the socket accepts. A slice whose pages are not in memory would block the event loop in
+the middle of a sendfile, and with it every other connection. So it is sent in pieces, each of which is probed first;
+if a page is missing, `send` stops and says so: the connection has a thread read the piece into the page cache,
+and makes the kernel start reading what follows, and continues.
 """
 
 import errno
@@ -24,7 +24,7 @@ MAX_PINNED = 4  # slices of one connection whose files stay open while they wait
 MAX_GATHERED = 64
 PROBE_INTERVAL = 64 * 1024  # below the kernel's usual read-ahead, so that a gap is rarely missed
 MAX_SENDFILE = 1 << 20
-READ_AHEAD = 8 << 20  # a reader of old data asks for what comes next as soon as it has this
+READ_AHEAD = 8 << 20  # a reader of old data will ask for the next bytes soon
 ADVISED_AT_ONCE = 512 * 1024  # the kernel cuts longer advice short
 CAN_ADVISE = hasattr(os, "posix_fadvise")
 CAN_PROBE = hasattr(os, "RWF_NOWAIT")
@@ -38,15 +38,15 @@ class Sent(Enum):
 
 
 class UnpinnedSlice(Slice):
-    """A slice whose file may be closed, and is opened again when its turn comes. If it is removed before that, the
+    """A slice whose file may be closed, and is opened again when it is sent. If the file is removed before that, the
     client has to ask again."""
 
     __slots__ = ()
 
 
 class Output:
-    """A queue of parts. The first few slices are pinned while they wait, so that their files stay open, come what
-    may; clients that do not read must not use up all descriptors."""
+    """A queue of parts. The first few slices are pinned while they wait, so that their files stay open; clients that
+    do not read must not use up all descriptors."""
 
     def __init__(self, sock: socket.socket, traffic: Traffic | None = None) -> None:
         self._socket = sock
@@ -161,7 +161,7 @@ class Output:
         self.size = 0
 
     def _advance(self, sent: int) -> None:
-        """Drop what has left from the head of the queue."""
+        """Drop what was sent from the head of the queue."""
         self.size -= sent
         self._traffic.sent_bytes += sent
         self._joined = None
@@ -190,7 +190,7 @@ class Output:
         count = min(head.length, self._in_memory_until - head.position)
         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, count)
         if sent == 0:
-            raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+            raise ConnectionAbortedError("the file is shorter than the announced slice")
         self._advance(sent)
 
     def slice_to_warm(self) -> Slice:
@@ -212,15 +212,15 @@ class Output:
 
 
 def next_piece(head: Slice) -> Slice:
-    """What is probed and sent at once."""
+    """The piece to probe and send at once."""
     return head if head.length <= MAX_SENDFILE else Slice(head.file, head.position, MAX_SENDFILE)
 
 
 def read_whole(piece: Slice) -> bytes:
-    """The client was told how many bytes come: fewer would shift all that follows."""
+    """The client was told how many bytes follow: fewer would shift everything after them."""
     data = piece.file.read_at(piece.position, piece.length)
     if len(data) < piece.length:
-        raise ConnectionAbortedError("the file is shorter than the slice that was promised")
+        raise ConnectionAbortedError("the file is shorter than the announced slice")
     return data
 
 
@@ -233,7 +233,7 @@ def read_from_memory(piece: Slice) -> bytearray | None:
         return None
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
-            return None  # it waits in the queue, and there it is found out what is wrong
+            return None  # it waits in the queue, where the error will be noticed
         count = os.preadv(piece.file.fileno(), [data], piece.position)  # tmpfs: always in memory
     return data if count == piece.length else None
 
@@ -251,12 +251,12 @@ def is_in_memory(piece: Slice) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # this file system cannot say: read as if it were there
+        return True  # this file system cannot say: assume that it is cached
     return True
 
 
 def read_into_memory(descriptor: int, position: int, length: int) -> None:
-    """Runs in a thread: the kernel is told to read all of it, and more, and waited for, but nothing is copied."""
+    """Runs in a thread: makes the kernel read all of it, and more, and waits for that; nothing is copied."""
     end = position + length
     if CAN_ADVISE:
         for start in range(position, end + READ_AHEAD, ADVISED_AT_ONCE):

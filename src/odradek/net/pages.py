@@ -1,9 +1,9 @@
-"""A few pages by HTTP/1.1, for those who watch a node: GET and HEAD, nothing else.
+"""A few pages over HTTP/1.1, for monitoring: GET and HEAD, nothing else.
 
 `Exchange` is the protocol, without a socket: bytes in, requests out. A request with a body, a head that is too long or
-not HTTP at all is answered once, and that is the end of the connection. `serve` puts it on sockets of the event loop.
-Whoever connects has `IDLE_SECONDS` between requests, and there are no more than `MAX_CONNECTIONS` at a time: a scraper
-that misbehaves must not use up what clients need.
+not HTTP at all gets one response, and the connection is closed. `serve` puts it on sockets of the event loop. A client
+may be idle for `IDLE_SECONDS` between requests, and there are at most `MAX_CONNECTIONS` at a time: a misbehaving
+scraper must not use up the resources of clients.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""A transport on a TCP socket: frames in, bytes and slices of files out, nothing copied that can be left where it is.
+"""A transport on a TCP socket: frames in, bytes and slices of files out, without needless copies.
 
-A readable socket is read into a buffer that all transports share; whole frames are handed on where they lie, without
-a copy. Only a frame that did not arrive whole gets memory of its own (see `net.memory`), and the socket is then read
-straight into it. What is added to the output while frames are being handled leaves together afterwards.
+A readable socket is read into a buffer that all transports share; whole frames are passed on in place, without a copy.
+Only a frame that did not arrive whole gets its own memory (see `net.memory`), and the socket is then read
+straight into it. Output that is added while frames are being handled is sent together afterwards.
 
-Where it stands is two states, of receiving and of sending: see `net.states`.
+It has two states, one for receiving and one for sending: see `net.states`.
 """
 
 import logging
@@ -41,7 +41,7 @@ GATHER, EMPTY = SendingMove.GATHER, SendingMove.EMPTY
 # A frame slower than this and the rate below is given up when others wait for its memory.
 FRAME_GRACE_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 1 << 20
-IDLE_FRAME_SECONDS = 2.0  # and so is one of which nothing has arrived for so long
+IDLE_FRAME_SECONDS = 2.0  # and so is one of which nothing has arrived for this long
 
 
 class PlaintextTransport:
@@ -116,7 +116,7 @@ class PlaintextTransport:
         self._split(buffer[: start + count])
 
     def _split(self, data: memoryview) -> None:
-        """Hand on the whole frames in `data`, keep what is left."""
+        """Pass on the whole frames in `data`, keep the rest."""
         position, end = 0, len(data)
         receive = self.receiver.receive
         while end - position >= SIZE.size:
@@ -196,7 +196,7 @@ class PlaintextTransport:
         self._move_receiving(ReceivingMove.RESUME)
 
     def stop_reading(self) -> None:
-        """For good: what was asked is answered, and nothing more is heard."""
+        """For good: pending requests still get their responses, but no more are read."""
         self._move_receiving(ReceivingMove.END)
         self.receiver.reading_ended()
 
@@ -221,7 +221,7 @@ class PlaintextTransport:
         self._move_sending(GATHER)
 
     def flush_soon(self) -> None:
-        self.sending = SENDING_MOVES[self.sending][GATHER]  # which changes nothing in what is watched
+        self.sending = SENDING_MOVES[self.sending][GATHER]  # which does not change what is watched
         self._host.call_soon(self.flush)
 
     def flush(self) -> None:

@@ -1,6 +1,6 @@
 """What the transports of one side of a node share: memory for the frames that arrive.
 
-Frames that clients send us and frames that other nodes answer with come out of different pools, so that neither waits
+Requests of clients and responses of other nodes use different pools, so that neither waits
 for the other.
 """
 
@@ -38,16 +38,16 @@ class Pool:
     # --- frames that do not arrive ---
 
     def starved(self) -> None:
-        """A transport waits for memory: those that hold some had better use it."""
+        """A transport waits for memory: check whether those that have some are using it."""
         if self._late_check is None:
             self._late_check = self.host.call_later(LATE_CHECK_SECONDS, self.close_late)
 
     def close_late(self) -> None:
-        """Those whose frame began to arrive first, and does not go on, give way to those that wait."""
+        """Transports whose frame has stalled, oldest first, give up their memory for those that wait."""
         self._late_check = None
         now = self.host.monotonic()
         for claimant in list(self.memory.arriving):
             if self.memory.is_exhausted and claimant.is_late(now):
-                claimant.close("its request does not arrive, and others wait for the memory")
+                claimant.close("its request does not arrive, and other clients wait for the memory")
         if self.memory.is_waited_for:
             self.starved()

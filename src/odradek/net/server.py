@@ -22,14 +22,14 @@ from odradek.net.transport import Converse
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-ACCEPTED_IN_A_TURN = 64  # a crowd that connects leaves the event loop to those that are connected
+ACCEPTED_IN_A_TURN = 64  # many new clients at once must not keep the event loop from connected ones
 ACCEPT_PAUSE_SECONDS = 0.2
 BIND_ATTEMPTS = 20
 REFUSALS_PER_LINE_SECONDS = 10.0
 
 
 class Rate:
-    """Lets through so many in a second; what was not used up is not saved for longer than that."""
+    """Lets this many through per second; unused ones are saved for one second at most."""
 
     def __init__(self, now: Callable[[], float], per_second: float) -> None:
         self._now = now
@@ -38,7 +38,7 @@ class Rate:
         self._at = now()
 
     def wait_seconds(self) -> float:
-        """How long until the next may come; 0 lets it through."""
+        """How long until the next is allowed; 0 lets it through."""
         if self.per_second == math.inf:
             return 0.0
         now = self._now()
@@ -56,7 +56,7 @@ class Server:
     def __init__(
         self, host: SocketHost, converse: Converse, bounds: Bounds, max_sockets: int = sys.maxsize
     ) -> None:
-        """`max_sockets` is what the limit of descriptors leaves for connections."""
+        """`max_sockets` is what the limit of open files leaves for connections."""
         self._host = host
         self._loop = host.loop
         self._max_sockets = max_sockets
@@ -103,7 +103,7 @@ class Server:
     # --- listening ---
 
     def listen(self, name: str, host: str, port: int) -> int:
-        """Bind and accept; answers the port."""
+        """Bind and accept; returns the port."""
         listeners = bind(host, port)
         for listener in listeners:
             self._loop.add_reader(listener.fileno(), self._accept, listener, name)
@@ -131,7 +131,9 @@ class Server:
     def _must_wait(self, listener: socket.socket, name: str) -> bool:
         """Over `max.connections` or `max.connection.creation.rate` clients wait in the backlog."""
         if self._is_full(name):
-            log.warning("listener %s: max.connections reached, further clients wait until one leaves", name)
+            log.warning(
+                "listener %s: max.connections reached, further clients wait until a connection closes", name
+            )
             self._loop.remove_reader(listener.fileno())
             self._full[listener] = name
             return True
@@ -155,7 +157,7 @@ class Server:
                 self._resume_accepting(listener, name)
 
     def _pause_accepting(self, listener: socket.socket, name: str, error: OSError) -> None:
-        """Out of descriptors, most likely: the waiting client stays in the backlog until some are free."""
+        """Probably out of descriptors: the waiting client stays in the backlog until some are free."""
         if listener not in self._paused:
             self._paused.add(listener)
             log.error(
@@ -195,7 +197,7 @@ class Server:
         self._connections[connection] = None
 
     def _log_refusal(self, address: str, reason: str) -> None:
-        """A crowd that is refused comes again at once: one line tells of many."""
+        """Refused clients try again at once: one line stands for many."""
         self._refusals += 1
         now = self._host.monotonic()
         if now - self._refusal_logged >= REFUSALS_PER_LINE_SECONDS:
@@ -210,7 +212,7 @@ class Server:
     def _refusal(self, host: str) -> str:
         if len(self._connections) >= self._max_sockets:
             return (
-                f"the limit of descriptors leaves room for {self._max_sockets} connections, "
+                f"the limit of open files leaves room for {self._max_sockets} connections, "
                 "raise it (ulimit -n)"
             )
         most = self._bounds.max_connections_of_address.get(host, self._bounds.max_connections_per_address)
@@ -247,7 +249,7 @@ class Server:
     # --- the end ---
 
     def stop_listening(self) -> None:
-        """Neither to new clients nor to those that are connected."""
+        """Stop serving new and connected clients."""
         for listener in self._listeners:
             self._loop.remove_reader(listener.fileno())
             listener.close()
@@ -259,13 +261,13 @@ class Server:
             connection.stop_reading()
 
     def flush_connections(self) -> None:
-        """Send what has been answered, as far as the sockets take it at once."""
+        """Send the responses that are ready, as far as the sockets accept them at once."""
         for connection in list(self._connections):
             connection.flush()
 
     def close_connections(self) -> None:
         for connection in list(self._connections):
-            connection.close("the broker stops", logging.DEBUG)
+            connection.close("the broker is stopping", logging.DEBUG)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -1,18 +1,18 @@
 """A network in one thread, on virtual time: every delay, cut and loss comes from a seed.
 
-It is TCP as its users see it. What one end of a connection sends arrives at the other in the same order, or a beginning
-of it does and the connection is lost; nothing is missing in the middle. Different connections delay each other's frames
-in no way, so what was sent on one may arrive before what was sent earlier on another.
+It behaves like TCP. Data sent from one end of a connection arrives at the other in the same order, or a beginning of it
+does and the connection is lost; nothing is missing in the middle. Different connections do not delay each other's
+frames, so data sent on one may arrive before data sent earlier on another.
 
-A cut stops one direction between two places. What is under way waits, and arrives after the cut has healed; whoever
-waits too long for that gives up, and only its own end is closed. The other end does not hear of it until it sends
-something to an end that is no more. A place that crashed answers nothing while it is down, and a reset once it is back.
+A cut stops one direction between two places. Data under way waits, and arrives after the cut has healed; an end that
+waits too long for that gives up, and only that end is closed. The other end does not notice until it sends something to
+the closed end. A place that crashed does not respond while it is down, and sends a reset once it is back.
 
-What arrives at a place is handled in the place's own context, whoever sent it, so that the log lines of a node carry
-its id, and nothing runs on a host whose power is cut.
+Data that arrives at a place is handled in the place's own context, whoever sent it, so that the log lines of a node
+have its id, and nothing runs on a host whose power is cut.
 
-Frames above `SMALL_FRAME` arrive in memory of their own, as they do from a socket. Small ones that arrive together are
-handed on together, and their memory is overwritten afterwards: a receiver that keeps a view on one is found out.
+Frames above `SMALL_FRAME` arrive in their own memory, as they do from a socket. Small ones that arrive together are
+passed on together, and their memory is overwritten afterwards: a receiver that keeps a view of one is caught.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from odradek.net.transport import Converse, Receiver
 
 MAX_DELAY_SECONDS = 0.005
 FIRST_PORT = 10_000
-MIN_FORGET_AT = 100  # connections; those that are over are forgotten now and then
+MIN_FORGET_AT = 100  # connections; closed ones are forgotten now and then
 EVERY_ADDRESS = ("", "0.0.0.0", "::", "localhost")
 
 
@@ -51,10 +51,10 @@ class SimulatedNetwork:
         self._links: dict[Link, None] = {}
         self._forget_at = MIN_FORGET_AT
         self._next_port = FIRST_PORT
-        self.context = copy_context()  # nobody's
+        self.context = copy_context()  # of no node
 
     def place(self, name: str, context: Context | None = None) -> "Place":
-        """The network as the node of this name sees it; others connect to it by this name. What arrives there is
+        """The network as the node of this name sees it; others connect to it by this name. Data that arrives there is
         handled in `context`."""
         if name not in self._places:
             self._places[name] = Place(self, name)
@@ -63,7 +63,7 @@ class SimulatedNetwork:
         return self._places[name]
 
     def at(self, name: str, work: Callable[..., None], *arguments: object) -> None:
-        """Do this as what is at that place would."""
+        """Run this in the context of that place."""
         context = self.place(name).context
         if context is None:
             work(*arguments)
@@ -78,7 +78,7 @@ class SimulatedNetwork:
     # --- faults ---
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from the one to the other any more; the way back is as it was."""
+        """No more data gets from the one to the other; the way back does not change."""
         self._cuts[source, target] = None
 
     def cut_both_ways(self, one: str, other: str) -> None:
@@ -86,7 +86,7 @@ class SimulatedNetwork:
         self.cut(other, one)
 
     def pause(self, name: str) -> None:
-        """Nothing arrives there until `resume`: whoever is there stands still."""
+        """Nothing arrives there until `resume`: the place is paused."""
         self._paused[name] = None
 
     def resume(self, name: str) -> None:
@@ -108,15 +108,15 @@ class SimulatedNetwork:
             self.heal(source, target)
 
     def drop_connections(self, one: str, other: str) -> int:
-        """Lose every connection between the two; each end hears of it after a part of what was under way. Returns
-        how many there were."""
+        """Lose every connection between the two; each end notices after a part of the data under way. Returns how many
+        there were."""
         dropped = [link for link in self._links if link.is_between(one, other) and not link.is_over]
         for link in dropped:
             link.drop()
         return len(dropped)
 
     def crash(self, name: str) -> None:
-        """The place is gone at once, and says nothing to anybody. `restart` brings it back, with nothing of before."""
+        """The place is gone at once, without closing anything. `restart` brings it back, empty."""
         self.place(name).is_up = False
         self._places[name] = Place(self, name, is_up=False)
         for address in [address for address in self.listeners if address[0] == name]:
@@ -128,7 +128,7 @@ class SimulatedNetwork:
         self.place(name).is_up = True
         self.resume(name)
 
-    # --- what places and links need ---
+    # --- for places and links ---
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts or target in self._paused or not self.place(target).is_up
@@ -175,9 +175,9 @@ class Place:
         self._network = network
         self.name = name
         self.is_up = is_up
-        self.context: Context | None = None  # None: that of whoever sent what arrives
+        self.context: Context | None = None  # None: that of the sender
         self._connected: dict[SimulatedTransport, None] = {}
-        self.traffic = Traffic()  # which nobody counts here
+        self.traffic = Traffic()  # not counted here
         self.pages: Pages | None = None  # for tests to ask: there is no HTTP here
 
     async def serve_pages(self, host: str, port: int, pages: Pages) -> int:
@@ -215,11 +215,11 @@ class Place:
 
     def close(self) -> None:
         for transport in list(self._connected):
-            transport.close("this node stops", logging.DEBUG)
+            transport.close("this node is stopping", logging.DEBUG)
 
 
 class SimulatedServer:
-    """Accepts everybody: how many connections there may be is a matter of sockets and descriptors."""
+    """Accepts every connection: limits on their number are a matter of sockets and descriptors."""
 
     def __init__(self, network: SimulatedNetwork, place: Place, converse: Converse) -> None:
         self._network = network
@@ -268,7 +268,7 @@ class SimulatedServer:
 
     def close_connections(self) -> None:
         for transport in list(self._connections):
-            transport.close("the broker stops", logging.DEBUG)
+            transport.close("the broker is stopping", logging.DEBUG)
 
 
 class Link:
@@ -295,7 +295,7 @@ class Link:
 
     def _hear(self, is_accepted: bool) -> None:
         """At the client."""
-        if self.connected.done():  # it has given up meanwhile
+        if self.connected.done():  # the client has given up meanwhile
             self.to_server.end("reset by the peer")
         elif is_accepted:
             self.connected.set_result(None)
@@ -317,7 +317,7 @@ class Link:
         self.to_client.break_off()
 
     def forget(self, name: str) -> None:
-        """What is at this place is gone without a word."""
+        """This place is gone without closing the connection."""
         if name == self.client_name:
             self.connected.cancel()
             self._vanish(self.to_server)

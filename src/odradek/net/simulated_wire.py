@@ -28,18 +28,18 @@ from odradek.wire.frame import SIZE
 log = logging.getLogger(__name__)
 
 GIVE_UP_SECONDS = 30.0  # how long an end waits for a cut to heal
-WINDOW = 64 * 1024  # bytes that the network takes before the other end has read them
+WINDOW = 64 * 1024  # bytes that the network accepts before the other end has read them
 
 
 class Ways(Protocol):
-    """What lies between two places."""
+    """The link between two places."""
 
     loop: asyncio.AbstractEventLoop
     rng: Random
     context: Context
 
     def at(self, name: str, work: Callable[..., None], *arguments: object) -> None:
-        """Do this as what is at that place would."""
+        """Run this in the context of that place."""
 
     def is_cut(self, source: str, target: str) -> bool: ...
 
@@ -47,7 +47,7 @@ class Ways(Protocol):
         """In seconds."""
 
     def stall(self, source: str, target: str, go_on: Callable[[], None]) -> None:
-        """Go on when the cut has healed."""
+        """Continue when the cut has healed."""
 
 
 class Ending(NamedTuple):
@@ -57,7 +57,7 @@ class Ending(NamedTuple):
 
 
 class Pipe:
-    """One direction of a connection: frames come out in the order they went in, each in its time."""
+    """One direction of a connection: frames come out in the order they went in, each after its delay."""
 
     def __init__(self, ways: Ways, source: str, target: str) -> None:
         self._ways = ways
@@ -85,7 +85,7 @@ class Pipe:
             self._add(Ending(reason))
 
     def reset(self) -> None:
-        """Whatever was said before, or not said."""
+        """Even if data or an end is still under way."""
         self._is_ended = False
         self.end("reset by the peer")
 
@@ -126,7 +126,7 @@ class Pipe:
             self.sender.hear_reset()
 
     def _stall(self) -> None:
-        """Whoever sends learns of a cut only by waiting too long."""
+        """The sender notices a cut only by waiting too long."""
         self._is_moving = True
         self._stalls += 1
         self._ways.stall(self._source, self._target, self._healed)
@@ -140,7 +140,7 @@ class Pipe:
     def _maybe_give_up(self, stalls: int) -> None:
         if stalls == self._stalls and self.sender is not None:
             self._content.clear()
-            self._is_ended = True  # without a word to the other end
+            self._is_ended = True  # without telling the other end
             self._ways.at(
                 self._source,
                 self.sender.close,
@@ -165,7 +165,7 @@ class Pipe:
             self._content.pop()
 
     def fall_silent(self) -> None:
-        """The place that this comes from is gone: a beginning of what is under way arrives, and nothing else ever."""
+        """The sending place is gone: a beginning of the data under way arrives, and nothing else."""
         self._lose_some()
         self._is_ended = True
 
@@ -207,7 +207,7 @@ class SimulatedTransport:
         self._read()
 
     def _read(self) -> None:
-        """What has arrived, as a socket would hand it over: small frames together, a large one by itself."""
+        """The arrived data, as a socket would deliver it: small frames together, a large one alone."""
         while self._unread and self.receiving is READING:
             self.sending = SENDING_MOVES[self.sending][SendingMove.GATHER]
             if len(self._unread[0]) > SMALL_FRAME:
@@ -279,7 +279,7 @@ class SimulatedTransport:
         return self.receiver.is_busy
 
     def hear_reset(self) -> None:
-        """The other end is no more: its place says so to whoever sends to it."""
+        """The other end no longer exists: its place resets the connection."""
         self._incoming.reset()
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
@@ -292,7 +292,7 @@ class SimulatedTransport:
         self._on_closed(self)
 
     def vanish(self) -> None:
-        """With the place that it is at: nobody is told."""
+        """Together with its place, without telling the other end."""
         if self.receiving is not Receiving.CLOSED:
             self._end()
 
@@ -305,7 +305,7 @@ class SimulatedTransport:
 
 
 class SimulatedOutput:
-    """Frames that the network does not take yet."""
+    """Frames that the network does not accept yet."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe

@@ -21,7 +21,7 @@ MAX_RESPONSE_MEMORY = 256 << 20  # of responses that are arriving
 
 class SocketNetwork:
     def __init__(self, host: SocketHost, max_sockets: int = sys.maxsize) -> None:
-        """`max_sockets`: how many connections others may make to us."""
+        """`max_sockets`: how many incoming connections are allowed."""
         self._host = host
         self._max_sockets = max_sockets
         self._pool = Pool(host, MAX_RESPONSE_SIZE, MAX_RESPONSE_MEMORY)
@@ -81,4 +81,4 @@ class SocketNetwork:
         for server in self._page_servers:
             server.close()
         for transport in list(self._connected):
-            transport.close("this node stops", logging.DEBUG)
+            transport.close("this node is stopping", logging.DEBUG)

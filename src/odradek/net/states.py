@@ -1,8 +1,8 @@
 """The states of a transport, and the moves that are legal in each.
 
-Receiving and sending have a state each. Everything that must be so in a state follows from it, and from nothing else:
+Receiving and sending have a state each, which determines everything else:
 the socket is watched for input exactly while `READING`, for output exactly while `BLOCKED`. A move that a table does
-not have is a mistake of ours, and raises `IllegalMove`.
+not have is a bug of ours, and raises `IllegalMove`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ class Receiving(StrEnum):
     READING = "reading"
     PAUSED = "paused"  # the receiver wants no more frames for now
     STARVED = "starved"  # a part of a frame has arrived, and there is no memory for the rest
-    ENDED = "ended"  # nothing more is read, what was asked is still answered
+    ENDED = "ended"  # nothing more is read, pending requests still get their responses
     CLOSED = "closed"
 
 
@@ -29,7 +29,7 @@ class ReceivingMove(StrEnum):
 
 class Sending(StrEnum):
     IDLE = "idle"  # nothing waits
-    GATHERING = "gathering"  # a flush is due: what is added until then leaves together
+    GATHERING = "gathering"  # a flush is due: output added until then is sent together
     BLOCKED = "blocked"  # the peer does not read as fast as we write
     WARMING = "warming"  # a thread brings a piece of a file into the page cache
     ABANDONED = "abandoned"  # closed, while a thread still reads from a file that we keep open for it
@@ -38,7 +38,7 @@ class Sending(StrEnum):
 
 class SendingMove(StrEnum):
     GATHER = "gather"
-    EMPTY = "empty"  # everything has left
+    EMPTY = "empty"  # everything was sent
     BLOCK = "block"
     WARM_UP = "warm up"
     WARMED = "warmed"
@@ -65,7 +65,7 @@ RECEIVING_MOVES: Mapping[Receiving, Mapping[ReceivingMove, Receiving]] = {
         ReceivingMove.CLOSE: Receiving.CLOSED,
     },
     STARVED: {
-        ReceivingMove.PAUSE: PAUSED,  # on resuming it finds out whether there is memory now
+        ReceivingMove.PAUSE: PAUSED,  # on resuming it checks whether there is memory now
         ReceivingMove.RESUME: STARVED,
         ReceivingMove.FEED: READING,
         ReceivingMove.END: Receiving.ENDED,

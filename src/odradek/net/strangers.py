@@ -1,7 +1,7 @@
-"""What a peer speaks that does not speak Kafka's protocol, by the first bytes that it sends.
+"""Which other protocol a peer speaks, by the first bytes that it sends.
 
-To a broker they are the size of a frame, and an absurd one. A TLS handshake is "a frame of 369295616 bytes"; whoever
-reads the log should not have to know that.
+A broker would read them as the size of a frame, an absurd one. A TLS handshake is "a frame of 369295616 bytes"; readers
+of the log should not have to know that.
 """
 
 from typing import NamedTuple
@@ -15,9 +15,9 @@ class Stranger(NamedTuple):
 
 
 TLS = Stranger("TLS", "let it connect without TLS (security.protocol=PLAINTEXT)")
-HTTP = Stranger("HTTP", "this port is for Kafka clients: check the URL, or the probe, that names it")
+HTTP = Stranger("HTTP", "this port is for Kafka clients: check the URL or the probe that names it")
 SSH = Stranger("SSH", "this port is for Kafka clients: check the port that it connects to")
-PROXY = Stranger("the PROXY protocol", "turn that off for this port, in the load balancer before it")
+PROXY = Stranger("the PROXY protocol", "turn that off for this port in the load balancer")
 AMQP = Stranger("AMQP", "this port is for Kafka clients: check the port that it connects to")
 
 STARTS = {
@@ -44,12 +44,12 @@ def stranger(start: bytes) -> Stranger | None:
     if start.startswith(TLS_HANDSHAKE) or (
         len(start) == START and start[0] & 0x80 and start[2:] == b"\x01\x03"
     ):
-        return TLS  # or the hello of SSL 2, by which old clients begin TLS
+        return TLS  # or the hello of SSL 2, with which old clients begin TLS
     return STARTS.get(start)
 
 
 def why_no_frame(start: bytes, size: int, max_size: int, listener: str) -> str:
-    """Why a peer whose frame begins with these bytes, and so claims this size, is not listened to."""
+    """Why a connection is closed whose frame starts with these bytes, and so announces this size."""
     who = stranger(start)
     if who is not None:
         where = "this listener" if listener == "PLAINTEXT" else f"listener {listener}"
@@ -58,5 +58,5 @@ def why_no_frame(start: bytes, size: int, max_size: int, listener: str) -> str:
     if text.isascii() and text.isprintable():
         return f'it sent "{text}…", which is not Kafka\'s protocol: check the port that it connects to'
     if size < 0:
-        return f"it claims a frame of {size} bytes: it does not speak Kafka's protocol, or speaks it wrongly"
-    return f"it claims a frame of {size} bytes, but socket.request.max.bytes is {max_size}"
+        return f"it announced a frame of {size} bytes: it does not speak Kafka's protocol correctly"
+    return f"it announced a frame of {size} bytes, but socket.request.max.bytes is {max_size}"

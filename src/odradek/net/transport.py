@@ -1,8 +1,8 @@
-"""Between a wire and those who talk over it: frames, and nothing of what is in them.
+"""Between a wire and its users: frames, but not their content.
 
-A transport turns what arrives into frames and hands them to its receiver, and turns the parts of frames into what
-leaves. There is one for each connection: `net.plaintext` on a socket, `net.simulated` on virtual time. A receiver is
-the other half: `requests.conversation` for clients that ask us, `net.channel` for nodes that we ask.
+A transport turns incoming bytes into frames and passes them to its receiver, and turns the parts of frames into
+outgoing bytes. There is one for each connection: `net.plaintext` on a socket, `net.simulated` on virtual time. A
+receiver is the other half: `requests.conversation` for incoming requests, `net.channel` for requests to other nodes.
 """
 
 import logging
@@ -15,18 +15,18 @@ from odradek.storage.segments.row import Slice
 
 Part = bytes | bytearray | memoryview | Slice
 
-SMALL_FRAME = 16 * 1024  # is let in whoever holds all the memory: the number of connections bounds these
+SMALL_FRAME = 16 * 1024  # always accepted, even without free memory: the number of connections bounds these
 
 
 class OwnFrame(NamedTuple):
-    """A frame in memory of its own, and how much of that is accounted for until it is given back."""
+    """A frame in its own memory, and how much of that is accounted for until it is returned."""
 
     frame: memoryview
     claimed: int
 
 
 class Output(Protocol):
-    """What waits to leave."""
+    """The output queue."""
 
     size: int
 
@@ -38,38 +38,38 @@ class Transport(Protocol):
     """What a receiver may do with its connection."""
 
     address: str  # the peer's, as host:port
-    listener: str  # by which it came; "" if we connected
+    listener: str  # that accepted it; "" if we connected
 
     @property
     def output(self) -> Output: ...
 
     @property
     def sending(self) -> Sending:
-        """While it is IDLE nobody is going to flush."""
+        """While it is IDLE no flush is due."""
 
     def gather(self) -> None:
-        """Whoever calls this calls `flush` in the same turn: what is added in between leaves together."""
+        """Call `flush` in the same turn: output added in between is sent together."""
 
     def flush(self) -> None:
-        """Send as much as the wire takes now; the rest follows by itself."""
+        """Send as much as the wire accepts now; the rest follows automatically."""
 
     def flush_soon(self) -> None:
-        """In a turn of its own."""
+        """In a separate turn."""
 
     def pause_reading(self) -> None:
-        """Frames that have been read already may still come."""
+        """Frames that have already been read may still be delivered."""
 
     def resume_reading(self) -> None: ...
 
     def give_back(self, own: OwnFrame, is_reusable: bool) -> None:
-        """Nobody needs this frame any more; if nobody looks at its memory either, the next one may have it."""
+        """This frame is no longer needed; if there is no view of its memory either, it can be reused."""
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
-        """At once: what waits to leave is dropped. The receiver is told by `lost`."""
+        """At once: pending output is dropped. The receiver is told by `lost`."""
 
 
 class Receiver(Protocol):
-    """Who gets the frames of a transport, in the order in which they arrived."""
+    """Receives the frames of a transport, in the order in which they arrived."""
 
     @property
     def is_busy(self) -> bool:
@@ -85,19 +85,19 @@ class Receiver(Protocol):
         """That was all that has arrived."""
 
     def flushed(self) -> None:
-        """Something left, but not all of it, or not at once: there may be more room for output, or too little."""
+        """Some output was sent, but not all of it, or not at once: there may be more room for output, or too little."""
 
     def reading_ended(self) -> None:
-        """Nothing more will arrive, though what was asked may still be answered."""
+        """Nothing more will arrive, but pending requests may still get their responses."""
 
     def lost(self, reason: str) -> None:
-        """The connection is closed, by us or by the peer. Called once; nothing is called after it but `finish`."""
+        """The connection is closed, by us or by the peer. Called once; only `finish` may be called after it."""
 
 
 Converse = Callable[[Transport], Receiver]
 
 
 def log_closing(log: logging.Logger, level: int, address: str, reason: str) -> None:
-    """Peers that are turned away come again at once: what one of them causes is written once, and counted."""
+    """Refused peers try again at once: a line about one of them is written once, and repeats are counted."""
     host = address.rpartition(":")[0]
     counted(log, level, host, reason, "closing %s: %s", address, reason, address=address)

@@ -3,9 +3,9 @@
 A schema is compiled to a function that reads one value from bytes. Records become dicts, which Arrow turns into
 Spark's structs. A union must be of null and one other type; that is a column that may be null.
 
-With a registry's frame a value begins with a zero byte and the four bytes of its schema's id. The schema that
-wrote it is then fetched from the registry, and its fields are matched with the reader's by name; what the writer
-did not have takes the reader's default.
+With a registry's header a value starts with a zero byte and the four bytes of its schema's id. The schema that
+wrote it is then fetched from the registry, and its fields are matched with the reader's by name; fields that the writer
+did not have get the reader's default.
 """
 
 import json
@@ -47,7 +47,7 @@ class AvroError(ValueError):
 
 
 class AvroSchema:
-    """A parsed schema: what Spark calls its columns, and how to read a value."""
+    """A parsed schema: its Spark columns, and how to read a value."""
 
     def __init__(self, text: str) -> None:
         try:
@@ -103,7 +103,7 @@ class AvroSchema:
         if kind == "map":
             return f"MAP<STRING, {self._spark_type(node['values'])}>"
         if kind not in SPARK_TYPES:
-            raise AvroError(f"the Avro type {kind!r} is not known")
+            raise AvroError(f"the Avro type {kind!r} is not supported")
         return SPARK_TYPES[kind]
 
     def _named(self, node: Any) -> Any:
@@ -132,7 +132,7 @@ class AvroSchema:
         if kind == "fixed":
             return _logical(node, _fixed(node["size"]))
         if kind not in PRIMITIVES:
-            raise AvroError(f"the Avro type {kind!r} is not known")
+            raise AvroError(f"the Avro type {kind!r} is not supported")
         return _logical(node, PRIMITIVES[kind])
 
     def _record(self, node: Any) -> Reader:
@@ -231,7 +231,7 @@ def _enum(symbols: list[str]) -> Reader:
     def read(data: bytes, at: int) -> tuple[str, int]:
         number, at = _long(data, at)
         if not 0 <= number < len(symbols):
-            raise AvroError(f"{number} is not the number of a symbol of the enum")
+            raise AvroError(f"{number} is not an index into the symbols of the enum")
         return symbols[number], at
 
     return read
@@ -241,7 +241,7 @@ def _union(readers: list[Reader]) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         number, at = _long(data, at)
         if not 0 <= number < len(readers):
-            raise AvroError(f"{number} is not the number of a type of the union")
+            raise AvroError(f"{number} is not an index into the types of the union")
         return readers[number](data, at)
 
     return read
@@ -327,7 +327,7 @@ class Decoder:
         if not self._framed:
             return self._schema.decode(data)
         if len(data) < FRAME_BYTES or data[0] != 0:
-            raise AvroError("the value does not begin with a registry's frame: a zero byte and a schema id")
+            raise AvroError("the value does not start with a registry's header, a zero byte and a schema id")
         body = data[FRAME_BYTES:]
         if not self._registry:
             return self._schema.decode(body)
@@ -338,7 +338,7 @@ class Decoder:
 
 
 def fetch_schema(registry: str, path: str) -> str:
-    """The schema that a registry keeps. `OSError` where it cannot be reached, which is worth another try."""
+    """The schema from a registry. `OSError` if it cannot be reached, which is worth a retry."""
     url = f"{registry.rstrip('/')}/{path}"
     try:
         with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:

@@ -1,7 +1,7 @@
-"""What can be known to be wrong before anything runs.
+"""Checks that find problems before anything runs.
 
-Everything is woven as it will run, without starting it: Spark then checks types through the SQL. All that is wrong
-is told together, with its line; a stage that reads a broken one is not blamed for it.
+Everything is woven as it will run, without starting it: Spark then checks types through the SQL. All problems are
+reported together, with their lines; a stage that reads a broken one is not blamed for it.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Report:
-    """What a check found: for people (`lines`), and for scripts (`as_json`)."""
+    """The result of a check: for people (`lines`), and for scripts (`as_json`)."""
 
     pipeline: Pipeline
     schemas: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Report:
 
 
 def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -> Report:
-    """`PipelineErrors` has all that is wrong. `offline` looks at no cluster, database or checkpoint."""
+    """`PipelineErrors` has all problems. `offline` does not look at cluster, database or checkpoint."""
     problems: list[PipelineError] = []
     report = Report(pipeline)
     woven = _weave(spark, pipeline, problems, offline)
@@ -73,7 +73,9 @@ def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -
             _collect(problems, partial(_check_sink, sink, woven, report, offline))
     if offline:
         skipped = [name for name, source in pipeline.sources.items() if source.is_static]
-        report.warnings += [f"the table '{name}', and what reads it, was not looked at" for name in skipped]
+        report.warnings += [
+            f"the table '{name}' and the stages that read it were not checked" for name in skipped
+        ]
     _warn_of_unused(pipeline, woven, report)
     if not offline:
         for error in _check_outside(pipeline):
@@ -117,8 +119,8 @@ def _check_sink(sink: Sink, woven: Woven, report: Report, offline: bool) -> None
 
 
 def check_reads(pipeline: Pipeline, sink: Sink, frame: "DataFrame") -> bool:
-    """Whether streams may be named in the checkpoint. Spark keeps one offset for a name, so a stream that is
-    read twice beside another one cannot be told apart from it; alone it needs no name."""
+    """Whether streams may be named in the checkpoint. Spark keeps one offset per name, so if a stream is read twice
+    together with another one, the two cannot be told apart; alone it needs no name."""
     reads = streams_read(frame)
     repeated = {name for name in reads if reads.count(name) > 1}
     if not repeated:
@@ -126,15 +128,15 @@ def check_reads(pipeline: Pipeline, sink: Sink, frame: "DataFrame") -> bool:
     if len(set(reads)) > 1:
         name = sorted(repeated)[0]
         problem = (
-            f"'{name}' is read more than once on the way, together with another stream: declare a second source "
-            f"of the same topic, for example {name}_again, and read that in one of the places"
+            f"'{name}' is read more than once in this query, together with another stream: declare a second source "
+            f"of the same topic, for example {name}_again, and read that in one of them"
         )
         raise pipeline.error((*sink.key, "from"), problem)
     return False
 
 
 def check_state(pipeline: Pipeline, sink: Sink, woven: Woven) -> list[StatefulOperator]:
-    """State must be bounded; the first stage on the way whose plan has unbounded state is named."""
+    """State must be bounded; the error names the first stage whose plan has unbounded state."""
     operators = stateful_operators(woven.rows[sink.input])
     unbounded = [one for one in operators if one.problem]
     if not unbounded or sink.bounded_keys:
@@ -144,7 +146,7 @@ def check_state(pipeline: Pipeline, sink: Sink, woven: Woven) -> list[StatefulOp
         if name in needed:
             problem = next((one.problem for one in stateful_operators(woven.rows[name]) if one.problem), "")
             if problem:
-                hint = f". If the keys are few, say so: sinks.{sink.name}.bounded_keys = true"
+                hint = f". If there are only few keys, set sinks.{sink.name}.bounded_keys = true"
                 where = "function" if pipeline.transforms[name].function else "sql"
                 raise pipeline.error(("transforms", name, where), f"{problem}{hint}")
     raise pipeline.error(sink.key, unbounded[0].problem)
@@ -169,11 +171,11 @@ def _warn_of_unused(pipeline: Pipeline, woven: Woven, report: Report) -> None:
         used |= woven.graph.needed_by(sink.input)
     for name in (*pipeline.sources, *pipeline.transforms):
         if name not in used:
-            report.warnings.append(f"nothing that is written needs '{name}'")
+            report.warnings.append(f"no sink uses '{name}'")
 
 
 def _check_outside(pipeline: Pipeline) -> list[PipelineError]:
-    """Topics and the checkpoint. A cluster that is away is told once."""
+    """Topics and the checkpoint. An unreachable cluster is reported once."""
     problems: list[PipelineError] = []
     for work in _outside_checks(pipeline):
         before = len(problems)

@@ -1,16 +1,16 @@
-"""Where a pipeline keeps what it must not forget, and to whom that belongs.
+"""Where a pipeline keeps its state, and which pipeline it belongs to.
 
     checkpoints/NAME/
-      manifest.json     whose checkpoint this is, and the definition it was last run with
+      manifest.json     the pipeline that this belongs to, and the definition of its last run
       lock              held by the process that runs the pipeline
-      paused            there while the pipeline is paused
+      paused            exists while the pipeline is paused
       sinks/SINK/       Spark's checkpoint of the query that feeds a sink
-      rejects/STAGE/    Spark's checkpoint of the query that sets a stage's rejected rows aside
+      rejects/STAGE/    Spark's checkpoint of the query that writes a stage's rejected rows to the dead letters
       skipped/          records set aside because a query failed on them
-      spark.log         what Spark and Java had to say
+      spark.log         the log of Spark and Java
 
 Spark's checkpoints are keyed by names: of the pipeline and the sink as directories, and of sources within (Spark
-keeps offsets by the names that `sources.stream` gives). Nothing depends on an order in the file.
+keeps offsets by the names that `sources.stream` gives). The order in the file does not matter.
 
 Files are replaced, never rewritten: a crash leaves the old one or the new one.
 """
@@ -34,7 +34,7 @@ SPARK_METADATA = "_spark_metadata"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where one of Spark's checkpoints stands: offsets by source, and whether its last batch is finished."""
+    """The state of one of Spark's checkpoints: offsets by source, and whether its last batch is finished."""
 
     batch: int
     finished: int
@@ -60,13 +60,13 @@ class Checkpoint:
     # The manifest
 
     def manifest(self) -> dict[str, Any] | None:
-        """What the last run wrote; None before the first. A checkpoint of another pipeline is refused."""
+        """The manifest of the last run; None before the first. A checkpoint of another pipeline is refused."""
         path = self.directory / "manifest.json"
         try:
             found = json.loads(path.read_text())
         except FileNotFoundError:
             if (self.directory / "offsets").is_dir() or (self.directory / "sinks").is_dir():
-                raise self._foreign("it has no manifest of ours") from None
+                raise self._foreign("it has no manifest") from None
             return None
         except (OSError, ValueError) as error:
             raise self._foreign(f"its manifest cannot be read: {error}") from None
@@ -98,7 +98,7 @@ class Checkpoint:
             except OSError:
                 file.seek(0)
                 process = file.read().strip() or "another process"
-                problem = f"pipeline '{self.pipeline.name}' is running already, in process {process}; stop that first"
+                problem = f"pipeline '{self.pipeline.name}' is already running in process {process}; stop that first"
                 raise PipelineError(problem, self.pipeline.document.path) from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
@@ -169,8 +169,8 @@ class Checkpoint:
             return
         if self.progress("sink", sink.name) is None:
             problem = (
-                f"{output} has files of a query whose checkpoint is not in {self.directory}; Spark would take new "
-                "batches for written. Name another path, or empty that directory"
+                f"{output} has files of a query whose checkpoint is not in {self.directory}; Spark would treat new "
+                "batches as already written. Name another path, or empty that directory"
             )
             raise self.pipeline.error((*sink.key, "path"), problem)
 

@@ -1,14 +1,14 @@
-"""Records and rows that could not go on, set aside with all that is known of them.
+"""Records and rows that could not be processed, with all that is known about them.
 
-A letter has the record's own bytes, key, headers and time, and says in headers (`odradek.…`) which pipeline set it
-aside, at which stage, where it came from and why. A row that no longer knows its record is kept as JSON instead
-(`odradek.content` is then `row`). A letter that is larger than its topic allows has only the beginning of its value
-(`cut`): what is bad must not stop what is good. In files a letter is a line of JSON with the same facts; bytes are
-base64.
+A dead letter has the record's own bytes, key, headers and time, and says in headers (`odradek.…`) which pipeline
+rejected it, at which stage, where it came from and why. A row whose record is no longer known is kept as JSON instead
+(`odradek.content` is then `row`). A dead letter that is larger than its topic allows has only the beginning of its
+value (`cut`): bad records must not stop good ones. In files a dead letter is a line of JSON with the same facts; bytes
+are base64.
 
     decode     the record does not follow the source's format or schema
     transform  the row does not meet a requirement, or the query failed on the record
-    sink       the sink cannot take the row
+    sink       the sink refuses the row
 """
 
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ PREFIX = "odradek."
 ORIGIN = ("topic", "partition", "offset", "timestamp", "file")
 FACTS = ("pipeline", "version", "stage", "name", "content", "reason", *ORIGIN)
 LETTER_COLUMNS = (*FACTS, "key", "value", "headers", "recordTime")
-REASON_CHARACTERS = 1000  # Spark's own may hold the whole value
+REASON_CHARACTERS = 1000  # Spark's own may contain the whole value
 FACTS_BYTES = 8000  # of the headers that we add, generously
 ORIGIN_COLUMNS = ("_topic", "_partition", "_offset")
 
@@ -93,7 +93,7 @@ def decode_letters(pipeline: Pipeline, source: Source, decoded: DataFrame, schem
 
 
 def rejected_in_batch(pipeline: Pipeline, woven: Woven) -> DataFrame:
-    """All letters of a batch of rows, as tests and previews want them."""
+    """All dead letters of a batch of rows, for tests and previews."""
     found = [
         decode_letters(pipeline, pipeline.sources[name], frame, woven.schemas[name])
         for name, frame in woven.decoded.items()
@@ -118,7 +118,7 @@ def rejected_in_batch(pipeline: Pipeline, woven: Woven) -> DataFrame:
 
 
 def knows_its_record(frame: DataFrame, pipeline: Pipeline, needed: set[str]) -> Source | None:
-    """The source whose records can be read again for these rows: the only topic source there is."""
+    """The source whose records can be read again for these rows: the only topic source."""
     origins = [
         source
         for name, source in pipeline.sources.items()
@@ -163,7 +163,8 @@ def topic_records(letters: DataFrame, message_bytes: int) -> DataFrame:
 
 
 def _cut(letters: DataFrame, message_bytes: int) -> DataFrame:
-    """Letters that the topic takes: the value of a larger one is cut, and its own headers and a large key left out."""
+    """Dead letters that the topic accepts: the value of a larger one is cut, and its headers and a large key left
+    out."""
     part = message_bytes // 4
     no_headers = F.array().cast(HEADER_TYPE)
     of_headers = F.aggregate(
@@ -189,7 +190,7 @@ def _message_bytes(pipeline: Pipeline, topic: TopicDeclaration) -> int:
     try:
         with topics_of(pipeline, topic.kafka, ("dead_letters", "topic")) as topics:
             view = topics.find(topic.topic)
-    except PipelineError:  # the writer waits for brokers, or says what is wrong
+    except PipelineError:  # the writer waits for brokers, or reports the problem
         return DEFAULT_MESSAGE_BYTES
     return (view.max_message_bytes if view is not None else None) or DEFAULT_MESSAGE_BYTES
 

@@ -1,12 +1,12 @@
-"""Bytes to rows: what a source's records say by its format and schema, and which of them say nothing.
+"""Bytes to rows: a source's records decoded by its format and schema, and the bad ones among them.
 
-A decoded frame has the record as it came, the row it holds (`ROW`, a struct) and whether it was rejected
-(`REJECTED`). Nothing is dropped here but tombstones: whoever reads takes the one kind or the other.
+A decoded frame has the original record, its row (`ROW`, a struct) and whether it was rejected
+(`REJECTED`). Only tombstones are dropped here: the reader takes the good rows or the rejected ones.
 
-`from_json` by itself lets empty strings, white space and trailing garbage pass as rows of nulls, and takes the
-first of two values. So the value is put into an object of ours, `{"…": VALUE, "…": 1}`: now text that is not
-exactly one JSON value breaks the object, or the second key is not found. Fields that do not fit their type are
-told by Spark's own corrupt-record column; fields that are NOT NULL in the schema and are not there, by us.
+`from_json` alone lets empty strings, white space and trailing garbage pass as rows of nulls, and takes the
+first of two values. So the value is put into an object of ours, `{"…": VALUE, "…": 1}`: text that is not
+exactly one JSON value then breaks the object, or the second key is not found. Fields that do not fit their type are
+found by Spark's own corrupt-record column; missing fields that are NOT NULL in the schema, by us.
 
 A null value is a tombstone, not an error.
 """
@@ -55,7 +55,7 @@ def metadata_of(source: Source) -> dict[str, str]:
 
 
 def schema_text(pipeline: Pipeline, source: Source) -> str:
-    """The schema as the user wrote it, in the file or beside it, or as the registry has it."""
+    """The schema as the user wrote it, in the file or next to it, or from the registry."""
     if source.schema:
         return source.schema
     if source.schema_file:
@@ -69,12 +69,12 @@ def schema_text(pipeline: Pipeline, source: Source) -> str:
     try:
         return fetch_schema(source.registry, f"subjects/{subject}/versions/latest")
     except (OSError, AvroError, KeyError, ValueError) as error:
-        problem = f"the schema of {subject} could not be had: {error}"
+        problem = f"the schema of {subject} could not be fetched: {error}"
         raise pipeline.document.unreachable((*source.key, "registry"), problem) from None
 
 
 def row_schema(pipeline: Pipeline, source: Source) -> StructType:
-    """Columns of the source's rows. Spark parses the DDL, so a session must be there."""
+    """Columns of the source's rows. Spark parses the DDL, so there must be a session."""
     if source.format == "text":
         return StructType().add("value", "string")
     if source.format == "raw":
@@ -96,7 +96,7 @@ def row_schema(pipeline: Pipeline, source: Source) -> StructType:
         raise pipeline.error((*source.key, where), f"this is not a schema: {reason}") from None
     for name in schema.fieldNames():
         if name in METADATA_COLUMNS:
-            problem = f"the name '{name}' is taken: it says where a row came from"
+            problem = f"the name '{name}' is reserved: it says where a row came from"
             raise pipeline.error((*source.key, where), problem)
     return schema
 
@@ -194,7 +194,7 @@ def reason_column(pipeline: Pipeline, source: Source, schema: StructType) -> Col
 
 
 def rows_of(decoded: DataFrame, source: Source, schema: StructType) -> DataFrame:
-    """The rows that are good, with the columns that say where they came from."""
+    """The good rows, with the columns that say where they came from."""
     columns = [F.col(f"{ROW}.`{name}`").alias(name) for name in schema.fieldNames()]
     columns += [F.col(record).alias(column) for record, column in metadata_of(source).items()]
     return decoded.where(~F.col(REJECTED)).select(*columns)
@@ -216,8 +216,8 @@ def refuse_rejected(decoded: DataFrame, pipeline: Pipeline, source: Source, sche
 
 
 def held_in_place(condition: Column) -> Column:
-    """The condition, evaluated for every row that comes to it. Spark moves filters of later stages before earlier
-    ones, and rows that should end the run would be gone unseen; it moves none over what is not deterministic."""
+    """The condition, evaluated for every row that reaches it. Spark moves filters of later stages before earlier
+    ones, and rows that should end the run would be gone unseen; it does not do so if it is not deterministic."""
     return condition & (F.spark_partition_id() >= 0)
 
 
@@ -237,7 +237,7 @@ def _ddl(schema: StructType) -> str:
 
 
 def _lacks_required(schema: StructType, row: Column) -> Column:
-    """Whether a field that must be there is not: at the top, and within structs that are there."""
+    """Whether a required field is missing: at the top, and within structs that are not null."""
     lacking = F.lit(False)
     for field in schema.fields:
         found = row.getField(field.name)

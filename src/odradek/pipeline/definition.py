@@ -1,4 +1,4 @@
-"""A pipeline as its file defines it. Values only: nothing here looks at a cluster, at Spark or at other files.
+"""A pipeline as its file defines it. Plain values: nothing here uses a cluster, Spark or other files.
 
 Names of sources, transforms and sinks are those of SQL views and of directories in the checkpoint, so they are
 plain identifiers.
@@ -42,7 +42,7 @@ class FileSource:
 
 @dataclass(frozen=True)
 class JdbcTable:
-    """A table, or for a source a query, behind a JDBC driver whose jar the user brings."""
+    """A table, or for a source a query, accessed through a JDBC driver whose jar the user provides."""
 
     url: str = field(repr=False)
     table: str
@@ -74,7 +74,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Transform:
-    """SQL over what is named before, or `module:function` over `inputs`. `require`: reason → condition."""
+    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition."""
 
     name: str
     key: Key
@@ -139,7 +139,7 @@ class Sink:
     key: Key
     input: str
     mode: str
-    bounded_keys: bool  # the author states that the groups this sink's query keeps are few
+    bounded_keys: bool  # the author says that there are only few groups in this sink's query
     target: TopicSink | FileSink | TableSink | JdbcSink | ConsoleSink
 
 

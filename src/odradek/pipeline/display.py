@@ -1,4 +1,4 @@
-"""What a run shows where there is no terminal: JSON lines. `live_view` is for terminals."""
+"""What a run prints without a terminal: JSON lines. `live_view` is for terminals."""
 
 import json
 import sys

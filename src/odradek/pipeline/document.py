@@ -1,6 +1,6 @@
 """A TOML file that knows on which line each of its keys is.
 
-`tomllib` reads TOML and forgets where it stood. So the text is walked a second time, by a scanner that knows
+`tomllib` reads TOML and forgets positions. So the text is scanned a second time, by a scanner that knows
 just enough of TOML to tell keys from values; it may be that simple because tomllib has already accepted the text.
 """
 
@@ -56,7 +56,7 @@ def read(path: Path) -> Document:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise PipelineError(
-            "there is no such file; 'odradek pipeline init' writes one to begin with", path
+            "there is no such file; 'odradek pipeline init' writes one to start from", path
         ) from None
     except UnicodeDecodeError as error:
         raise PipelineError(f"the file is not UTF-8: {error}", path) from None
@@ -87,7 +87,7 @@ def _not_toml(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Pipeline
 
 
 class Scanner:
-    """Walks over TOML text that is known to be good, and notes where keys and values are."""
+    """Walks over valid TOML text, and notes where keys and values are."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -216,7 +216,7 @@ class Scanner:
             self.at += 1
 
     def _skip_blank(self) -> bool:
-        """Over white space, line ends and comments; whether anything is left."""
+        """Skip white space, line ends and comments; returns whether anything is left."""
         while self.at < len(self.text):
             if self.text[self.at] == "#":
                 end = self.text.find("\n", self.at)

@@ -1,10 +1,10 @@
-"""What is wrong with a pipeline, told once: the file, the line, the key, and what to do about it."""
+"""Problems of a pipeline: the file, the line, the key, and what to do about it."""
 
 from pathlib import Path
 
 
 class PipelineError(Exception):
-    """The message is all that a user reads; file and line come first, as compilers write them."""
+    """The message is all that a user sees; file and line come first, as in compilers."""
 
     def __init__(
         self, problem: str, file: Path | None = None, line: int | None = None, key: str = ""
@@ -18,7 +18,7 @@ class PipelineError(Exception):
 
 
 class Unreachable(PipelineError):
-    """Something outside does not answer. Nothing is wrong with the pipeline, and it may answer later."""
+    """Something outside does not respond. The pipeline itself is good, and a retry may succeed."""
 
 
 class PipelineErrors(PipelineError):

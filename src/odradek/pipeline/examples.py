@@ -1,4 +1,4 @@
-"""What `pipeline init` writes: an example that works as it is, or a beginning for a topic that exists.
+"""What `pipeline init` writes: a working example, or a first version for an existing topic.
 
 A schema is inferred from a sample of the topic's records. It is a proposal: a field that was always a whole number
 may not always be one.
@@ -60,7 +60,7 @@ topic = "orders-dead"
 partitions = 1
 
 [[tests]]
-name = "revenue is summed by the minute, and what is no order is set aside"
+name = "revenue is summed by the minute, and bad orders become dead letters"
 given.orders = [
     {{ id = 1, item = "spool", amount = 4.0, at = 2026-01-01T10:00:05Z }},
     {{ id = 2, item = "thread", amount = 2.5, at = 2026-01-01T10:00:55Z }},
@@ -75,7 +75,7 @@ expect.dead_letters = [
 '''
 
 FROM_TOPIC = """\
-# A pipeline that begins with the topic {topic}. Its schema was inferred from {count} records: read it through.
+# A pipeline that reads the topic {topic}. Its schema was inferred from {count} records: check it.
 
 [pipeline]
 name = "{name}"

@@ -1,8 +1,8 @@
-"""What a failure of a query means for the run: wait, try again, set records aside, or give up.
+"""What a failure of a query means for the run: wait, retry, make dead letters, or give up.
 
 Spark wraps everything that goes wrong in a batch into one exception, with the cause as text. SQLSTATE says what
-kind it is: class 22 is data that an expression cannot take. Failures of our source and sink are known by the names
-of their exceptions, refusals of a database by those of JDBC.
+kind it is: class 22 is data that an expression cannot handle. Failures of our source and sink are recognised by the
+names of their exceptions, refusals of a database by those of JDBC.
 """
 
 import re
@@ -55,7 +55,7 @@ def classify(text: str) -> Failure:
     if (found := OURS.search(text)) is not None:
         return Failure(Kind.PERMANENT, _clean(found[1]))
     if (found := OUTAGE.search(text)) is not None:
-        return Failure(Kind.OUTAGE, _clean(found[1]) or "no broker answers")
+        return Failure(Kind.OUTAGE, _clean(found[1]) or "no broker responds")
     if (found := USER_RAISED.search(text)) is not None:
         return Failure(Kind.DATA, _clean(found[1]))
     if ROW_REFUSED.search(text):
@@ -90,7 +90,7 @@ def _reason(text: str) -> str:
     java = list(_java_causes(text))
     if java:
         return _clean(f"{java[-1][0].rsplit('.', 1)[-1]}: {java[-1][1]}")
-    return _clean(text.strip().splitlines()[0]) if text.strip() else "no reason is known"
+    return _clean(text.strip().splitlines()[0]) if text.strip() else "the reason is not known"
 
 
 def _java_causes(text: str) -> Iterable[tuple[str, str]]:
@@ -100,11 +100,11 @@ def _java_causes(text: str) -> Iterable[tuple[str, str]]:
 
 def _clean(text: str) -> str:
     text = re.split(r" SQLSTATE: \w+", text)[0]
-    return " ".join(text.split()).rstrip(". ") or "no reason is known"
+    return " ".join(text.split()).rstrip(". ") or "the reason is not known"
 
 
 class Backoff:
-    """Growing pauses: 1 s, doubled each time up to a minute; a batch that succeeds begins again."""
+    """Growing pauses: 1 s, doubled each time up to a minute; a batch that succeeds resets them."""
 
     FIRST_S, LONGEST_S = 1.0, 60.0
 

@@ -1,11 +1,11 @@
-"""Which records a query failed on, found by trying.
+"""Which records a query failed on, found by trial.
 
 A record that decodes well may still make a query fail: a cast, a division, a function of the user's, a row that
-the sink's topic cannot take. The batch that failed is known from the checkpoint, by its offsets. It is run again,
+the sink's topic refuses. The failed batch is known from the checkpoint, by its offsets. It is run again,
 as a batch that writes nothing; if that fails too, its halves are, and so on, until single records are left. They
 become dead letters, and the query is told to skip them.
 
-Only records of topics can be named so. Errors that need several records together are not found, and end the run.
+Only records of topics can be found this way. Errors that need several records together are not found, and end the run.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class BadRecord:
 
 
 class TooMany(Exception):
-    """More records fail than anybody wants to find one by one."""
+    """Too many records fail to find them one by one."""
 
 
 def batch_in_flight(pipeline: Pipeline, checkpoint: Checkpoint, kind: str, name: str) -> dict[str, Ranges]:
@@ -68,7 +68,7 @@ def batch_in_flight(pipeline: Pipeline, checkpoint: Checkpoint, kind: str, name:
 
 
 def _ranges(starts: Limits, ends: Limits) -> Ranges:
-    """From the end of the batch before; a partition that it did not have begins where the entry itself says."""
+    """From the end of the previous batch; a partition that it did not have starts where the entry itself says."""
     begun = begun_in(ends) or {}
     found = []
     for place, end in from_checkpoint(ends).items():
@@ -86,7 +86,7 @@ def _only_topic_source(pipeline: Pipeline) -> str:
 def isolate(
     batch: dict[str, Ranges], build: Build, fails: Callable[["DataFrame"], str | None]
 ) -> list[BadRecord]:
-    """Records of a batch that fail by themselves. `build` weaves a frame over offsets, by source."""
+    """Records of a batch that fail individually. `build` weaves a frame over offsets, by source."""
 
     def attempt(source: str, ranges: Ranges) -> str | None:
         chosen = batch | {source: ranges}

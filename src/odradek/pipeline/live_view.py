@@ -1,4 +1,4 @@
-"""What a run shows at a terminal: a table that stays in place. Only here is rich needed."""
+"""What a run shows at a terminal: a table that is updated in place. Only this module needs rich."""
 
 from typing import Any
 

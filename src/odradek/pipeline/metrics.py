@@ -1,4 +1,4 @@
-"""A run's figures for Prometheus, by HTTP: the newest batch of every query, and counters since the start."""
+"""A run's numbers for Prometheus, over HTTP: the newest batch of every query, and counters since the start."""
 
 import threading
 from collections import defaultdict
@@ -13,8 +13,8 @@ HELP = {
     "odradek_pipeline_rows_out_total": ("counter", "Rows handed to the sink."),
     "odradek_pipeline_rejected_total": ("counter", "Rows and records rejected."),
     "odradek_pipeline_batches_total": ("counter", "Batches finished."),
-    "odradek_pipeline_failures_total": ("counter", "Failures that were tried again."),
-    "odradek_pipeline_lag_records": ("gauge", "Records of the topic that wait."),
+    "odradek_pipeline_failures_total": ("counter", "Failures that were retried."),
+    "odradek_pipeline_lag_records": ("gauge", "Records of the topic that are not processed yet."),
     "odradek_pipeline_batch_seconds": ("gauge", "Duration of the newest batch."),
     "odradek_pipeline_phase_seconds": ("gauge", "Duration of the newest batch, by what it was spent on."),
     "odradek_pipeline_state_rows": ("gauge", "Rows kept as state."),
@@ -69,7 +69,7 @@ def _escaped(text: str) -> str:
 
 
 def serve(metrics: Metrics, host: str, port: int) -> ThreadingHTTPServer:
-    """Answers on its own thread until it is shut down."""
+    """Runs on its own thread until it is shut down."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

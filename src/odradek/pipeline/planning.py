@@ -1,7 +1,7 @@
 """What an edit of the file does to a pipeline that has run before: it keeps its state, or needs a reset.
 
-A run writes down what it ran (`describe`); a plan compares that with what the file says now. State survives as
-long as the stateful operators of Spark's plan stay what they are; projections and filters may change freely.
+A run stores what it ran (`describe`); a plan compares that with the current file. State survives as
+long as the stateful operators of Spark's plan stay the same; projections and filters may change freely.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Change:
 
 
 def describe(spark: "SparkSession", report: Report) -> dict[str, Any]:
-    """What the manifest keeps of a pipeline, sink by sink."""
+    """What the manifest keeps about a pipeline, sink by sink."""
     pipeline = report.pipeline
     stages = graph(spark.newSession(), pipeline)
     return {
@@ -86,7 +86,7 @@ def plan(spark: "SparkSession", report: Report) -> list[Change]:
     changes = []
     for name in new:
         if name not in old or checkpoint.progress("sink", name) is None:
-            changes.append(Change(name, NEW, ("it begins where its sources say",)))
+            changes.append(Change(name, NEW, ("it starts where its sources say",)))
         else:
             changes.append(compare(name, old[name], new[name]))
     changes += [
@@ -109,7 +109,7 @@ def compare(name: str, old: dict[str, Any], new: dict[str, Any]) -> Change:
             for one in old["transforms"].keys() | new["transforms"].keys()
             if old["transforms"].get(one) != new["transforms"].get(one)
         )
-        harmless.append(f"transforms changed: {', '.join(edited) or new['from']}; it is for new rows only")
+        harmless.append(f"transforms changed: {', '.join(edited) or new['from']}; this affects new rows only")
     if fatal:
         return Change(name, RESET, (*fatal, *harmless))
     return Change(name, KEEPS, tuple(harmless)) if harmless else Change(name, UNCHANGED)
@@ -131,11 +131,11 @@ def _state_changes(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str],
 
 def _source_changes(name: str, old: Any, new: Any) -> tuple[list[str], list[str]]:
     if old is None:
-        return [], [f"source {name} is added, and begins where it says"]
+        return [], [f"source {name} is added, and starts at its 'start'"]
     if new is None:
         return [], [f"source {name} is no longer read"]
     if old["kind"] != new["kind"]:
-        return [f"source {name} is of another kind, so its offsets mean nothing"], []
+        return [f"source {name} has another kind, so its offsets no longer apply"], []
     fatal: list[str] = []
     harmless: list[str] = []
     if old["reads"] != new["reads"]:

@@ -75,7 +75,7 @@ def waiting_in(ends: dict[str, Any], latest: dict[str, Any]) -> dict[str, int]:
 
 
 class RejectionLimit:
-    """Counts over the newest `rows` rows, by whole batches; `exceeded` says so in words, or nothing."""
+    """Counts over the newest `rows` rows, by whole batches; `exceeded` returns a message, or an empty string."""
 
     def __init__(self, share: float, rows: int) -> None:
         self._share, self._rows = share, rows

@@ -1,11 +1,11 @@
 """One of Spark's queries of a pipeline, from weaving to stopping.
 
-A pipeline is several queries: one for each sink, and, where dead letters are kept, one for each stage that may
-reject. Each has its own checkpoint and goes its own pace; what one does is no other's business.
+A pipeline is several queries: one for each sink, and, with dead letters, one for each stage that may
+reject rows. Each has its own checkpoint and its own pace; they do not affect each other.
 
-**A clean stop repeats nothing.** Spark's `stop` interrupts whatever runs, so a batch may have been written and not
-be known as finished. Here batches are written behind a gate: to stop, the gate is taken, which means that no
-batch is being written; then the last one written is awaited in Spark's commit log; then Spark is stopped.
+**A clean stop repeats nothing.** Spark's `stop` interrupts whatever runs, so a batch may have been written but not
+recorded as finished. Here batches are written behind a gate: to stop, the gate is taken, which means that no
+batch is being written; then we wait for the last one in Spark's commit log; then Spark is stopped.
 """
 
 import json
@@ -75,7 +75,7 @@ class Stopping(Exception):
 
 
 class Gate:
-    """Lets one batch be written at a time, and none after it was closed."""
+    """Lets one batch be written at a time, and none after it is closed."""
 
     def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
         self._write, self._lock = write, threading.Lock()
@@ -131,7 +131,7 @@ class Query:
         return self.checkpoint.skipped(self.identity.kind, self.identity.name)
 
     def _frame(self, weaver: Weaver) -> DataFrame:
-        """What the query hands to its writer, counted on the way."""
+        """The rows that the query passes to its writer, counted."""
         pipeline, name = self.pipeline, self.identity.name
         woven = weaver.weave(self._stage, self._skipped())
         rows = F.count(F.lit(1)).alias("rows")
@@ -151,7 +151,7 @@ class Query:
         return judged.observe(OBSERVED, rows, rejected).where(F.col(REASON).isNotNull())
 
     def frame(self) -> DataFrame:
-        """Woven over streams, in a session of its own."""
+        """Woven over streams, in its own session."""
         named = self._names_sources()
         session = new_session(self.spark, named_sources=named)
         headers = self.identity.kind != "sink"
@@ -189,7 +189,7 @@ class Query:
         self._await_sources()
 
     def _await_sources(self) -> None:
-        """Each query starts Python processes of its own, and Spark gives each of them ten seconds. So queries begin
+        """Each query starts its own Python processes, and Spark gives each of them ten seconds. So queries start
         one after the other: when this returns, this one has its sources, or has ended, or is slow."""
         deadline = time.monotonic() + SOURCES_WAIT_S
         while self.is_active and time.monotonic() < deadline:
@@ -218,7 +218,8 @@ class Query:
         return self._write_rejected
 
     def _letters_place(self, batch: int) -> str:
-        """Where files of a batch's letters are: the same place if it runs again, and no other query's."""
+        """The directory for files of a batch's dead letters: the same if it runs again, and not shared with other
+        queries."""
         identity = self.identity
         query = self.checkpoint.query_id(identity.kind, identity.name)[:8]
         return f"{identity.kind}.{identity.name}/{query}-{batch:09d}"
@@ -227,7 +228,7 @@ class Query:
         self.refused[batch] = write_jdbc_rows(self.pipeline, sink, rows, self._letters_place(batch))
 
     def _write_rejected(self, rows: DataFrame, batch: int) -> None:
-        """Rejected rows are few. They are kept while they are written, so that they are counted once."""
+        """Rejected rows are few. They are cached while they are written, so that they are computed once."""
         rows.persist()
         try:
             if not rows.isEmpty():
@@ -250,7 +251,7 @@ class Query:
         return self._query is not None and self._query.isActive
 
     def failure(self) -> str | None:
-        """The text of what ended the query, if something did."""
+        """The error that ended the query, if any."""
         error = self._query.exception() if self._query is not None else None
         return None if error is None else str(error)
 

@@ -1,6 +1,6 @@
-"""From a TOML file to a `Pipeline`, and all that is wrong with the file, told together.
+"""From a TOML file to a `Pipeline`, and all problems of the file, reported together.
 
-A stage may read what any other table of the file names, in whichever order they are listed.
+A stage may read any other stage of the file, in whichever order they are listed.
 """
 
 import os
@@ -50,7 +50,7 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 
 
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Pipeline:
-    """Read a file; `PipelineErrors` has all that is wrong with it."""
+    """Read a file; `PipelineErrors` has all its problems."""
     raw = documents.read(path)
     document = substitute(raw, os.environ if environ is None else environ)
     return _Reader(document).pipeline()
@@ -320,7 +320,7 @@ class _Reader:
             self.problems.append(self.document.error((), "there is no sink: add a table [sinks.NAME]"))
         for name in pipeline.transforms:
             if name in pipeline.sources:
-                problem = f"there is a source named '{name}' too; SQL could not tell them apart"
+                problem = f"there is also a source named '{name}'; SQL could not tell them apart"
                 self.problems.append(self.document.error(("transforms", name), problem))
         readable = [*pipeline.sources, *pipeline.transforms]
         for key, name in [
@@ -334,7 +334,7 @@ class _Reader:
         lower = [name.lower() for kind in kinds[:2] for name in kind]
         for name in {name for name in lower if lower.count(name) > 1}:
             if not set(pipeline.sources) & set(pipeline.transforms):
-                problem = f"two stages are named '{name}' but for upper and lower case, which SQL ignores"
+                problem = f"two stages are named '{name}' except for upper and lower case, which SQL ignores"
                 self.problems.append(self.document.error((), problem))
 
 

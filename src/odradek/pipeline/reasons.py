@@ -1,7 +1,7 @@
-"""Why a record is no row, in words.
+"""Why a record could not be decoded, in words.
 
-Spark says only that a value does not fit. Few records are rejected, so each is looked at again here, in plain
-Python, to find the field and what is wrong with it. The verdict is Spark's; this only explains it.
+Spark says only that a value does not fit. Few records are rejected, so each is examined again here, in plain
+Python, to find the field and what is wrong with it. Spark decides; this only explains.
 """
 
 import csv

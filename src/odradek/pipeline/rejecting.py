@@ -1,8 +1,8 @@
 """Rows that a database refuses, found by halving the batch.
 
-A batch goes to the database in one transaction, so a batch that was refused has left nothing there. If the refusal
+A batch goes to the database in one transaction, so a refused batch has left nothing there. If the refusal
 is about a row (a constraint, a value out of range: SQLSTATE classes 22 and 23), each half is tried in its own
-transaction, until single rows are left; those become dead letters. Other failures are the run's business.
+transaction, until single rows are left; those become dead letters. Other failures are handled by the run.
 """
 
 from pyspark.sql import DataFrame

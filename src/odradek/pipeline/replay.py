@@ -1,9 +1,9 @@
-"""Dead letters sent once more, after what made them fail was mended.
+"""Sending dead letters again, after the cause of their failure was fixed.
 
-Letters that hold a record go back to the topic they came from, or to another (`to`), with their key, value, headers
-and time; records that came from files become a new file beside the others. How far a replay came is kept beside the
-checkpoint, so that the next one takes only what is new. Letters that hold a row, because its record was not known
-any more, or only a part of a large record, stay where they are.
+Dead letters with a record go back to the topic they came from, or to another (`to`), with their key, value, headers
+and time; records that came from files become a new file next to the others. The progress of a replay is kept next to
+the checkpoint, so that the next one takes only new ones. Dead letters with a row, because its record was no longer
+known, or with only a part of a large record, are not sent.
 """
 
 import json
@@ -82,7 +82,7 @@ class Replay:
     # Reading
 
     def letters(self) -> tuple[DataFrame | None, dict[str, Any]]:
-        """All that have not been replayed, and what to write down once they are."""
+        """All that have not been replayed, and the progress to store once they are."""
         return self._from_topic() if self._target.topic is not None else self._from_files()
 
     def _from_topic(self) -> tuple[DataFrame | None, dict[str, Any]]:
@@ -164,7 +164,7 @@ class Replay:
         return self._target.topic.kafka
 
     def _to_files(self, records: DataFrame, result: Replayed, dry: bool) -> None:
-        """A line of a file back into the directory it came from, in a file of its own."""
+        """A line of a file back into the directory it came from, in a new file."""
         for name, source in self._pipeline.sources.items():
             if not isinstance(source.origin, FileSource):
                 continue

@@ -1,9 +1,9 @@
 """The supervisor: runs pipelines until they are done, or until it is told to stop.
 
-One loop looks at every query in turn: takes up its progress, and where it ended, decides what that means
-(`failures`). An outage is waited out; a sink that fails is tried again after growing pauses; records that a
-query fails on are set aside; what no retry can change ends its pipeline, and only that. Each pipeline has a fair
-pool of its own in Spark's scheduler.
+One loop looks at every query in turn: collects its progress, and if it ended, decides what that means
+(`failures`). It waits during an outage; a sink that fails is retried after growing pauses; records that a
+query fails on become dead letters; an error that no retry can change ends its pipeline, and only that. Each pipeline
+has its own fair pool in Spark's scheduler.
 """
 
 import threading
@@ -37,7 +37,7 @@ ONCE_RETRIES = 5
 
 
 class Events:
-    """What a run tells of itself; whoever shows it overrides this."""
+    """What a run reports; a display overrides this."""
 
     def message(self, pipeline: str, text: str, **facts: Any) -> None: ...
 
@@ -56,7 +56,7 @@ class Supervised:
 
 
 class PipelineRun:
-    """One pipeline: its queries, and what becomes of them."""
+    """One pipeline and its queries."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class PipelineRun:
     # Life
 
     def prepare(self) -> Report:
-        """Check everything, create what is declared, write down what will run."""
+        """Check everything, create the declared topics, store what will run."""
         report = check(self.spark, self.pipeline)
         for change in plan(self.spark, report):
             if change.verdict == RESET:
                 problem = (
-                    f"{change.reasons[0]}. Begin anew with 'odradek pipeline reset {self.pipeline.document.path} "
+                    f"{change.reasons[0]}. Start over with 'odradek pipeline reset {self.pipeline.document.path} "
                     f"--sink {change.sink}', or undo the edit"
                 )
                 raise self.pipeline.error(("sinks", change.sink), problem)
@@ -102,7 +102,7 @@ class PipelineRun:
         return report
 
     def _new_limit(self) -> RejectionLimit | None:
-        """Of one query: what others let pass does not make its rejections fewer."""
+        """Of one query: rows that others accept do not reduce its share of rejections."""
         letters = self.pipeline.dead_letters
         return None if letters is None else RejectionLimit(letters.limit, letters.limit_rows)
 
@@ -147,7 +147,7 @@ class PipelineRun:
         return self.problem is not None or all(one.done for one in self.queries)
 
     def look(self) -> None:
-        """Take up progress, and deal with what has ended."""
+        """Collect progress, and handle queries that have ended."""
         if self._follow_pause():
             return
         for supervised in self.queries:
@@ -165,7 +165,7 @@ class PipelineRun:
         wanted = self.checkpoint.is_paused
         if wanted and not self.is_paused:
             self.is_paused = True
-            self.events.message(self.pipeline.name, "paused; 'odradek pipeline resume' goes on")
+            self.events.message(self.pipeline.name, "paused; 'odradek pipeline resume' resumes it")
             self.stop()
         elif not wanted and self.is_paused:
             self.is_paused = False
@@ -179,14 +179,14 @@ class PipelineRun:
         for supervised in self.queries:
             try:
                 supervised.query.stop()
-            except Exception as error:  # Spark's timeout; the others are to be stopped all the same
+            except Exception as error:  # Spark's timeout; the others must still be stopped
                 text = f"{supervised.query.identity.label}: did not stop: {error}"
                 self.events.message(self.pipeline.name, text, kind="error")
             if not supervised.done:
                 self._take_progress(supervised)
 
     def abandon(self, error: Exception) -> None:
-        """Something went wrong that nobody foresaw. It ends this pipeline only."""
+        """An unexpected error. It ends only this pipeline."""
         self._give_up(f"{type(error).__name__}: {error}")
 
     def _take_progress(self, supervised: Supervised) -> None:
@@ -239,7 +239,7 @@ class PipelineRun:
         self.stop()
 
     def _set_aside(self, supervised: Supervised, failure: Failure) -> None:
-        """Find the records that the query failed on, make dead letters of them, and go on without."""
+        """Find the records that the query failed on, make dead letters of them, and continue without them."""
         query, identity = supervised.query, supervised.query.identity
         label = identity.label
         if self.pipeline.dead_letters is None or identity.kind != "sink":
@@ -255,10 +255,10 @@ class PipelineRun:
             found = isolate(batch, query.batch_frame, _failure_of)
         except TooMany as error:
             return self._give_up(f"{label}: {error}")
-        except PySparkException as error:  # not about data: brokers may be away just now
+        except PySparkException as error:  # not about data: brokers may be unreachable right now
             return self._retry(supervised, classify(str(error)))
         if not found:
-            text = f"{label}: {failure.reason}; no single record of a topic could be found to be the cause"
+            text = f"{label}: {failure.reason}; no single record of a topic was found to be the cause"
             return self._give_up(text)
         try:
             for record in found:
@@ -287,7 +287,7 @@ class PipelineRun:
 
 
 def _failure_of(frame: Any) -> str | None:
-    """Run a batch for nothing; why it fails, or None. What is not about data is not answered here."""
+    """Run a batch without writing; returns why it fails, or None. Raises errors that are not about data."""
     try:
         frame.write.format("noop").mode("overwrite").save()
     except PySparkException as error:
@@ -299,7 +299,7 @@ def _failure_of(frame: Any) -> str | None:
 
 
 class Supervisor:
-    """Several pipelines in one process. The death of one is not the others'."""
+    """Several pipelines in one process. If one ends, the others continue."""
 
     def __init__(self, runs: Sequence[PipelineRun]) -> None:
         self.runs = list(runs)
@@ -309,7 +309,7 @@ class Supervisor:
         self._stop.set()
 
     def run(self) -> bool:
-        """Until all are over, or a stop is asked for; whether all went well."""
+        """Runs until all have ended, or a stop is requested; returns whether all succeeded."""
         for run in self.runs:
             if not self._stop.is_set():
                 self._guarded(run, run.start)

@@ -1,13 +1,13 @@
-"""One Spark for all pipelines of a process, and a quiet one.
+"""One quiet Spark for all pipelines of a process.
 
-Java and Spark write to the terminal before anybody can ask them not to. So while the JVM is started, and only
+Java and Spark write to the terminal before they can be configured not to. So while the JVM is started, and only
 then, standard output and error are a log file: the JVM and Spark's Python workers inherit that, and this process
-gets its terminal back. `verbose` leaves everything where it is.
+gets its terminal back. `verbose` changes nothing.
 
-Ctrl-C waits until Java answers, a few seconds. PySpark, interrupted before that, deletes the directory in which Java
-is about to leave its port; Java fails to, and stays behind for ever.
+Ctrl-C waits until Java responds, a few seconds. If PySpark is interrupted before that, it deletes the directory in
+which Java is about to write its port; Java then fails to do so, and keeps running forever.
 
-Every query is woven in a session of its own (`new_session`): views of two pipelines may have the same name.
+Every query is woven in its own session (`new_session`): views of two pipelines may have the same name.
 """
 
 import logging
@@ -37,7 +37,7 @@ SETTINGS = {
     "spark.sql.streaming.stopTimeout": "60000",
 }
 
-# For lives of seconds: compiling thoroughly, by the JVM or by Spark, does not pay.
+# For runs of seconds: thorough compilation, by the JVM or by Spark, does not pay off.
 SHORT_LIVED = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "spark.sql.codegen.wholeStage": "false",
@@ -71,7 +71,7 @@ def start(
         settings.setdefault("spark.driver.host", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _extend_path(python_path)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # exceptions are told by us, once
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # we report exceptions, once
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     builder = SparkSession.builder.master(chosen).appName("odradek pipeline").config(map={**settings})
     with _redirected(log_file):
@@ -88,7 +88,7 @@ def start(
 
 
 def new_session(spark: "SparkSession", *, named_sources: bool = True) -> "SparkSession":
-    """For one query. With named sources, checkpoints keep offsets by the names, not by the place in the query."""
+    """For one query. With named sources, checkpoints keep offsets by name, not by position in the query."""
     session = spark.newSession()
     session.conf.set(SOURCE_EVOLUTION, str(named_sources).lower())
     return session

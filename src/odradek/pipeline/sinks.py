@@ -1,8 +1,8 @@
-"""From rows to what a sink takes, and what each sink promises.
+"""From rows to a sink's format, and the guarantees of each sink.
 
-Topics, tables behind JDBC and the console are written batch by batch by a function of ours (`foreachBatch`), which
-is also what makes a clean stop possible: between two batches nothing is half written. Files are written by
-Spark's own sink, which lists in `_spark_metadata` what belongs to finished batches.
+Topics, tables behind JDBC and the console are written batch by batch by our own function (`foreachBatch`), which
+also makes a clean stop possible: between two batches nothing is half written. Files are written by
+Spark's own sink, which lists the files of finished batches in `_spark_metadata`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ WRITTEN_COLUMNS = ("key", "value", "headers", "partition", "timestamp")
 
 
 def guarantee(sink: Sink) -> str:
-    """What may happen to rows that pass through, in one line."""
+    """The guarantee for rows, in one line."""
     if isinstance(sink.target, FileSink):
         return "exactly once, for readers that honour _spark_metadata, as Spark does"
     if isinstance(sink.target, TableSink):
@@ -62,7 +62,7 @@ def destination(sink: Sink) -> str:
 
 
 def project(pipeline: Pipeline, sink: Sink, frame: DataFrame, message_bytes: int | None = None) -> DataFrame:
-    """What is handed to the sink. `PipelineError` where the rows do not fit it."""
+    """The rows for the sink. `PipelineError` if they do not fit it."""
     if isinstance(sink.target, TopicSink):
         return _records(pipeline, sink, sink.target, frame, message_bytes or DEFAULT_MESSAGE_BYTES)
     rows = without_metadata(frame)
@@ -94,7 +94,9 @@ def _check_file_types(pipeline: Pipeline, sink: Sink, target: FileSink, rows: Da
     for field in rows.schema.fields:
         nested = isinstance(field.dataType, (StructType, ArrayType, MapType, BinaryType))
         if target.format == "csv" and nested:
-            problem = f"the column '{field.name}' is {field.dataType.simpleString()}, which CSV cannot hold"
+            problem = (
+                f"the column '{field.name}' is {field.dataType.simpleString()}, which CSV cannot represent"
+            )
             raise pipeline.error((*sink.key, "from"), f"{problem}: cast it, or write JSON or Parquet")
 
 
@@ -195,7 +197,7 @@ def batch_writer(sink: Sink, show: Callable[[str], None]) -> BatchWriter:
 
 
 def write_jdbc(target: JdbcSink, rows: DataFrame) -> None:
-    """All rows in one transaction, over one connection: a batch that fails leaves nothing."""
+    """All rows in one transaction, over one connection: a failed batch leaves nothing behind."""
     options = jdbc_options(target.target) | {"dbtable": target.target.table}
     rows.coalesce(1).write.format("jdbc").options(**options).mode("append").save()
 
@@ -238,7 +240,7 @@ def is_written_by_us(sink: Sink) -> bool:
 
 
 def file_writer(pipeline: Pipeline, sink: Sink, writer: "DataStreamWriter") -> "DataStreamWriter":
-    """For sinks that Spark writes by itself; `start` them with no argument."""
+    """For sinks that Spark writes itself; `start` them with no argument."""
     target = sink.target
     assert isinstance(target, (FileSink, TableSink))
     writer = writer.format(target.format).options(**target.options)
@@ -251,7 +253,7 @@ def file_writer(pipeline: Pipeline, sink: Sink, writer: "DataStreamWriter") -> "
 
 
 def check_jdbc(pipeline: Pipeline, sink: Sink, rows: DataFrame) -> None:
-    """The table must be there, and have the columns; without a connection nothing can be said."""
+    """The table must exist, and have the columns; without a connection this cannot be checked."""
     assert isinstance(sink.target, JdbcSink)
     target = sink.target.target
     reader = rows.sparkSession.read.format("jdbc").options(**jdbc_options(target))

@@ -1,7 +1,7 @@
-"""Where a source's records come from: topics and files as streams or batches, tables as they are.
+"""Where a source's records come from: topics and files as streams or batches, tables as they are now.
 
 Records of topics have the columns of `format("odradek")`; lines of files have `value` and `file`. Every stream has
-its source's name, by which Spark keeps its offsets in the checkpoint.
+its source's name, under which Spark keeps its offsets in the checkpoint.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""What Spark's own plan says about the state that a query keeps.
+"""The state that a query keeps, according to Spark's own plan.
 
-State is what a stream remembers between batches: groups, rows that wait for the other side of a join, keys already
-seen. It is bounded if a watermark says when it may be forgotten. Spark refuses some unbounded queries and runs
-others until memory ends; here all of them are refused, except where the file states that the keys are few.
+State is what a stream remembers between batches: groups, rows that wait for the other side of a join, keys that it has
+seen. It is bounded if a watermark says when it may be dropped. Spark refuses some unbounded queries and runs
+others until memory runs out; here all of them are refused, unless the file says that there are only few keys.
 
-The analysed logical plan is walked, not the SQL: it is the same plan whichever way a transform was written.
+We walk the analysed logical plan, not the SQL: it is the same however a transform was written.
 
-**Old state under a new query.** Spark compares only the types of what it finds in a checkpoint: a maximum that it
-takes for a minimum is a wrong figure and no error. So a run writes down what its state means (`state_layout`), and
-the next one compares. Columns and functions that nobody needs are not in the state; Spark's optimiser tells which.
+**Old state under a new query.** Spark compares only the types of the state in a checkpoint: if it takes a maximum
+for a minimum, the result is wrong, without an error. So a run stores the meaning of its state (`state_layout`), and
+the next one compares. Unused columns and functions are not in the state; Spark's optimiser tells which.
 """
 
 import re
@@ -106,7 +106,7 @@ def _problem_of_join(node: Any) -> str:
     if not unbounded:
         return ""
     return (
-        f"a join of two streams keeps the rows of its {' and '.join(unbounded)} side for ever: give both sides a "
+        f"a join of two streams keeps the rows of its {' and '.join(unbounded)} side forever: give both sides a "
         "watermark, and join on it: a window, or a range such as b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR"
     )
 
@@ -115,7 +115,7 @@ def _problem_of_keys(node: Any, kind: str) -> str:
     columns = node.child().output() if kind == "DeduplicateWithinWatermark" else _keys(node, kind)
     if any(_marked(one) for one in _each(columns)):
         return ""
-    return "removing duplicates keeps every key ever seen: have a column with a watermark among them"
+    return "removing duplicates keeps every key ever seen: include a column with a watermark"
 
 
 def _keys(node: Any, kind: str) -> Any:
@@ -123,7 +123,7 @@ def _keys(node: Any, kind: str) -> Any:
 
 
 def _has_watermark(expression: Any) -> bool:
-    """Only a column that carries the watermark itself lets Spark forget; not something computed from it."""
+    """Only a column with the watermark itself lets Spark drop state; not an expression computed from it."""
     if expression.getClass().getSimpleName() == "Alias":
         return _has_watermark(expression.child())
     return expression.getClass().getSimpleName() == "AttributeReference" and _marked(expression)
@@ -141,11 +141,11 @@ def _plain(text: str) -> str:
     return EXPRESSION_ID.sub("", text)
 
 
-# What state means
+# The meaning of state
 
 
 def state_layout(frame: DataFrame) -> list[str]:
-    """What the query keeps between batches, as text: state of another text must not be taken for this one."""
+    """What the query keeps between batches, as text: state with another text must not be taken for this one."""
     plan = frame._jdf.queryExecution().analyzed()
     optimised = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
     explain = _explainer(plan)
@@ -192,7 +192,7 @@ def _functions(node: Any) -> dict[int, str]:
 
 
 def _explainer(plan: Any) -> Callable[[str], str]:
-    """Writes an expression by the columns of sources instead of names that a query made up on the way."""
+    """Writes an expression with the columns of sources instead of names that a query introduced."""
     definitions = {
         one.exprId().id(): one.child().toString()
         for node in _walk(plan)

@@ -1,7 +1,7 @@
-"""Where a pipeline stands, whether it runs or not. Needs no Spark.
+"""The progress of a pipeline, whether it runs or not. Needs no Spark.
 
-The checkpoint knows best. Where it is not on this machine, because the pipeline runs elsewhere or its directory is
-gone, the groups tell how far it came: every query commits the offsets of its finished batches to one.
+The checkpoint knows best. If it is not on this machine, because the pipeline runs elsewhere or its directory is
+gone, the groups show the progress: every query commits the offsets of its finished batches to one.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -45,7 +45,7 @@ class Status:
 
 @dataclass
 class _Cluster:
-    """What the brokers know: where topics end, by source, and how far groups have come."""
+    """From the brokers: where topics end, by source, and the committed offsets of groups."""
 
     latest: dict[str, Offsets] = field(default_factory=dict)
     committed: dict[str, Offsets] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def status(pipeline: Pipeline) -> Status:
 
 
 def _queries(pipeline: Pipeline, checkpoint: Checkpoint) -> list[QueryStatus]:
-    """Those of the file, and those that an earlier state of it has left in the checkpoint."""
+    """Those of the file, and those that an earlier version of it has left in the checkpoint."""
     found = []
     for kind, directory, suffix, known in (
         ("sink", "sinks", "", set(pipeline.sinks)),
@@ -103,7 +103,7 @@ def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
         found.warning = f"lag is not known: {error.problem}"
     except PipelineError as error:
         found.warning = f"lag is not known: {error.text()}"
-    except Exception as error:  # a topic that is gone
+    except Exception as error:  # a deleted topic
         found.warning = f"lag is not known: {error}"
     return cluster
 

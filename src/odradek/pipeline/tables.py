@@ -1,4 +1,4 @@
-"""One table of a pipeline's file, read key by key; what is wrong is collected, with its line."""
+"""One table of a pipeline's file, read key by key; problems are collected, with their lines."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from odradek.pipeline.errors import PipelineError
 
 
 class Table:
-    """Keys that nobody asked for are unknown: `finish` says so, with the nearest key there is."""
+    """Keys that were not asked for are unknown: `finish` reports them, with the nearest known key."""
 
     def __init__(self, document: Document, key: Key, values: Any, problems: list[PipelineError]) -> None:
         self.document, self.key, self.problems = document, key, problems

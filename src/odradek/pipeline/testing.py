@@ -7,8 +7,8 @@
     expect.dead_letters = [{ stage = "decode", name = "orders" }]
 
 A given row that is a table has the source's columns; one that is a string is a record's value, and is decoded.
-Rows expected of a stage, a sink or the dead letters are compared in any order, by the columns they name. The stages
-run as a batch, so windows are complete and nothing is ever late. Tests may also be in a file beside the
+Expected rows of a stage, a sink or the dead letters are compared in any order, by the columns they name. The stages
+run as a batch, so windows are complete and nothing is ever late. Tests may also be in a file next to the
 pipeline's, NAME.tests.toml.
 """
 
@@ -67,7 +67,7 @@ class Outcome:
 
 
 def all_tests(pipeline: Pipeline) -> list[tuple[documents.Document, TestCase]]:
-    """Those in the pipeline's file, and those beside it."""
+    """Those in the pipeline's file, and those next to it."""
     found = [(pipeline.document, case) for case in pipeline.tests]
     path = pipeline.document.path.with_suffix(".tests.toml")
     if path.exists():
@@ -77,7 +77,7 @@ def all_tests(pipeline: Pipeline) -> list[tuple[documents.Document, TestCase]]:
             (document, case) for case in read_tests(document, document.values.get("tests", []), problems)
         ]
         problems += [
-            document.error((name,), "only [[tests]] belong into this file")
+            document.error((name,), "only [[tests]] belong in this file")
             for name in document.values
             if name != "tests"
         ]
@@ -241,7 +241,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def compare(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[str]:
-    """Rows that are missing, and rows that nobody expected; in words."""
+    """Missing rows and unexpected rows, in words."""
     left = list(found)
     missing = []
     for row in expected:

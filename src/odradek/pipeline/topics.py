@@ -1,6 +1,6 @@
-"""The topics of a pipeline, looked at and made: the only place that talks to a cluster beside Spark.
+"""The topics of a pipeline, inspected and created: the only module besides Spark's that talks to a cluster.
 
-A sink's topic is created only if the file declares its partitions. Otherwise it must be there: a misspelt name
+A sink's topic is created only if the file declares its partitions. Otherwise it must exist: a misspelt name
 must not become a topic.
 """
 
@@ -66,7 +66,7 @@ class Topics:
             for config in result.configs:
                 if config.name == MAX_MESSAGE_BYTES and config.value:
                     return int(config.value)
-        return None  # not allowed to look, or not known there
+        return None  # not allowed to see it, or not known there
 
     def create(self, declaration: TopicDeclaration) -> None:
         topic = CreatableTopic(
@@ -124,7 +124,7 @@ def client_settings(kafka: Mapping[str, str]) -> ClientSettings:
 
 @contextmanager
 def topics_of(pipeline: Pipeline, kafka: Mapping[str, str], key: Key = ("kafka",)) -> Iterator[Topics]:
-    """A cluster for the length of a block; what goes wrong with it is told with the key that names it."""
+    """A cluster for the length of a block; errors name the key that configures it."""
     try:
         settings = client_settings(kafka)
     except PipelineError as error:
@@ -134,14 +134,14 @@ def topics_of(pipeline: Pipeline, kafka: Mapping[str, str], key: Key = ("kafka",
         with borrow_cluster(settings) as cluster:
             yield Topics(cluster, servers)
     except (TimedOut, ConnectionLost) as error:
-        problem = f"no broker answers at {servers}: {error}"
+        problem = f"no broker responds at {servers}: {error}"
         raise BrokersAway(problem, pipeline.document.path, pipeline.document.line(key)) from None
     except KafkaError as error:
         raise pipeline.error(key, str(error)) from None
 
 
 class BrokersAway(Unreachable):
-    """No broker answers."""
+    """No broker responds."""
 
 
 def check_source(pipeline: Pipeline, key: Key, origin: TopicSource) -> None:
@@ -164,7 +164,7 @@ def check_source(pipeline: Pipeline, key: Key, origin: TopicSource) -> None:
 def check_declaration(
     pipeline: Pipeline, key: Key, declaration: TopicDeclaration, *, create: bool = False
 ) -> TopicView | None:
-    """The topic that is written to: there, or declared. With `create` it is there afterwards."""
+    """The topic to write to: it exists or is declared. With `create` it exists afterwards."""
     name = declaration.topic
     with topics_of(pipeline, declaration.kafka, (*key, "topic")) as topics:
         found = topics.find(name)

@@ -1,4 +1,4 @@
-"""From DataFrames to a DataFrame: Spark SQL over what is named before, or a function of the user's."""
+"""From DataFrames to a DataFrame: Spark SQL over other stages, or a function of the user's."""
 
 import difflib
 import importlib
@@ -61,7 +61,7 @@ def inputs_of(spark: "SparkSession", pipeline: Pipeline, transform: Transform) -
 
 
 def order(pipeline: Pipeline, inputs: Mapping[str, Iterable[str]]) -> list[str]:
-    """Transforms so that each comes after what it reads. `PipelineError` for a circle."""
+    """Transforms in an order in which each comes after those it reads. `PipelineError` for a cycle."""
     ordered: list[str] = []
     path: list[str] = []
 
@@ -115,7 +115,7 @@ def load_function(pipeline: Pipeline, transform: Transform) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         problem = (
-            f"module '{module_name}' cannot be imported: {error}. Modules are looked for beside this file, "
+            f"module '{module_name}' cannot be imported: {error}. Modules are looked for next to this file, "
             "in pipeline.python_path and in Python's own path"
         )
         raise pipeline.error((*transform.key, "function"), problem) from None

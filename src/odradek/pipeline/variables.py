@@ -1,7 +1,7 @@
 """`${VAR}` in a pipeline's file: from a secrets file if the table `[secrets]` names one, else the environment.
 
-There is no other templating. A variable that is not set is an error, `$${` stands for `${`, and a value that
-is a secret by its name must come from a variable: what is written down in a file ends up in a repository.
+There is no other templating. A variable that is not set is an error, `$${` stands for `${`, and a value whose
+name says that it is secret must come from a variable: what is written in a file ends up in a repository.
 """
 
 import re
@@ -23,7 +23,7 @@ SECRETS = "secrets"
 
 
 def substitute(document: Document, environ: Mapping[str, str]) -> Document:
-    """The document with every variable replaced; all that is wrong is told together."""
+    """The document with every variable replaced; all problems are reported together."""
     problems: list[PipelineError] = []
     secrets = _read_secrets(document, problems)
 
@@ -66,7 +66,7 @@ def _refuse_literal_secret(document: Document, key: Key, value: str) -> None:
     name = ".".join(str(part) for part in key)
     if (SECRET_KEY.search(name) and "${" not in value) or SECRET_IN_URL.search(value):
         raise document.error(
-            key, "a secret does not belong into this file; write ${NAME}, and set NAME outside"
+            key, "a secret does not belong in this file; write ${NAME}, and set NAME outside"
         )
 
 
@@ -75,13 +75,13 @@ def _read_secrets(document: Document, problems: list[PipelineError]) -> dict[str
     secrets: dict[str, str] = {}
     if not isinstance(table, dict):
         problems.append(
-            document.error((SECRETS,), 'this must be a table: NAME = "file that holds the secret"')
+            document.error((SECRETS,), 'this must be a table: NAME = "file that contains the secret"')
         )
         return secrets
     for name, file in table.items():
         key = (SECRETS, name)
         if not isinstance(file, str):
-            problems.append(document.error(key, "this must be the name of the file that holds the secret"))
+            problems.append(document.error(key, "this must be the name of the file that contains the secret"))
             continue
         path = document.path.parent / Path(file).expanduser()
         try:

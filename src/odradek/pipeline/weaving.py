@@ -1,7 +1,7 @@
-"""A pipeline's stages put together in one Spark session, over whatever their sources are read from.
+"""A pipeline's stages assembled in one Spark session, over any kind of input.
 
 A stream, a test's rows, the first records of a topic and the records of a failed batch go through the same
-stages: only the `Reader` differs. Every query is woven by itself, in a session of its own, and has only the
+stages: only the `Reader` differs. Every query is woven separately, in its own session, and has only the
 stages that it needs.
 """
 
@@ -61,7 +61,7 @@ class StreamReader:
 
 @dataclass
 class BatchReader:
-    """Records between offsets, by the source's name; all of them where there are none."""
+    """Records between offsets, by the source's name; all records if there are none."""
 
     spark: "SparkSession"
     pipeline: Pipeline

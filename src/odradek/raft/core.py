@@ -422,6 +422,8 @@ class Raft(Leadership):
             role.has_fetched = False
             soon_ms = self._now_ms + self._rng.randrange(self._settings.gone_jitter_ms)
             role.deadline_ms = min(role.deadline_ms, soon_ms)
+        elif event.is_gone and isinstance(role, Resigned):
+            role.unacknowledged.discard(event.node_id)  # it has no leader that it could mistake for us
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response says who leads in which epoch, errors included; those of another cluster do not count."""

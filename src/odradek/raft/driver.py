@@ -158,6 +158,8 @@ class Driver:
         """Do what the core wants done, in its order."""
         self._write(ready)
         event: Event | None = None
+        if ready.truncate_to is not None:  # a cut is synced as it is made, and with it what is left
+            event = Synced(self._store.synced_offset)
         failure: KafkaError | None = None
         try:
             if ready.snapshot is not None:

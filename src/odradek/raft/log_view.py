@@ -87,8 +87,8 @@ class LogView:
             self.voters.add(offset, change)
 
     def truncate_to(self, end_offset: int) -> None:
-        """A cut is synced as it is made, and with it what is left."""
-        self.end_offset = self.synced_offset = end_offset
+        self.end_offset = end_offset
+        self.synced_offset = min(self.synced_offset, end_offset)
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()

@@ -50,7 +50,7 @@ def change_voters(
 
 def _add(voter: VoterNode, leader: Leader, log: LogView, high_watermark: int, now_ms: int) -> VoterSet:
     if log.voters.last.get(voter.key.node_id) is not None:
-        raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.key.node_id} is a voter already.")
+        raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.key.node_id} is already a voter.")
     progress = leader.progress_of(voter.key)
     if progress.caught_up_ms is None or now_ms - progress.caught_up_ms > CAUGHT_UP_WITHIN_MS:
         raise _not_yet(f"Node {voter.key.node_id} has not caught up with the leader's log.")

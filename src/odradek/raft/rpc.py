@@ -80,7 +80,7 @@ def _only_partition(topics: Sequence[Any], place: _Place = _BY_NAME) -> Any:
     topic, partition = topics[0], topics[0].partitions[0]
     if (getattr(topic, place.topic), getattr(partition, place.partition)) != (place.name, PARTITION):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if place == _SNAPSHOT else ErrorCode.INVALID_REQUEST
-        raise KafkaError(code, f"The quorum has no partition but {METADATA_TOPIC}-{PARTITION}.")
+        raise KafkaError(code, f"The quorum's only partition is {METADATA_TOPIC}-{PARTITION}.")
     return partition
 
 

@@ -6,6 +6,9 @@ synced. Any other damage stops the start. The recovery point, in a checkpoint fi
 from a synced one that was damaged later. It is written by `checkpoint`, every few seconds and at a clean stop: it may
 lag, but it never leads.
 
+What a start finds is synced before it counts, names first: the last process may have been killed between writing and
+syncing, or its sync may have failed.
+
 A disk may write pages in any order. Of several batches that are written without a sync between them (a leader that
 appends while its disk is busy, a follower that fetches many), a crash may leave a later one and lose an earlier one.
 Before the second of such a run is written, the file unsynced-run says where it begins; otherwise a hole before an
@@ -65,7 +68,7 @@ class QuorumStore:
         self._files = files
         self._unsynced_run = unsynced_run  # as it is on disk
         self.deletions = deletions  # of what is below a snapshot, by whoever wrote that
-        self._recovery_point = recovery_point  # as it is on disk
+        self._recovery_point = recovery_point  # as it is on disk, or larger
         self.log = log
 
     @classmethod
@@ -144,7 +147,7 @@ class QuorumStore:
         except QuorumStateCorrupt as error:
             raise QuorumStateCorrupt(
                 f"{path} cannot be trusted: {error}. Restore it from a backup. The only voter of a cluster may "
-                "remove it instead: the log knows the last epoch, too"
+                "remove it instead: the log also has the last epoch"
             ) from error
 
     # What the driver does
@@ -188,7 +191,7 @@ class QuorumStore:
         batches = list(_plausible(fetched, self.log.end_offset, self.log.leader_epochs.latest))
         if not batches:
             raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, "The leader's response holds no batch that continues the log."
+                ErrorCode.CORRUPT_MESSAGE, "The leader's response contains no batch that continues the log."
             )
         self._note_run(len(batches))
         size = sum(header.size for header, _ in batches)
@@ -250,6 +253,7 @@ class QuorumStore:
             self._unsynced_run = None
 
     def _write_recovery_point(self, offset: int) -> None:
+        self._recovery_point = max(self._recovery_point, offset)  # if this fails, it may be on disk or not
         write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: offset})
         self._recovery_point = offset
 
@@ -273,6 +277,8 @@ def _open_or_create(
         files, path, deletions, random.Random(0)
     )  # chance is for jitter, which there is none of here
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
+        for names in (path, directory):  # of the quorum-state, too, by which votes are given from here on
+            files.sync_directory(names)
         try:
             return open_log(home, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms)
         except DamagedData as error:

@@ -1,8 +1,8 @@
-"""A view on the 61 bytes that open every record batch (format v2).
+"""A view of the 61-byte header of every record batch (format v2).
 
 The broker's whole work on the hot path is done here: a batch is checked, given its offset and leader
-epoch, and stored, without looking at the records in it. Base offset, length and leader epoch lie before
-the CRC and outside of what it covers, which is why they may be patched in place.
+epoch, and stored, without looking at the records in it. Base offset, length and leader epoch are before
+the CRC and not covered by it, which is why they may be patched in place.
 
     0  base offset        int64      | not covered by the CRC
     8  length             int32      | of what follows this field
@@ -31,7 +31,7 @@ assert HEADER_SIZE == 61
 LENGTH_OFFSET = 8
 LENGTH_END = 12
 CRC_OFFSET = 17
-CRC_START = 21  # what the CRC covers begins here
+CRC_START = 21  # the CRC covers the bytes from here on
 MIN_LENGTH = HEADER_SIZE - LENGTH_END
 MAGIC = 2
 
@@ -102,5 +102,5 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def patch_placement(buffer: bytearray | memoryview, base_offset: int, length: int, leader_epoch: int) -> None:
-    """Where the batch lies and who put it there: the 16 bytes before the magic. `length` is as it was."""
+    """The batch's offset and leader epoch: the 16 bytes before the magic. `length` does not change."""
     _PLACEMENT.pack_into(buffer, 0, base_offset, length, leader_epoch)

@@ -1,16 +1,16 @@
-"""The five codecs of record batches, with an output that cannot outgrow what the caller allows.
+"""The five codecs of record batches, with a limit on the output.
 
-A compressed batch from a stranger may claim anything: a kilobyte of zstd can unfold to gigabytes. So output
+A compressed batch may claim anything: a kilobyte of zstd can decompress to gigabytes. So output
 goes into a buffer of our own size, which grows only while the codec says that it is too small, and never
-beyond the caller's limit. What comes out is whole or refused:
+beyond the caller's limit. The output is whole or refused:
 
     CORRUPT_MESSAGE                the compressed bytes are damaged
-    MESSAGE_TOO_LARGE              they would unfold to more than the limit
+    MESSAGE_TOO_LARGE              they would decompress to more than the limit
     UNSUPPORTED_COMPRESSION_TYPE   a codec that Kafka does not know
 
 Snappy is written in the framing of the Java library (xerial): a header of 16 bytes, then blocks that each
-open with their length; on reading, plain snappy is taken as well, as some clients send it. LZ4 frames have
-independent blocks, because the Java client reads no others. gzip and zstd may hold several frames in a row.
+open with their length; plain snappy can be read as well, because some clients send it. LZ4 frames have
+independent blocks, because the Java client reads no others. gzip and zstd may contain several frames in a row.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Codec(IntEnum):
 
 DEFAULT_GZIP_LEVEL = 6
 DEFAULT_ZSTD_LEVEL = 3
-DEFAULT_LZ4_LEVEL = 9  # by this level Kafka means the fast compressor, which the C library calls 1
+DEFAULT_LZ4_LEVEL = 9  # Kafka's name for the fast compressor, which is level 1 in the C library
 FAST_LZ4_LEVEL = 1
 
 
@@ -58,12 +58,12 @@ def codec_of(value: int) -> Codec:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """`level` means what it means to the codec; snappy has none."""
+    """`level` is the codec's own; snappy has none."""
     return _COMPRESSORS[codec_of(codec)](data, level)
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """The bytes that were compressed, or an error when there are more than `limit` of them."""
+    """The decompressed bytes, or an error if there are more than `limit`."""
     codec = codec_of(codec)
     if codec is Codec.NONE:
         return _within_limit(data, limit)
@@ -79,7 +79,7 @@ def _within_limit(data: Buffer, limit: int) -> Buffer:
 
 
 def _too_large(limit: int) -> KafkaError:
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Records unfold to more than {limit} bytes")
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Records decompress to more than {limit} bytes")
 
 
 def _corrupt(reason: object) -> KafkaError:
@@ -143,7 +143,7 @@ _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None], Buffer]] = {
 
 
 def _decompress_stream(module: ModuleType, data: Buffer, limit: int) -> Buffer:
-    """Frames do not reliably tell how much they hold, and a stranger's may lie: try, and grow."""
+    """Frames do not reliably say how large their content is, and may lie: try, and grow."""
     from cramjam import DecompressionError
 
     size = min(limit, max(FIRST_OUTPUT_BYTES, OUTPUT_GROWTH * len(data)))
@@ -201,5 +201,5 @@ def _decompress_snappy_block(block: memoryview, limit: int) -> Buffer:
     except DecompressionError as error:
         raise _corrupt(error) from None
     if written != size:
-        raise _corrupt(f"snappy block holds {written} bytes instead of {size}")
+        raise _corrupt(f"snappy block has {written} bytes instead of {size}")
     return bytes(output)

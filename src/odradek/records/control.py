@@ -1,12 +1,12 @@
 """Control records: what brokers write into a log for readers of the protocol, not of the data.
 
-A control batch holds one record whose key says what it is (a version and a type, both int16). Two matter to
+A control batch has one record whose key says what it is (a version and a type, both int16). Two matter to
 every partition: the markers that end a transaction, COMMIT and ABORT, whose value is a version and the epoch
 of the coordinator that decided. LEADER_CHANGE opens every epoch of the metadata log. The types 2 to 6 (it, the
 frame of a metadata snapshot, and the quorum's voters) are named here; their values belong to the quorum
 (`raft.control`).
 
-A type that is not known yet is for readers to skip, hence `None` and no error.
+Readers skip unknown types, so they are `None` and not an error.
 """
 
 from enum import IntEnum
@@ -37,7 +37,7 @@ def encode_control_key(control_type: ControlType) -> bytes:
 
 
 def decode_control_key(key: bytes | None) -> ControlType | None:
-    """None: a type that came after us."""
+    """None: a type that is newer than this code."""
     if key is None or len(key) < _KEY.size:
         raise invalid("The key of a control record is too short")
     version, value = _KEY.unpack_from(key)

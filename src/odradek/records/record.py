@@ -1,9 +1,9 @@
-"""The records inside of a batch: reading them from bytes nobody vouches for, and building batches.
+"""The records inside a batch: reading them from untrusted bytes, and building batches.
 
-The hot path never comes here. Who does: validation of compacted topics, recompression, compaction, the
+The hot path does not use this. These do: validation of compacted topics, recompression, compaction, the
 coordinators (which keep their state as records) and tests.
 
-    length            varint     of what follows
+    length            varint     of the rest
     attributes        int8       unused
     timestamp delta   varlong    to the batch's base timestamp
     offset delta      varint     to the batch's base offset
@@ -11,12 +11,12 @@ coordinators (which keep their state as records) and tests.
     value             varint length (-1: null), bytes
     headers           varint count, each a key (never null) and a value, both like the above
 
-Reading is strict: lengths must meet exactly, offsets must rise and stay within what the batch's header says,
+Reading is strict: lengths must match exactly, offsets must rise and stay within the range in the batch's header,
 and the number of records must be the header's. Anything else is INVALID_RECORD. Header keys stay bytes: they
-should be UTF-8, but a broker stores what it got.
+should be UTF-8, but a broker stores them unchecked.
 
 aiokafka's native reader is eight times faster, but it reads past the end of its buffer on a truncated varint
-and takes 120 ms to import: it may read only what has been padded, and only where that much work is waiting
+and takes 120 ms to import: it may read only padded buffers, and is used only if there is that much work
 (compaction).
 """
 
@@ -50,7 +50,7 @@ from odradek.records.batch import (
 )
 from odradek.records.compression import Codec, compress, decompress
 
-# What a batch may unfold to. Kafka has no such limit; its own clients stay two orders of magnitude below.
+# The largest size of a decompressed batch. Kafka has no such limit; its own clients stay far below.
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 
 NO_LEADER_EPOCH = -1
@@ -78,7 +78,7 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-# A record, and where its bytes lie in the uncompressed records of its batch:
+# A record, and where its bytes are in the uncompressed records of its batch:
 # start, end, timestamp delta, offset delta, key, value, headers.
 RecordSpan = tuple[int, int, int, int, bytes | None, bytes | None, Headers]
 
@@ -116,7 +116,7 @@ def decode_batch(
 
 
 def wrap_int64(value: int) -> int:
-    """What Kafka makes of a base timestamp and a delta whose sum is no int64: Java's addition overflows."""
+    """What Kafka computes if the sum of base timestamp and delta is not an int64: Java's addition overflows."""
     return (value + INT64_MAX + 1) % (1 << 64) - INT64_MAX - 1
 
 
@@ -135,10 +135,12 @@ def header_of(buffer: Buffer) -> BatchHeader:
 def uncompressed_records(
     buffer: Buffer, header: BatchHeader, *, limit: int = MAX_UNCOMPRESSED_BYTES
 ) -> bytes:
-    """What follows the header, unfolded. A copy: indexing bytes is faster than indexing a view."""
+    """The part after the header, decompressed. A copy: indexing bytes is faster than indexing a view."""
     with memoryview(buffer)[HEADER_SIZE : header.size] as payload:
         if header.record_count == 0 and not payload:
-            return b""  # compaction leaves such batches, and an empty compressed stream is not no bytes
+            return (
+                b""  # compaction leaves such batches, and an empty compressed stream has more than zero bytes
+            )
         return bytes(decompress(header.attributes & CODEC_MASK, payload, limit))
 
 
@@ -149,7 +151,7 @@ def scan_records(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
         try:
             span = read_record(data, position)
         except IndexError:
-            raise invalid("A record reaches beyond the end of its batch") from None
+            raise invalid("A record extends beyond the end of its batch") from None
         position, offset_delta = span[1], span[3]
         if not previous_delta < offset_delta <= last_delta:
             raise invalid(f"Offset delta {offset_delta} after {previous_delta}, of at most {last_delta}")
@@ -160,9 +162,9 @@ def scan_records(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
 
 
 def read_record(data: bytes, start: int) -> RecordSpan:
-    """Raises IndexError where the bytes end too early.
+    """Raises IndexError if the bytes end too early.
 
-    Lengths are not checked one by one: one that is too great moves `position` past the record's end, which
+    Lengths are not checked one by one: one that is too large moves `position` past the record's end, which
     the last check notices.
     """
     length, position = read_varint(data, start)
@@ -211,7 +213,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         return (value >> 1) ^ -(value & 1), position + 2
     value, position = _read_zigzag(data, position, 5)
     if not -INT32_MAX - 1 <= value <= INT32_MAX:
-        raise invalid(f"Varint {value} is no int32")
+        raise invalid(f"Varint {value} is not an int32")
     return value, position
 
 
@@ -222,7 +224,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
         return (first >> 1) ^ -(first & 1), position + 1
     value, position = _read_zigzag(data, position, 10)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise invalid(f"Varlong {value} is no int64")
+        raise invalid(f"Varlong {value} is not an int64")
     return value, position
 
 
@@ -257,8 +259,8 @@ def build_batch(
 ) -> bytearray:
     """A batch of `records`, whose offsets must rise from `base_offset` (the first record's, if not given).
 
-    `last_offset` may lie behind the last record, as compaction leaves it. A delete horizon takes the place
-    of the base timestamp, so that timestamp deltas are relative to it.
+    `last_offset` may be after the last record, as compaction leaves it. A delete horizon replaces
+    the base timestamp, so that timestamp deltas are relative to it.
     """
     assert records or (base_offset is not None and last_offset is not None), "an empty batch needs its range"
     first = records[0].offset if base_offset is None else base_offset
@@ -303,7 +305,7 @@ def pack_batch(header: BatchHeader, records: Buffer, *, level: int | None = None
 
 
 def patch_crc(batch: bytearray | memoryview) -> int:
-    """Make the CRC right again after a change to what it covers."""
+    """Correct the CRC after a change to the bytes it covers."""
     with memoryview(batch) as view:
         crc: int = crc32c(view[CRC_START:])
     _CRC.pack_into(batch, CRC_OFFSET, crc)
@@ -329,7 +331,7 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 
 def _within_int64(timestamp_delta: int) -> int:
     if not INT64_MIN <= timestamp_delta <= INT64_MAX:
-        raise invalid(f"Timestamp delta {timestamp_delta} is no int64")
+        raise invalid(f"Timestamp delta {timestamp_delta} is not an int64")
     return timestamp_delta
 
 

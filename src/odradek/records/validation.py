@@ -1,23 +1,23 @@
-"""What Produce does to a batch before it is stored.
+"""What Produce does with a batch before it is stored.
 
-`check_batch` looks at the header and the CRC alone: a few microseconds whatever the batch holds. Then
+`check_batch` looks at the header and the CRC alone: a few microseconds, whatever is in the batch. Then
 `prepare_batch` applies the topic's rules, which for most topics is a comparison of timestamps and no more.
-Records are looked at only where a rule needs it: compacted topics (every record needs a key), a limit on how
-old a record may be, a compression type of the topic's own, and full validation.
+Records are decoded only if a rule needs it: compacted topics (every record needs a key), a limit on how
+old a record may be, a topic with its own compression type, and full validation.
 
-Kafka decodes every record of every batch. Where no rule asks for it we do not, so that we accept what Kafka
-would refuse, harming none but the reader of what its producer wrote:
+Kafka decodes every record of every batch. We do so only if a rule needs it, so we accept some batches that Kafka
+would refuse, which harms only the readers of that producer's records:
 
 - records that are malformed, or compressed bytes that are damaged, under a CRC that is right;
 - a header whose maximal timestamp is not that of its records (Kafka corrects it): limits on how far in the
   future a record may be are checked against the header (its base timestamp too: the first record has it), and
-  hold for whoever trusts it.
+  hold only if that is right.
 
-What we refuse and Kafka does not: bytes behind the batch that are no batch (Kafka drops them), the log append
-time attribute on any topic (Kafka only there where it keeps that time), a transactional batch without a
+What we refuse and Kafka does not: bytes after the batch that are not a batch (Kafka drops them), the log append
+time attribute on any topic (Kafka only if the topic keeps that time), a transactional batch without a
 producer id, a producer id below -1 or one without an epoch, offset deltas that do not count up from zero, a
-timestamp beyond int64 where records are looked at (Kafka's addition overflows, and so does our reading). A
-codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR.
+timestamp beyond int64 if records are decoded (Kafka's addition overflows, and so does our reading). A
+codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE, where Kafka returns UNKNOWN_SERVER_ERROR.
 
 Messages older than format v2 are INVALID_RECORD: Produce has not allowed them since version 3, which is the
 oldest that Kafka 4 serves.
@@ -72,7 +72,7 @@ DEFAULT_TIMESTAMP_AFTER_MAX_MS = 60 * 60 * 1000
 NO_LIMIT_MS: Final = INT64_MAX
 
 MAX_REPORTED_RECORDS = 100
-# What is looked at without a pause, and how much is unfolded for it.
+# How much is checked without a pause, and how much is decompressed for that.
 MANY_RECORDS = 1_000
 RECORDS_PER_STEP = 100
 UNFOLDED_AT_ONCE = 1 << 20
@@ -94,7 +94,7 @@ class TopicRules:
     compact: bool = False
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     full_validation: bool = False  # look at every record of every batch, as Kafka does
-    take_as_is: bool = field(init=False)  # batches of the current time are stored as they come
+    take_as_is: bool = field(init=False)  # batches of the current time are stored unchanged
 
     def __post_init__(self) -> None:
         as_is = (
@@ -125,7 +125,7 @@ DEFAULT_RULES = TopicRules()
 
 
 class RejectedRecords(KafkaError):
-    """Names the records that made a batch unacceptable: Produce answers with them since version 8."""
+    """Names the records that made a batch unacceptable: they are in Produce's response since version 8."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -144,7 +144,7 @@ def check_batch(
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
     produce_version: int = LATEST_PRODUCE_VERSION,
 ) -> BatchHeader:
-    """The header of the one batch that `buffer` must hold, if a client may append it."""
+    """The header of the one batch that must be in `buffer`, if a client may append it."""
     size = len(buffer)
     if size < HEADER_SIZE:
         raise _not_one_batch(buffer)
@@ -183,7 +183,8 @@ def _not_one_batch(buffer: memoryview) -> NotOneBatch:
         return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record batch: {magic}")
     if LENGTH_END + length > len(buffer):
         return NotOneBatch(
-            ErrorCode.INVALID_RECORD, f"A record batch of {LENGTH_END + length} bytes where {len(buffer)} are"
+            ErrorCode.INVALID_RECORD,
+            f"A record batch of {LENGTH_END + length} bytes, but there are {len(buffer)}",
         )
     if magic != MAGIC:
         return NotOneBatch(
@@ -193,7 +194,7 @@ def _not_one_batch(buffer: memoryview) -> NotOneBatch:
         return NotOneBatch(ErrorCode.CORRUPT_MESSAGE, f"A record batch cannot have a length of {length}")
     return NotOneBatch(
         ErrorCode.INVALID_RECORD,
-        "Exactly one record batch per partition is required, there are more bytes behind it",
+        "Exactly one record batch per partition is required, but more bytes follow it",
     )
 
 
@@ -232,13 +233,13 @@ Prepared = tuple[memoryview, BatchHeader]
 
 
 class TakesLong(Exception):
-    """So many records have to be looked at that it should be done in steps."""
+    """There are so many records to check that it should be done in steps."""
 
 
 def prepare_batch(buffer: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> Prepared:
-    """The batch as the topic wants it: mostly the very same, at times changed in place, seldom rebuilt.
+    """The batch as the topic needs it: mostly unchanged, sometimes changed in place, rarely rebuilt.
 
-    Raises TakesLong, having changed nothing, where `check_records` and `finish_records` should be used.
+    Raises TakesLong, having changed nothing, if `check_records` and `finish_records` should be used instead.
     """
     if (
         rules.take_as_is
@@ -258,7 +259,7 @@ def prepare_batch(buffer: memoryview, header: BatchHeader, rules: TopicRules, no
 
 
 def _wanted_header(header: BatchHeader, rules: TopicRules, now_ms: int) -> BatchHeader:
-    """The very same where the topic wants no other."""
+    """Unchanged, unless the topic needs another."""
     if header.attributes & LOG_APPEND_TIME:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "Producers should not set the timestamp type to log append time"
@@ -286,7 +287,7 @@ def _prepare_few_records(buffer: memoryview, header: BatchHeader, rules: TopicRu
 def finish_records(
     buffer: memoryview, header: BatchHeader, rules: TopicRules, data: bytes, max_timestamp: int, now_ms: int
 ) -> Prepared:
-    """The batch, once its records have been checked. Compressing it anew may take long."""
+    """The batch, once its records have been checked. Compressing it again may take long."""
     wanted = _wanted_header(header, rules, now_ms)
     if rules.message_timestamp_type is TimestampType.CREATE_TIME and max_timestamp != header.max_timestamp:
         wanted = wanted._replace(max_timestamp=max_timestamp)
@@ -335,7 +336,7 @@ def _out_of_range(timestamp: int, rules: TopicRules, now_ms: int) -> KafkaError:
 
 
 def _recompress(data: bytes, header: BatchHeader, rules: TopicRules) -> tuple[memoryview, BatchHeader]:
-    """The same records under another codec. Offsets, timestamps and producer stay as they are."""
+    """The same records under another codec. Offsets, timestamps and producer do not change."""
     codec = rules.compression_type
     assert codec is not None
     attributes = header.attributes & ~CODEC_MASK | codec
@@ -346,7 +347,7 @@ def _recompress(data: bytes, header: BatchHeader, rules: TopicRules) -> tuple[me
 
 
 def _restamp(buffer: memoryview, header: BatchHeader) -> tuple[memoryview, BatchHeader]:
-    """Write the header's attributes and maximal timestamp over the batch, which is in a buffer of our own."""
+    """Write the header's attributes and maximal timestamp over the batch, which is in our own buffer."""
     _INT16.pack_into(buffer, ATTRIBUTES_OFFSET, header.attributes)
     _INT64.pack_into(buffer, MAX_TIMESTAMP_OFFSET, header.max_timestamp)
     return buffer, header._replace(crc=patch_crc(buffer))

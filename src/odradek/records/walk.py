@@ -1,9 +1,9 @@
-"""Walking over record batches by their headers: each header says how long its batch is, and so where the next begins.
+"""Walking over record batches by their headers: each header gives the length of its batch, and so the next position.
 
 This is the only place that steps from one batch to the next. The bytes come from `read_at`, a file's or a buffer's,
-a piece at a time; a walk that needs only headers never reads the records between them. It ends before a batch that
-is cut short, and before bytes that cannot be a batch. Nothing else is checked here: whoever must know more (a valid
-CRC, rising offsets) looks at the batches as they come.
+one piece at a time; a walk that needs only headers never reads the records between them. It ends before a batch that
+is cut short, and before bytes that cannot be a batch. Nothing else is checked here: a caller that must know more (a
+valid CRC, rising offsets) checks the batches itself.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from odradek.records.batch import (
     Buffer,
 )
 
-# The bytes at a position, up to a length: fewer where there are no more.
+# The bytes at a position, up to a length: fewer at the end.
 ReadAt = Callable[[int, int], Buffer]
 # Called with a header that cannot be a batch's. It may raise; otherwise the walk ends.
 Refuse = Callable[[BatchHeader], None]
@@ -69,7 +69,7 @@ def header_at(read_at: ReadAt, position: int, end: int) -> BatchHeader | None:
 
 
 def whole_batches(data: memoryview, refuse: Refuse | None = None) -> Iterator[Batch]:
-    """The batches in these bytes, each with its own. What follows the last whole one is left out."""
+    """The batches in these bytes, each with its own. Bytes after the last whole one are left out."""
     size = len(data)
     for position, header in walk(lambda at, length: data[at : at + length], 0, size, size, refuse):
         yield Batch(header, data[position : position + header.size])

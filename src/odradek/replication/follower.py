@@ -1,13 +1,13 @@
 """A follower of a partition, for one leader epoch: its log becomes a copy of the leader's.
 
-It asks the leader for what comes behind the end of its log, and says which epoch its last record is of. Where the two
-logs have parted, the leader answers with the epoch in which they did, and the follower cuts its log there. It is never
-cut to the high watermark, which is known late: a record may be committed before the follower hears of it.
+It asks the leader for the records after the end of its log, and says which epoch its last record has. If the two
+logs have diverged, the leader returns the epoch in which they did, and the follower cuts its log there. It is never
+cut to the high watermark, which arrives late: a record may be committed before the follower knows.
 
-It asks only once its log is synced: the leader takes a fetch from an offset as proof that everything below is on
+It fetches only once its log is synced: the leader takes a fetch from an offset as proof that everything below is on
 this disk.
 
-Pure: no sockets, no clock, no files but through the log.
+Pure: no sockets, no clock, no files except through the log.
 """
 
 import logging
@@ -50,14 +50,14 @@ class Follower:
         self.topic_partition = topic_partition
         self.log = log
         self.settings = settings
-        self.leader = registration.leader  # whom to fetch from; NO_LEADER where there is none now
+        self.leader = registration.leader  # the broker to fetch from; NO_LEADER if there is none now
         self.leader_epoch = registration.leader_epoch  # of the fetches; never changes
-        self.closed_with = ErrorCode.NONE  # why it follows no longer: then it appends nothing
+        self.closed_with = ErrorCode.NONE  # why it no longer follows: then it appends nothing
         self._appended = appended
         self._sync_waiters = ChangeWaiters(topic_partition)
-        # An epoch in which we led and appended nothing left no trace that a leader could know of.
+        # An epoch in which we led and appended nothing left no trace that a leader could know.
         log.leader_epochs.truncate_from_end(log.end_offset)
-        # Log start <= high watermark <= log end. Not above the leader's, and lower where we have not heard of that yet.
+        # Log start <= high watermark <= log end. Not above the leader's, and lower if we do not know that yet.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
 
     def __repr__(self) -> str:
@@ -67,11 +67,11 @@ class Follower:
         self.settings = settings
         self.log_synced()
 
-    # --- what to ask for ---
+    # --- what to fetch ---
 
     @property
     def may_fetch(self) -> bool:
-        """All that would be below the fetch offset is on disk, or need not be."""
+        """Everything below the fetch offset is on disk, or need not be."""
         return not self.settings.sync_commit or self.log.synced_offset == self.log.end_offset
 
     @property
@@ -97,7 +97,7 @@ class Follower:
         if self.may_fetch:
             self._sync_waiters.wake()
 
-    # --- what comes back ---
+    # --- responses ---
 
     def append(self, batches: Buffer, now_ms: int) -> int:
         """Batches of the leader's log, with the offsets they have there; a last one that is cut short is left out.
@@ -107,18 +107,18 @@ class Follower:
         try:
             return self.log.append_as_follower(batches, now_ms)
         finally:
-            if self.log.end_offset != end_offset:  # what came before a batch that failed stays
+            if self.log.end_offset != end_offset:  # batches before the failed one stay
                 self._appended()
 
     def truncate(self, epoch: int, end_offset: int) -> None:
-        """The leader's log has parted from ours: `epoch` is its newest that is not newer than our last record's, and
-        ended at `end_offset` there. If we do not know that epoch, we cut off all that is newer, and the next fetch
+        """The leader's log has diverged from ours: `epoch` is its newest that is not newer than our last record's, and
+        ended at `end_offset` there. If we do not have that epoch, we cut off everything newer, and the next fetch
         asks again."""
         self._check_open()
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"The leader of {self.topic_partition} does not know where the logs have parted",
+                f"The leader of {self.topic_partition} does not know where the logs diverge",
             )
         log = self.log
         our_epoch, our_end_offset = log.leader_epochs.end_offset_for(epoch, log.end_offset)
@@ -136,20 +136,20 @@ class Follower:
         self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def learn_high_watermark(self, offset: int) -> None:
-        """From a response of the leader. What we do not have yet is not committed here."""
+        """From a response of the leader. Records that we do not have yet are not committed here."""
         self.high_watermark = max(self.high_watermark, min(offset, self.log.end_offset))
 
     def learn_log_start(self, offset: int) -> None:
-        """What the leader has deleted, as far as it is committed here, is deleted here too."""
+        """Records that the leader has deleted are deleted here too, as far as they are committed here."""
         if self.log.log_start_offset < offset <= self.high_watermark:
             self.log.delete_records_before(offset)
 
     def start_over(self, offset: int) -> None:
-        """All that we have is older than the leader's log, which starts here."""
+        """All our records are older than the leader's log, which starts here."""
         self._check_open()
         if offset > self.log.end_offset:
             logger.warning(
-                "%s: the log ends at offset %d, but broker %d has nothing before %d any more: starting over from there",
+                "%s: the log ends at offset %d, but the log of leader %d now starts at %d: starting over from there",
                 self.topic_partition,
                 self.log.end_offset,
                 self.leader,

@@ -1,26 +1,26 @@
-"""The leader of a partition, for one leader epoch: it takes the records, and knows what is committed.
+"""The leader of a partition, for one leader epoch: it appends records, and knows what is committed.
 
 The **high watermark** is the offset below which everything is committed: stored by every in-sync replica. Each
 replica counts as far as its log is synced (`log.sync.commit`), the leader like the others, so that every record
 acknowledged with acks=all, and every record that a consumer sees, is on all those disks.
 
-- It is the minimum over the *maximal* ISR: the current one, and the one that was proposed to the controller and may be
-  in force already. Whichever of the two the controller elects a new leader from, that one has all that is committed.
-- It stands still while the current ISR is smaller than min(`min.insync.replicas`, replicas).
+- It is the minimum over the *maximal* ISR: the current one, and the one that was proposed to the controller and may
+  already be in force. Whichever of the two the controller elects a new leader from, that one has everything committed.
+- It does not advance while the current ISR is smaller than min(`min.insync.replicas`, replicas).
 - It never goes back.
-- It starts from its checkpoint, not from the end of the log. What lies between may be missing on other replicas, and
-  be cut off there and here when one of them led meanwhile. Until every in-sync replica has fetched in this epoch,
-  nobody knows more. A leader that is its only replica has nobody to ask: what is synced in its log is what the whole
+- It starts from its checkpoint, not from the end of the log. The records in between may be missing on other replicas,
+  and may be cut off there and here if one of them led meanwhile. Until every in-sync replica has fetched in this epoch,
+  no more is known. A leader that is its only replica has no other to ask: what is synced in its log is what the whole
   ISR has stored, so its high watermark is there at once, however old the checkpoint is. (A start syncs what recovery
   found before it serves any of it.) So records acknowledged before a crash are readable at once after it.
 
-An epoch is one object. When the next one begins, on this broker or another, this one is closed and all who wait on it
-are told: an acknowledgement of the old epoch can never leave because of what the new one commits.
+An epoch is one object. When the next one begins, on this broker or another, this one is closed and all waiters are
+told: an acknowledgement of the old epoch can never be sent because of what the new one commits.
 
-`append` is the only way to the log for who leads it, so that whoever syncs the log, and whoever waits for its end or
-its high watermark, hears of every append.
+The leader's code writes to the log only with `append`, so that the code that syncs the log, and everything that waits
+for its end or its high watermark, is told of every append.
 
-Pure: no sockets, no clock, no files but through the log.
+Pure: no sockets, no clock, no files except through the log.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,8 +75,8 @@ class Leader:
         now_ms: int,
         appended: Callable[[], None],
     ) -> None:
-        """The epoch begins here, before anything is appended in it. `high_watermark` is what was known before, from
-        the checkpoint or an earlier role; `appended` is told of every append, and has the log synced."""
+        """The epoch begins here, before anything is appended in it. `high_watermark` is the last known one, from
+        the checkpoint or an earlier role; `appended` is called for every append, and has the log synced."""
         self.topic_partition = topic_partition
         self.log = log
         self.settings = settings
@@ -85,7 +85,9 @@ class Leader:
         self.epoch_start_offset = (
             log.end_offset
         )  # all below is of earlier epochs, all from here on of this one
-        self.closed_with = ErrorCode.NONE  # why it leads no longer: then it appends nothing and nobody waits
+        self.closed_with = (
+            ErrorCode.NONE
+        )  # why it no longer leads: then it appends nothing and has no waiters
         self._appended = appended
         self._offset_waiters = OffsetWaiters(topic_partition)
         self._high_watermark_waiters = ChangeWaiters(topic_partition)
@@ -95,9 +97,9 @@ class Leader:
         self.isr = replica_set(registration.isr)  # of the registration in force; within `replicas`
         self.maximal_isr = (
             self.isr
-        )  # `isr` and what is proposed, which may be in force already; never less than `isr`
+        )  # `isr` and the proposed one, which may already be in force; never less than `isr`
         self.has_enough_replicas = False  # `isr` has min(min.insync.replicas, replicas) members
-        # Of every other replica, and of no one else: what it has fetched in this epoch.
+        # What every other replica has fetched in this epoch.
         self.progress: Mapping[int, Progress] = NOBODY
         self._replicas_changed(now_ms)
         log.leader_epochs.begin(self.leader_epoch, log.end_offset)
@@ -113,7 +115,7 @@ class Leader:
     def append(
         self, batch: bytearray | memoryview, header: BatchHeader, now_ms: int, *, check_sequence: bool = True
     ) -> AppendResult:
-        """One batch, patched in place. If it raises, nothing of it is in the log. Coordinators send no sequences to
+        """One batch, patched in place. If it raises, no part of it is in the log. Coordinators send no sequences to
         check."""
         if self.closed_with:
             raise KafkaError(self.closed_with)
@@ -124,7 +126,7 @@ class Leader:
     def append_all(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int
     ) -> list[AppendResult | KafkaError]:
-        """The batches of clients, by one write where they go into one segment; what became of each."""
+        """The batches of clients, with one write if they go into one segment; returns the result of each."""
         if self.closed_with:
             return [KafkaError(self.closed_with)] * len(batches)
         results = self.log.append_all_as_leader(batches, self.leader_epoch, now_ms)
@@ -139,7 +141,11 @@ class Leader:
     def check_enough_replicas(self) -> None:
         """acks=all is refused before anything is written where it could not be kept."""
         if not self.has_enough_replicas:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            minimum = min(self.settings.min_insync_replicas, len(self.replicas))
+            reason = (
+                f"{self.topic_partition} has {len(self.isr)} in-sync replicas, and acks=all needs {minimum}."
+            )
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
 
     # --- what is committed ---
 
@@ -171,19 +177,19 @@ class Leader:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open: the end of what `read_committed` may see."""
+        """No transaction is open below it: the end of what `read_committed` may see."""
         return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def knows_high_watermark(self) -> bool:
-        """Earlier leaders may have committed all that came before this epoch. While the high watermark is not past
-        that, it may be lower than what clients were shown (KIP-207)."""
+        """Earlier leaders may have committed everything before this epoch. Until the high watermark has passed that,
+        it may be lower than what clients were shown (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
     @property
     def is_held_back_by_own_sync(self) -> bool:
-        """There are records that nobody but our own disk keeps from being committed. Whoever was told that they are
-        written (acks=1) expects to find them: waiting for the sync under way is worth it."""
+        """There are records that only our own disk keeps from being committed. A client that got an acknowledgement
+        for them (acks=1) expects to find them: waiting for the sync under way is worth it."""
         return self.high_watermark < self.log.end_offset and not self.progress
 
     # --- the other replicas ---
@@ -198,8 +204,15 @@ class Leader:
         progress.fetched(offset, self.log.end_offset, broker_epoch, now_ms)
         self.maybe_advance_high_watermark()
 
+    def was_caught_up(self, replica: int, then_ms: int) -> None:
+        """It had all of the log at that time: it fetched then, and nothing was appended to this partition since its
+        offset was looked at."""
+        progress = self.progress.get(replica)
+        if progress is not None:
+            progress.last_caught_up_ms = max(progress.last_caught_up_ms, then_ms)
+
     def joining_replicas(self) -> dict[int, int]:
-        """Those that may join the ISR, and their broker epochs. They have all that is committed, and all that came
+        """Those that may join the ISR, and their broker epochs. They have everything committed, and everything
         before this epoch: the high watermark we know may be lower than what an earlier leader committed."""
         enough = max(self.high_watermark, self.epoch_start_offset)
         return {
@@ -209,7 +222,7 @@ class Leader:
         }
 
     def lagging_replicas(self, now_ms: int, max_lag_ms: int) -> frozenset[int]:
-        """Those of the ISR that have not had all of the log for this long."""
+        """Those of the ISR that have not caught up for this long."""
         end_offset = self.log.end_offset
         return frozenset(
             replica
@@ -225,13 +238,13 @@ class Leader:
         self.maximal_isr = self.isr | isr
 
     def withdraw_proposal(self) -> None:
-        """The controller refused it for good. (Without a response nobody knows, and the proposal stands.)"""
+        """The controller refused it for good. (Without a response the outcome is unknown, and the proposal remains.)"""
         self.maximal_isr = self.isr
         self.maybe_advance_high_watermark()
 
     def adopt(self, registration: Partition, now_ms: int) -> None:
-        """The metadata changed and we still lead in the same epoch. A proposal that was made to an older registration
-        is refused by its partition epoch, so what is in force is all there is."""
+        """The metadata changed and we still lead in the same epoch. A proposal that was made for an older registration
+        is refused by its partition epoch, so only the ISR in force counts."""
         assert registration.leader_epoch == self.leader_epoch
         if registration.partition_epoch <= self.partition_epoch:
             return
@@ -240,6 +253,8 @@ class Leader:
         self.isr = self.maximal_isr = replica_set(registration.isr)
         self._replicas_changed(now_ms)
         self.maybe_advance_high_watermark()
+        if self._end_waiters:
+            self._end_waiters.wake()  # a replica that was put out of the ISR has to be looked at
 
     def configure(self, settings: ReplicaSettings) -> None:
         self.settings = settings
@@ -273,14 +288,14 @@ class Leader:
             self._offset_waiters.add(offset, waiter)
 
     def when_high_watermark_moves(self, waiter: Waiter) -> None:
-        """Call once, when there may be more for consumers to read."""
+        """Call it once, when there may be more for consumers to read."""
         if self.closed_with:
             waiter(self.closed_with)
         else:
             self._high_watermark_waiters.add(waiter)
 
     def when_log_end_moves(self, waiter: Waiter) -> None:
-        """Call once, when there is more for followers to read: their syncs overlap with ours."""
+        """Call once, when there is more for followers to read: their syncs overlap with ours. Or the ISR changes."""
         if self.closed_with:
             waiter(self.closed_with)
         else:
@@ -311,8 +326,8 @@ class Leader:
     # --- the end ---
 
     def close(self, error: ErrorCode) -> None:
-        """Another epoch begins, the topic is deleted, the log has failed or the broker stops: nobody waits any
-        longer, and nothing is appended."""
+        """Another epoch begins, the topic is deleted, the log has failed or the broker stops: all waits end, and
+        nothing more is appended."""
         self.closed_with = error
         self._offset_waiters.end(error)
         self._high_watermark_waiters.wake(error)

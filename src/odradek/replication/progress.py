@@ -1,6 +1,6 @@
-"""How far another replica of a partition has come, as far as its leader knows: from the fetches it sent in this epoch.
+"""How far another replica of a partition has come, according to its fetches in this epoch.
 
-Pure: the time is an argument, of a clock that never jumps.
+Pure: the time is an argument, from a clock that never jumps.
 """
 
 from odradek.errors import ErrorCode, KafkaError
@@ -11,8 +11,8 @@ NO_BROKER_EPOCH = -1
 
 class Progress:
     __slots__ = (
-        "_fetched_ms",
-        "_leader_end_offset",
+        "_goal_ms",
+        "_goal_offset",
         "broker_epoch",
         "last_caught_up_ms",
         "log_end_offset",
@@ -25,29 +25,30 @@ class Progress:
         self.log_end_offset = UNKNOWN_OFFSET
         # Of the process that sent the last fetch; never falls. A replica that was restarted has a higher one.
         self.broker_epoch = NO_BROKER_EPOCH
-        # The latest time at which it had all that the leader had. Never falls.
+        # The latest time at which it had caught up. Never decreases.
         self.last_caught_up_ms = last_caught_up_ms
-        # The last fetch: when it came, and where the leader's log ended then.
-        self._fetched_ms = last_caught_up_ms
-        self._leader_end_offset = UNKNOWN_OFFSET
+        # Where the leader's log ended at the time of an earlier fetch. It stands until the replica has come so far. One
+        # that is always a few fetches behind, because much is written, has then had all that the leader had that time.
+        self._goal_ms = last_caught_up_ms
+        self._goal_offset = UNKNOWN_OFFSET
 
     def __repr__(self) -> str:
         return f"<Progress to {self.log_end_offset} of broker epoch {self.broker_epoch}>"
 
     def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
-        """A fetch from `offset` on came. One of an earlier process of that broker is refused: it says nothing about
-        the log that is there now."""
+        """A fetch from `offset` on arrived. One of an earlier process of that broker is refused: it says nothing about
+        the current log."""
         if broker_epoch < self.broker_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"A fetch of broker epoch {broker_epoch} came after one of {self.broker_epoch}",
+                f"A fetch with broker epoch {broker_epoch} arrived after one with {self.broker_epoch}",
             )
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        elif self._leader_end_offset != UNKNOWN_OFFSET and offset >= self._leader_end_offset:
-            # It has what we had when it asked last: with steady writes it is never further.
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self._fetched_ms)
+            self._goal_ms, self._goal_offset = now_ms, leader_end_offset
+        elif offset >= self._goal_offset:
+            if self._goal_offset != UNKNOWN_OFFSET:
+                self.last_caught_up_ms = max(self.last_caught_up_ms, self._goal_ms)
+            self._goal_ms, self._goal_offset = now_ms, leader_end_offset
         self.log_end_offset = offset
         self.broker_epoch = broker_epoch
-        self._fetched_ms = now_ms
-        self._leader_end_offset = leader_end_offset

@@ -1,8 +1,7 @@
-"""What this broker keeps of one partition: a log, settings, and the role that the metadata gives it for an epoch.
+"""This broker's replica of one partition: a log, settings, and the role that the metadata gives it for an epoch.
 
-Each epoch is a role of its own, a new `Leader` or `Follower`; the one before is closed and tells all who wait on it.
-What is the same in both roles is here: the log, what has to be known to sync, to checkpoint and to compact it, and
-the end.
+Each epoch has its own role, a new `Leader` or `Follower`; the previous one is closed and tells all its waiters.
+What both roles share is here: the log, what is needed to sync, checkpoint and compact it, and the end.
 """
 
 from collections.abc import Callable
@@ -44,12 +43,12 @@ class Replica:
         high_watermark: int,
         appended: Callable[["Replica"], None],
     ) -> None:
-        """`high_watermark` is the checkpoint's; `appended` is told of every append, in whatever role."""
+        """`high_watermark` is the checkpoint's; `appended` is called for every append, in either role."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.settings = settings
-        # The role. Not more than one of them at a time; none before the metadata has said which.
+        # The role. At most one of them at a time; none before the metadata has named it.
         self.leader: Leader | None = None
         self.follower: Follower | None = None
         self.closed_with = ErrorCode.NONE  # for good: no role comes after it
@@ -80,7 +79,7 @@ class Replica:
     # --- roles ---
 
     def take_role(self, node_id: int, registration: Partition, now_ms: int) -> bool:
-        """Be what the metadata says. True if that is another role, or the same one in another epoch."""
+        """Take the role that the metadata names. True if it is another role, or the same one in another epoch."""
         leads = registration.leader == node_id
         if self.closed_with or registration.leader_epoch < self.leader_epoch:
             return False
@@ -122,7 +121,7 @@ class Replica:
     # --- the log ---
 
     def use_log(self, log: Log) -> None:
-        """The log is made now: it takes the place of one that was not."""
+        """The log now exists: it replaces the unmade one."""
         assert self.log.end_offset == log.end_offset == 0
         self.log = log
         if self._role is not None:
@@ -138,7 +137,7 @@ class Replica:
             self.follower.log_synced()
 
     def close(self, error: ErrorCode) -> None:
-        """The topic is deleted, the log has failed or the broker stops: nobody waits any longer."""
+        """The topic is deleted, the log has failed or the broker stops: all waits end."""
         self.closed_with = error
         if self._role is not None:
             self._role.close(error)

@@ -1,6 +1,6 @@
-"""The replicas that this broker keeps, by name. Asking for one makes no files, and opens none.
+"""The replicas that this broker keeps, by name. Asking for one creates and opens no files.
 
-A handler asks for the role it needs: `leader` refuses where this broker does not lead.
+A handler asks for the role it needs: `leader` refuses if this broker does not lead.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from odradek.replication.replica import Replica
 
 class Replicas:
     def __init__(self, begin_missing: Callable[[str, int], Replica | None]) -> None:
-        """`begin_missing` begins a replica that the metadata wants and nobody asked for yet, in memory. Raises
-        KafkaError where it cannot be served now."""
+        """`begin_missing` starts a replica that the metadata names and that was not used yet, in memory. Raises
+        KafkaError if it cannot be served now."""
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._begin_missing = begin_missing
 
@@ -25,7 +25,7 @@ class Replicas:
         return iter(self._replicas.values())
 
     def present(self, topic: str, partition: int) -> Replica | None:
-        """If somebody asked for it before, or its log is made."""
+        """If it was used before, or its log exists."""
         return self._replicas.get((topic, partition))
 
     def get(self, topic: str, partition: int) -> Replica:

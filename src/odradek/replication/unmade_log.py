@@ -1,8 +1,8 @@
-"""The log of a new partition before there are files of it.
+"""The log of a new partition before it has files.
 
-A topic exists once the metadata says so, and its partitions are served from then on. Their files are made one after
-the other in later turns of the event loop. Until then a partition is empty, and everything that can be asked about it
-can be said without a file; the first append makes the log, and goes to it.
+A topic exists once the metadata says so, and its partitions are served from then on. Their files are created one after
+the other in later turns of the event loop. Until then a partition is empty, and every request about it
+can be served without a file; the first append creates the log, and goes to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from odradek.storage.segments.segment import Segment
 
 
 class UnmadeLog:
-    """As much of a `storage.log.log.Log` as is asked of one that is empty. `make` returns the log that takes its place;
-    it raises KafkaError where that cannot be made now."""
+    """The part of `storage.log.log.Log` that an empty log needs. `make` returns the log that replaces it; it raises
+    KafkaError if that cannot be created now."""
 
     __slots__ = ("_make", "config", "leader_epochs", "producers", "topic_partition")
 
@@ -37,7 +37,7 @@ class UnmadeLog:
         self.producers = Producers()
         self._make = make
 
-    # --- appending makes it ---
+    # --- appending creates it ---
 
     def append_as_leader(
         self,
@@ -61,7 +61,7 @@ class UnmadeLog:
     def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
         return self._make().append_as_follower(batches, now_ms)
 
-    # --- nothing is in it ---
+    # --- it is empty ---
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, minimum_one: bool = True) -> None:
         if offset != 0:

@@ -1,8 +1,8 @@
-"""Those who wait for something to happen to a partition: plain callbacks, without a clock or a socket.
+"""Callbacks that wait for something to happen to a partition: plain callbacks, without a clock or a socket.
 
-A waiter is called once for each wait, with the error that the wait ended with, or NONE when what it waited for came
-true. It may do as it likes: end other waits, wait again, close the partition. One that raises is logged, and the
-others are called all the same: a failed response to one client must not keep another client's from leaving, nor undo
+A waiter is called once for each wait, with the error that ended the wait, or NONE when the awaited event
+happened. It may do anything: end other waits, wait again, close the partition. If one raises, that is logged, and the
+others are still called: a failed response to one client must not stop another client's, nor undo
 half of what woke them.
 """
 
@@ -22,7 +22,7 @@ def tell(name: TopicPartition, waiter: Waiter, error: ErrorCode) -> None:
     try:
         waiter(error)
     except Exception:
-        logger.exception("%s: a request that waited for it failed: this is a bug; the others go on", name)
+        logger.exception("%s: a request that waited for it failed: this is a bug; the others continue", name)
 
 
 class ChangeWaiters:
@@ -51,13 +51,11 @@ class ChangeWaiters:
                 tell(self._name, waiter, error)
 
 
-NOBODY: deque[tuple[int, Waiter]] = (
-    deque()
-)  # of all partitions that nobody has waited for: most of ten thousand
+NOBODY: deque[tuple[int, Waiter]] = deque()  # shared by all partitions without waiters: most of ten thousand
 
 
 class OffsetWaiters:
-    """They wait for an offset that only ever rises to reach theirs; the lowest are told first."""
+    """They wait for an offset, which only rises, to reach theirs; the lowest are called first."""
 
     __slots__ = ("_name", "_waiters")
 
@@ -75,7 +73,7 @@ class OffsetWaiters:
         if not waiters or offset >= waiters[-1][0]:
             waiters.append((offset, waiter))
             return
-        # Rare: a repeated batch waits for where it was first stored, a large Produce for what it appended turns ago.
+        # Rare: a repeated batch waits for its first offset, a large Produce for what it appended turns ago.
         place = next(index for index, (other, _) in enumerate(waiters) if other > offset)
         waiters.insert(place, (offset, waiter))
 

@@ -1,19 +1,19 @@
-"""What a client and this broker say to each other over one connection: requests in, responses out in the same order.
+"""The requests and responses of one connection: requests in, responses out in the same order.
 
-Order. Every request stands in `waiting` until its response, and all before it, have been handed to the transport.
-A handler that must wait for something before its effect is done (a topic being created) is a coroutine, and the
-frames behind it are held until it ends: effects keep the order of the requests too. A request that has done its
-work and only waits to respond (a Produce for its sync, a Fetch for data) does not hold up the next one.
+Order. Every request is in `waiting` until its response, and all before it, have been given to the transport.
+A handler that must wait before its effect is done (a topic being created) is a coroutine, and later
+frames are held until it ends: requests also take effect in order. A request that has done its
+work and only waits to respond (a Produce for its sync, a Fetch for data) does not block the next one.
 
-Bounds. Frames are held, and no more are read, while too many requests wait, or while too much output waits for a
-client that does not read; TCP then slows the client down. A buffer full of small requests may have a gigabyte of
-responses, so the bounds hold for what was read already too. Requests that arrived together are handled together only
-for a share of the turn of the event loop (see `requests.turns`); the rest is held.
+Bounds. Frames are held, and no more are read, while too many or too large requests wait, or while too much output
+waits for a client that does not read; TCP then slows the client down. A buffer full of small requests may have a
+gigabyte of responses, so the bounds hold for what was read already too. Requests that arrived together are handled
+together only for a share of the turn of the event loop (see `requests.turns`); the rest is held.
 
-Frames. One that lies in the buffer that all transports share is copied if it has to be held, or if its handler is not
-done with it at once. One in memory of its own is kept, and given back once its request has been handled.
+Frames. One in the buffer that all transports share is copied if it has to be held, or if its handler is not
+done with it at once. One in its own memory is kept, and returned once its request has been handled.
 
-Where a conversation stands is one state, and `MOVES` has all that may follow.
+A conversation has one state, and `MOVES` has its legal moves.
 """
 
 import asyncio
@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 1_000  # requests of one conversation that are not answered yet
 MAX_WAITING_IN_ALL = 100_000  # of all conversations; one that waits for nothing may always ask
+# Large requests of one conversation that are not answered yet. A producer that does not wait for its answers could
+# otherwise put a leader further ahead of its followers than they can catch up with in `replica.lag.time.max.ms`.
+MAX_WAITING_BYTES = 16 << 20
 MAX_OUTPUT_BYTES = (
     8 << 20
 )  # responses that wait for a client to read them, before its requests are left unread
@@ -47,8 +50,8 @@ class State(StrEnum):
     READY = "ready"  # no frame is held
     HANDLING = "handling"  # frames that just arrived, or held ones
     HOLDING = "holding"  # the rest of them: our share of this turn is used up, or a bound is reached
-    GATED = "gated"  # the effect of a request is awaited: frames behind it are held
-    FULL = "full"  # over a bound: frames are held, or left unread, until responses have left
+    GATED = "gated"  # the effect of a request is awaited: later frames are held
+    FULL = "full"  # over a bound: frames are held, or left unread, until responses have been sent
     IN_LINE = "in line"  # frames are held until it is our turn
     CLOSED = "closed"
 
@@ -80,7 +83,7 @@ MOVES: Mapping[State, Mapping[Move, State]] = {
         Move.CLOSE: CLOSED,
     },
     HOLDING: {
-        Move.GATE: GATED,  # by what was gathered before, and is handled last
+        Move.GATE: GATED,  # by requests that were gathered before, and are handled last
         Move.FILL: FULL,
         Move.LINE_UP: IN_LINE,
         Move.REST: READY,
@@ -100,7 +103,7 @@ MOVES: Mapping[State, Mapping[Move, State]] = {
         Move.CLOSE: CLOSED,
     },
     CLOSED: {
-        Move.GATE: CLOSED,  # what was gathered is handled, though nobody waits for it
+        Move.GATE: CLOSED,  # gathered requests are handled, though no client waits for them
     },
 }
 
@@ -111,13 +114,13 @@ class RequestHandler(Protocol):
     turns: Turns
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
-        """An awaitable is what is left to be done before the conversation's next request may be handled."""
+        """An awaitable must be awaited before the conversation's next request may be handled."""
 
     def finish(self) -> Awaitable[None] | None:
-        """Let go of all frames: their memory is about to be used again. Returns the same as `dispatch`."""
+        """Release all frames: their memory is about to be reused. Returns the same as `dispatch`."""
 
     def keeps(self, api_key: int, size: int) -> bool:
-        """Whether a frame of this size has to stay as it is until what `dispatch` returned has been awaited."""
+        """Whether a frame of this size must stay unchanged until the result of `dispatch` has been awaited."""
 
 
 class Conversations:
@@ -131,12 +134,12 @@ class Conversations:
         watch: Watch | None = None,
         handlers: Mapping[str, RequestHandler] | None = None,
     ) -> None:
-        """`handlers` has those of listeners, by name, that do not have the same handler as all others."""
+        """`handlers`: by listener name, for listeners with another handler than the default."""
         self.handler = handler
         self._handlers = handlers or {}
         self.watch = watch or Watch.off()
         self.create_task = create_task
-        self.waiting_in_all = 0  # requests that are not answered yet
+        self.waiting_in_all = 0  # requests without a response
         self._new_session = new_session
 
     def begin(self, transport: Transport) -> "Conversation":
@@ -163,6 +166,7 @@ class Conversation:
         self._session = session
         self.state = READY
         self._waiting: deque[Request] = deque()
+        self._waiting_bytes = 0  # of those that are large
         self._held: deque[OwnFrame] = deque()
         self._gate: asyncio.Task[None] | None = None
         self._gate_frames: list[OwnFrame] = []  # that the gate works on
@@ -221,7 +225,7 @@ class Conversation:
         return True
 
     def _end_turn(self) -> None:
-        """Whatever else has arrived is for a later turn."""
+        """Other frames that have arrived are for a later turn."""
         self._move(Move.HOLD)
         self._turns.spent()
 
@@ -229,6 +233,7 @@ class Conversation:
         count = len(self._waiting)
         return (
             count >= MAX_WAITING
+            or self._waiting_bytes >= MAX_WAITING_BYTES
             or (self._all.waiting_in_all >= MAX_WAITING_IN_ALL and count > 0)
             or self._output.size > MAX_OUTPUT_BYTES
         )
@@ -245,7 +250,7 @@ class Conversation:
     # --- handling ---
 
     def _fail(self, error: Exception) -> None:
-        """What goes wrong ends this conversation and no other."""
+        """An error ends this conversation and no other."""
         who = f" (client {shown(self._waiting[-1].client_id)})" if self._waiting else ""
         if isinstance(error, ProtocolError):
             self._transport.close(f"protocol error: {error}{who}")
@@ -253,7 +258,7 @@ class Conversation:
             self._transport.close(f"its request cannot be handled: {error}{who}")
         else:
             log.error("a request from %s%s failed: this is a bug", self._address, who, exc_info=error)
-            self._transport.close(f"an internal error, which is logged above{who}")
+            self._transport.close(f"an internal error, logged above{who}")
 
     def _handle_own(self, own: OwnFrame) -> None:
         frame, claimed = own
@@ -277,6 +282,9 @@ class Conversation:
         request = Request(header, self._address, self._listener, self._answered, self._turns, session)
         self._waiting.append(request)
         self._all.waiting_in_all += 1
+        if len(frame) > SMALL_FRAME:
+            request.size = len(frame)
+            self._waiting_bytes += request.size
         self._watch.last = request
         effect = self._handler.dispatch(request, frame, header.body)
         if effect is not None:
@@ -365,12 +373,14 @@ class Conversation:
     # --- responses ---
 
     def _answered(self, request: Request) -> None:
-        """The head of the queue may be sent now, and what is answered behind it."""
+        """The head of the queue may be sent now, and responses that are ready behind it."""
         if self.state is CLOSED:
             return
         waiting = self._waiting
         while waiting and waiting[0].parts is not None:
-            self._output.add(waiting.popleft().parts or ())
+            first = waiting.popleft()
+            self._output.add(first.parts or ())
+            self._waiting_bytes -= first.size
             self._all.waiting_in_all -= 1
         if self._transport.sending is IDLE and self._output.size:
             self._transport.flush_soon()

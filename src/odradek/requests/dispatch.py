@@ -1,15 +1,15 @@
 """From a frame to its handler.
 
-What cannot be read, and what is not served, closes the connection, as Kafka does: there is no answer a client
-could understand. The exception is ApiVersions in a version from the future, which is answered in version 0 with
-what we do serve, so that clients and brokers of any age can meet.
+A request that cannot be read or is not served closes the connection, as in Kafka: there is no response that a client
+could understand. The exception is ApiVersions in a version from the future, which gets a response in version 0 with
+the versions that we serve, so that clients and brokers of any age can talk.
 
-No request keeps the event loop for long (see `requests.turns`): a large one is read in steps, its handler may work in
-steps, and its answer is written in steps. One that names more than `MAX_ELEMENTS` is refused: no client has a use for
-it, and what it becomes in memory is fifty times as large as its frame.
+No request blocks the event loop for long (see `requests.turns`): a large one is read in steps, its handler may work in
+steps, and its response is written in steps. One that names more than `MAX_ELEMENTS` is refused: no client needs
+that, and in memory it would be fifty times as large as its frame.
 
 Produce requests are gathered: those that arrive in one read are handled as one (see `api.produce`) when a request
-of another kind comes, or when the conversation says by `finish` that there are no more.
+of another kind comes, or when the conversation calls `finish` because there are no more.
 """
 
 import logging
@@ -52,7 +52,7 @@ class Route(NamedTuple):
 
 
 class Dispatcher:
-    """Of all conversations that come by listeners of one kind: what is served depends on that."""
+    """Of all conversations on listeners of one kind, which decides which APIs are served."""
 
     def __init__(
         self, services: Services, kind: registry.ListenerKind = registry.ListenerKind.BROKER
@@ -70,7 +70,7 @@ class Dispatcher:
         self._produce_in_turns: HandleRun = produce.handle_in_turns
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
-        """Handle the request; an effect is what is left to be done before the next one may be handled."""
+        """Handle the request; an effect must be awaited before the next one may be handled."""
         if request.api_key == PRODUCE and request.version in self._produce_versions:
             self._produced.requests += 1
             self._productions.append((request, self._produce_reader.read(frame, body, request.version)))
@@ -99,7 +99,7 @@ class Dispatcher:
     # --- Produce ---
 
     def finish(self) -> Effect | None:
-        """Handle the Produce requests gathered so far: what they view is about to be read over."""
+        """Handle the Produce requests gathered so far: their frames are about to be overwritten."""
         if self._productions:
             run, self._productions = self._productions, []
             return self._produce_all(self._services, run)
@@ -114,7 +114,7 @@ class Dispatcher:
     # --- everything else ---
 
     def _add_route(self, api_key: int, version: int) -> Route:
-        """Imports what serves the API, the first time it is asked for."""
+        """Imports the module of the API the first time it is used."""
         try:
             handler = registry.handler(api_key, self._kind)
             route = Route(registry.request_type(api_key), handler, self._services.metrics.of_api(api_key))

@@ -1,13 +1,13 @@
 """Envelope (58): a client's request on its way from the broker that received it to the active controller.
 
-Inside is the request as the client sent it, header and all, in the client's version; around it who the client is, which
-the controller could not know otherwise: its principal (in the format of Kafka's own principals) and its IP address. The
+Inside is the request as the client sent it, header and all, in the client's version; around it is what the controller
+could not know otherwise: the client's principal (in the format of Kafka's own principals) and its IP address. The
 response comes back the same way, in the version of the request inside.
 
-Only what a client may ask of a controller is forwarded (`FORWARDABLE`). What nodes say to each other goes without an
+Only requests that a client may send to a controller are forwarded (`FORWARDABLE`). Requests of nodes have no
 envelope.
 
-An envelope may hold a large request. Reading and writing one is work in steps, as it is without the envelope.
+An envelope may contain a large request. It is read and written in steps, as without the envelope.
 """
 
 from ipaddress import ip_address
@@ -24,9 +24,8 @@ from odradek.wire.frame import (
     RequestHeader,
     encode_request,
     encode_response_in_steps,
-    has_tagged_response_header,
     read_request_header,
-    skip_tagged_fields,
+    skip_response_header,
 )
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -47,7 +46,7 @@ NO_ADDRESS = bytes(4)  # 0.0.0.0: of a client on a network that has none
 
 
 class Forwarded(NamedTuple):
-    """What an envelope holds."""
+    """The contents of an envelope."""
 
     header: RequestHeader
     request: Message
@@ -84,7 +83,7 @@ def _write_address(client: str) -> bytes:
 
 
 def unwrap(envelope: EnvelopeRequest) -> Forwarded:
-    """KafkaError if it cannot be read, or holds what is not forwarded."""
+    """KafkaError if it cannot be read, or the request inside is not forwardable."""
     return drain(unwrap_in_steps(envelope))
 
 
@@ -129,8 +128,9 @@ def _read_principal(data: bytes | None) -> str:
 
 
 def _read_address(data: bytes) -> str:
+    """Empty where a broker asks for itself."""
     try:
-        return str(ip_address(bytes(data)))
+        return "" if data == NO_ADDRESS else str(ip_address(bytes(data)))
     except ValueError:
         raise _invalid(f"The client's address in the envelope has {len(data)} bytes, not 4 or 16.") from None
 
@@ -148,7 +148,7 @@ def wrap_response(response: Message, header: RequestHeader) -> EnvelopeResponse:
 
 
 def wrap_response_in_steps(response: Message, header: RequestHeader) -> Steps[EnvelopeResponse]:
-    """A controller that is not active any more says so on the envelope, so its sender looks for the one that is."""
+    """A controller that is no longer active says so on the envelope, so its sender looks for the active one."""
     if (yield from carries(response, ErrorCode.NOT_CONTROLLER)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     frame = yield from encode_response_in_steps(
@@ -158,7 +158,8 @@ def wrap_response_in_steps(response: Message, header: RequestHeader) -> Steps[En
 
 
 def unwrap_response(response: EnvelopeResponse, api_key: int, version: int, correlation_id: int) -> Message:
-    """KafkaError with the code of the envelope, as NOT_CONTROLLER; ProtocolError if what is inside cannot be read."""
+    """KafkaError with the code of the envelope, as NOT_CONTROLLER; ProtocolError if the response inside cannot be
+    read."""
     return drain(unwrap_response_in_steps(response, api_key, version, correlation_id))
 
 
@@ -166,16 +167,11 @@ def unwrap_response_in_steps(
     response: EnvelopeResponse, api_key: int, version: int, correlation_id: int
 ) -> Steps[Message]:
     if response.error_code:
-        raise KafkaError(_known(response.error_code), "The controller did not take the envelope.")
+        raise KafkaError(_known(response.error_code), "The controller refused the envelope.")
     data = memoryview(response.response_data or b"")
     if int.from_bytes(data[:CORRELATION_ID_SIZE], signed=True) != correlation_id:
         raise ProtocolError("the response in an envelope is to another request")
-    position = CORRELATION_ID_SIZE
-    if has_tagged_response_header(api_key, version):
-        try:
-            position = skip_tagged_fields(data, position)
-        except (IndexError, ValueError) as error:
-            raise ProtocolError(f"the header of a response in an envelope cannot be read: {error}") from None
+    position = skip_response_header(data, api_key, version)
     message, _ = yield from read_in_steps(response_type(api_key), version, data, position, MAX_ELEMENTS)
     return message
 

@@ -1,8 +1,8 @@
 """Fetch sessions (KIP-227): a client names its partitions once, then only what changes.
 
 A session remembers, for each of its partitions, what the client asked for and what it was last told. An
-incremental answer then holds only the partitions that have news. Partitions that were just answered with data go
-to the end of the order, so that a small answer does not starve the others.
+incremental response then has only the partitions with news. Partitions that were just sent with data go
+to the end of the order, so that a small response does not starve the others.
 
 Pure: random session ids come from the `rng` given.
 """
@@ -10,6 +10,7 @@ Pure: random session ids come from the `rng` given.
 from collections import OrderedDict
 from collections.abc import Iterable
 from random import Random
+from typing import Protocol
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
@@ -27,7 +28,7 @@ PartitionKey = tuple[TopicKey, int]
 
 
 class Wanted:
-    """One partition as the client wants it, and what it was last told of it."""
+    """One partition as the client requested it, and what it was last told about it."""
 
     __slots__ = (
         "asked",
@@ -61,8 +62,16 @@ class Wanted:
         self.told_log_start_offset = -1 if answer.error_code else answer.log_start_offset
 
 
+class Keeper(Protocol):
+    """Whoever keeps something for the partitions of a session."""
+
+    def forgotten(self, wanted: Wanted) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class FetchSession:
-    """What one Fetch works on. Without an id it lives only as long as the request."""
+    """The partitions of one Fetch. Without an id it exists only as long as the request."""
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -70,6 +79,8 @@ class FetchSession:
         self.next_epoch = 1
         self.is_incremental = False
         self.partitions: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+        self.replica_id = -1  # that of a consumer
+        self.keeper: Keeper | None = None  # of a replica's session
 
     def update(self, message: FetchRequest) -> None:
         for topic in message.topics:
@@ -98,19 +109,27 @@ class FetchSession:
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:
-                self.partitions.pop((topic_key, partition), None)
+                wanted = self.partitions.pop((topic_key, partition), None)
+                if wanted is not None and self.keeper is not None:
+                    self.keeper.forgotten(wanted)
+
+    def end(self) -> None:
+        if self.keeper is not None:
+            self.keeper.end()
 
     def move_to_end(self, wanted: Wanted) -> None:
         self.partitions.move_to_end((wanted.topic_key, wanted.asked.partition))
 
 
 class FetchSessions:
-    """The sessions of all clients, at most `slots` of them; the least recently used makes room."""
+    """The sessions of all clients, at most `slots` of them; the least recently used makes room. A replica has one: it
+    fetches all that it follows here in the same session, and begins another when it has lost that."""
 
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
         self._rng = rng
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._of_replicas: dict[int, int] = {}  # the session of each
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -129,7 +148,7 @@ class FetchSessions:
     def find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         """The session as it was before the request. A full fetch ends the one that it names."""
         if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(message.session_id, None)
+            self._end(message.session_id)
             return FetchSession(NO_SESSION, uses_topic_ids)
         session = self._find(message, uses_topic_ids)
         session.is_incremental = True
@@ -137,13 +156,24 @@ class FetchSessions:
         return session
 
     def keep(self, session: FetchSession, message: FetchRequest) -> None:
-        """A full fetch begins a session, unless it is the final one."""
+        """A full fetch starts a session, unless it is the final one."""
         if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
             return
+        session.replica_id = max(message.replica_id, message.replica_state.replica_id)
+        if session.replica_id >= 0:
+            self._end(self._of_replicas.get(session.replica_id, NO_SESSION))
         while len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)
+            self._end(next(iter(self._sessions)))
         session.id = self._new_id()
         self._sessions[session.id] = session
+        if session.replica_id >= 0:
+            self._of_replicas[session.replica_id] = session.id
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._of_replicas.pop(session.replica_id, None)
+            session.end()
 
     def _new_id(self) -> int:
         return next(iter(self._unused_ids()))

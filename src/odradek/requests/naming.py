@@ -1,4 +1,4 @@
-"""Requests and those who send them, as log lines name them."""
+"""How log lines name requests and their clients."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,13 @@ def sender_of(request: "Request") -> str:
 
 
 def sender(address: str, client_id: str | None, principal: Principal | str = ANONYMOUS) -> str:
-    """127.0.0.1:1234 (client "x"), and who it is if it has said so"""
+    """127.0.0.1:1234 (client "x"), and its principal if it has authenticated"""
     name = "" if str(principal) == str(ANONYMOUS) else f", {one_line(str(principal), 100)}"
     return f"{address} (client {shown(client_id)}{name})"
 
 
 def request_fields(request: "Request") -> dict[str, Any]:
-    """What the log says of a request besides its text."""
+    """Fields of a log line about a request."""
     return {
         "api": api_name(request.api_key),
         "version": request.version,

@@ -1,9 +1,9 @@
 """A large request as several small ones.
 
 A coordinator decides on a request as a whole, in one turn of the event loop. A request that names more than it
-should look at in one turn is cut into parts, which are decided one after the other; the answer is that of all parts
-together. What each of its items gets is the same: only all or nothing was never promised. (What the controller decides
-is cut by the controller, see `controller.parts`.)
+should handle in one turn is cut into parts, which are decided one after the other; their responses are
+combined. The result for each item is the same: a request was never promised to be atomic. (Requests to the controller
+are cut by the controller, see `controller.parts`.)
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from odradek.wire.codec import Steps
 
 T = TypeVar("T")
 
-MOST = 500  # what a part names
+MOST = 500  # items in a part
 
 
 def cut(items: Sequence[T], field: str = "", most: int = MOST) -> Steps[list[list[T]]]:

@@ -1,4 +1,4 @@
-"""What the handlers of the quorum's requests have in common: what they check, and what they learn."""
+"""What the handlers of the quorum's requests have in common: their checks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def check_key(key: ReplicaKey) -> None:
 
 
 def check_voter(services: Services, key: ReplicaKey, endpoints: Sequence[Endpoint]) -> None:
-    """The others must be able to reach it at the listener that they speak to each other by."""
+    """The others must be able to reach it on the controllers' listener."""
     check_key(key)
     listener = services.config.controller_listener_names[0]
     if listener not in [endpoint.listener for endpoint in endpoints]:

@@ -1,12 +1,12 @@
 """The response that refuses a whole request.
 
-NOT_CONTROLLER, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT and their like concern a request as a whole, but half of Kafka's
-responses have no place for an error that does: they have a code for each topic, partition, group or resource. Such a
+NOT_CONTROLLER, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT and similar errors concern a request as a whole, but half of
+Kafka's responses have no field for such an error: they have a code for each topic, partition, group or resource. Such a
 response names every item of its request, with the same code. `ITEMS` says which list of a response goes with which list
-of its request, so one function makes the refusal of any API.
+of its request, so one function builds the refusal of any API.
 
 Some responses have both. There we do as Kafka does: Fetch before version 13 and Metadata repeat the code for each item,
-the others have it at the top only. DescribeLogDirs has no place for the code before version 3: its refusal is empty.
+the others have it at the top only. DescribeLogDirs has no field for the code before version 3: its refusal is empty.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,11 @@ class Items(NamedTuple):
 
     response: str
     request: str
-    # What an item is named by: its field in the response, and in the request (empty: the request lists plain values).
+    # The field that names an item: its field in the response, and in the request (empty: the request lists plain
+    # values).
     names: Mapping[str, str]
     inner: "Items | None" = None  # the codes are one level further down
-    values: Mapping[str, Any] = {}  # what a refused item says besides, if that is not the default
+    values: Mapping[str, Any] = {}  # other fields of a refused item that are not the default
     until: int = FOREVER
 
 
@@ -118,7 +119,7 @@ ITEMS: dict[int, tuple[Items, ...]] = {
     75: (Items("topics", "topics", _same("name")),),  # DescribeTopicPartitions
 }
 
-# What a refusal says at its top besides the code: the same as in the request, or a value that is not the default.
+# Other top-level fields of a refusal: the same as in the request, or a value that is not the default.
 COPIED = {1: ("session_id",)}
 VALUES: dict[int, Mapping[str, Any]] = {
     10: {"node_id": NO_NODE, "port": NO_NODE},
@@ -183,10 +184,10 @@ def _item_carries(items: Items, parent: Any, code: ErrorCode) -> Steps[bool]:
 
 
 def refuse_undone(response: M, error: KafkaError) -> M:
-    """The response of a change of metadata that was decided and then could not be written, as on a full disk.
+    """The response to a change of metadata that was decided but could not be written, as on a full disk.
 
-    What it would have called done carries the error instead, and nothing but its name; what was refused before keeps
-    the reason that it has, which a retry would not mend.
+    Items that would have succeeded get the error instead, and nothing else except their names; items that were refused
+    before keep their own error, which a retry would not change.
     """
     refusal = type(response)()
     all_items = ITEMS.get(response.API_KEY)  # type: ignore[attr-defined]
@@ -211,7 +212,7 @@ def _refuse_undone_items(items: Items, response: Any, refusal: Any, error: Kafka
 
 
 def _set_error(item: Any, error: KafkaError) -> None:
-    """What a version has no place for is left out when the response is written."""
+    """Fields that a version does not have are left out when the response is written."""
     if hasattr(item, "error_code"):
         item.error_code = int(error.code)
     if hasattr(item, "error_message"):

@@ -1,8 +1,8 @@
-"""What clients are refused, in the log: who asked for what, and why they did not get it.
+"""Log lines about refused requests: which client asked for what, and why it was refused.
 
-Most clients show a person nothing but the name of an error code, if that. The log has the reason. A response is looked
-through for error codes where its API has any (`refusal.ITEMS` knows where); Produce and Fetch, whose responses are
-written by hand, tell of each error where they make it, so a response without one costs nothing.
+Most clients show their users only the name of an error code, if that. The log has the reason. A response is searched
+for error codes if its API has any (`refusal.ITEMS` knows where); Produce and Fetch, whose responses are
+written by hand, report each error where it occurs, so a response without one costs nothing.
 
 Codes that are a part of a protocol's normal course, such as REBALANCE_IN_PROGRESS, are written at debug level.
 """
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_REASON = 300  # characters
-MAX_LOOKED_AT = 200  # items of one response, and of each of them
+MAX_LOOKED_AT = 200  # items of one response, and of each list in them
 MAX_NAMED = 5
 PRODUCE, LEAVE_GROUP = 0, 13
 PLACES = ITEMS | {LEAVE_GROUP: (Items("members", "members", {"member_id": "member_id"}),)}
 
-# What clients meet when nothing is wrong, and act on by themselves.
+# Errors in normal operation, which clients handle themselves.
 ROUTINE = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -52,7 +52,7 @@ EXPLANATIONS = {
     ErrorCode.FENCED_INSTANCE_ID: "another member has joined with its group.instance.id",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as group.max.size allows",
-    ErrorCode.ILLEGAL_GENERATION: "it speaks for another generation than the group is in",
+    ErrorCode.ILLEGAL_GENERATION: "its generation is not the group's current one",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "it shares no assignor (partition.assignment.strategy) with the group",
     ErrorCode.INVALID_GROUP_ID: "the group id is empty",
     ErrorCode.INVALID_REQUIRED_ACKS: "acks must be 0, 1 or all",
@@ -60,10 +60,10 @@ EXPLANATIONS = {
     "and group.max.session.timeout.ms",
     ErrorCode.NON_EMPTY_GROUP: "the group has members: stop its consumers first",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is longer than offset.metadata.max.bytes",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not reach there",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have this offset",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no ACL allows it",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group does not know this member: it left, or its session timed out",
-    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id: it was deleted, maybe created anew",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id: it was deleted, and perhaps created again",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
 }
 
@@ -129,7 +129,7 @@ def log_refused_partition(request: "Request", topic: str | None, index: int, err
 
 
 def log_refused_batch(partition: TopicPartition, error: KafkaError) -> None:
-    """When it was to be appended: who sent it is not known there, but which producer is, and `error` says it."""
+    """At the append: the client is not known there, but the producer is, and `error` names it."""
     count_error(PRODUCE, error.code)
     what = f"a batch for {partition} refused with {error.code.name}"
     reason = one_line(error.message, MAX_REASON) or EXPLANATIONS.get(error.code, "")
@@ -167,12 +167,12 @@ def log_unreadable(topic: str, index: int, error: OSError) -> None:
 
 def log_timed_out(request: "Request", partitions: Iterable[TopicPartition], timeout_ms: int) -> None:
     """A Produce whose records are appended and not committed."""
-    reason = f"its records are written, but were not committed within the {timeout_ms} ms that it allows"
+    reason = f"its records are written, but were not committed within its timeout of {timeout_ms} ms"
     log_refusal(request, some([str(each) for each in partitions]), ErrorCode.REQUEST_TIMED_OUT, reason)
 
 
 def log_refusal(request: "Request", subject: str, code: int, reason: str | None) -> None:
-    """`subject` is what was asked for, as shown."""
+    """`subject` is the item that was requested, as shown."""
     error = ErrorCode(code)
     count_error(request.api_key, code)
     level = logging.DEBUG if error in ROUTINE else logging.INFO

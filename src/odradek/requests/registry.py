@@ -1,17 +1,17 @@
 """Every API that is served, and in which versions. ApiVersions is derived from these tables, so it cannot lie.
 
-There are two of them. Clients, and brokers among each other, come by the listeners of a broker; the replicas of the
-quorum, and brokers that have something for the active controller, by those of a controller. The split is Kafka's own.
+There are two of them. Clients, and brokers that talk to brokers, use the listeners of a broker; the replicas of the
+quorum, and brokers that talk to the active controller, those of a controller. The split is Kafka's own.
 
-Each API lives in the module of its name: `handle(services, request, message)` does the work and either
-- answers the message to send,
-- answers None, having answered the request itself or promised to (`request.answer`), its effect done, or
-- is a coroutine: its effect takes time, and the requests behind it on the connection wait for it, or
-- is a generator, which yields every few items and returns one of the above: where there are many, it takes several
-  turns of the event loop (`requests.turns`), and the requests behind it wait too.
+Each API is in the module of its name: `handle(services, request, message)` does the work and either
+- returns the response,
+- returns None, having responded itself or promised to (`request.answer`), its effect done, or
+- is a coroutine: its effect takes time, and later requests on the connection wait for it, or
+- is a generator, which yields every few items and returns one of the above: with many items, it takes several
+  turns of the event loop (`requests.turns`), and later requests wait too.
 
-A module, and the messages of its API, are imported when a client first asks for them: a broker that starts
-should not pay for what nobody uses.
+A module, and the messages of its API, are imported when a client first uses them: a broker that starts
+should not pay for APIs that are not used.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -37,7 +37,7 @@ class ListenerKind(StrEnum):
 
 
 class Api(NamedTuple):
-    """Versions are all those that Kafka has of it, unless said otherwise."""
+    """By default, all versions that Kafka has."""
 
     module: str
     min_version: int
@@ -65,7 +65,7 @@ APIS = _serve(
 )
 # KAFKA-18659: with a higher minimum, older librdkafka stops compressing without a word.
 APIS[0] = APIS[0]._replace(advertised_min_version=0)
-# Version 6 is of two-phase commit (KIP-939), which Kafka itself does not serve yet.
+# Version 6 is for two-phase commit (KIP-939), which Kafka itself does not serve yet.
 APIS[22] = APIS[22]._replace(max_version=5)
 
 
@@ -106,7 +106,7 @@ def why_not_served(api_key: int, version: int, kind: ListenerKind = BROKER) -> s
     if kind is CONTROLLER and api_key in APIS:
         return f"{name} is served on the broker's listeners only, and this is the controller's"
     if api_key in AUTHENTICATION_APIS:
-        return f"{name} is not served: nobody logs in at this listener, set security.protocol=PLAINTEXT"
+        return f"{name} is not served: this listener has no SASL, set security.protocol=PLAINTEXT"
     return f"{name} is not served"
 
 

@@ -1,4 +1,4 @@
-"""One request in flight: who asked, in which version, and where its response goes."""
+"""One request in flight: its client, its version, and where its response goes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ Answered = Callable[["Request"], None]
 
 
 class Request:
-    """Answered exactly once: with a message, with ready-made parts of a frame, or with nothing (acks=0)."""
+    """Gets exactly one response: a message, ready-made parts of a frame, or nothing (acks=0)."""
 
-    subject: object  # what it is about or waits for, as log lines show it; set only where that is known
+    subject: object  # what it is about or waits for, as log lines show it; set only if that is known
 
     __slots__ = (
         "api_key",
@@ -29,6 +29,7 @@ class Request:
         "parts",
         "principal",
         "session",
+        "size",
         "subject",
         "turns",
         "unfinished",
@@ -53,10 +54,11 @@ class Request:
         self.on_answered = on_answered
         self.turns = turns
         self.session = session = session or Session()
-        self.principal = session.principal  # of the client when it asked; the session may go on
-        # What to do when nobody waits for the answer any more.
+        self.principal = session.principal  # at the time of the request; the session may change
+        # Called when the client no longer waits for the response.
         self.on_abandoned: Callable[[], None] | None = None
         self.parts: Sequence[Part] | None = None  # None until it is answered
+        self.size = 0  # of its frame, if that is large
         self.unfinished: asyncio.Task[None] | None = None  # writes a large answer, in several turns
 
     @property
@@ -68,7 +70,7 @@ class Request:
         self.answer_in_steps(self._encode(message))
 
     def answer_when_made(self, making: Steps[Message]) -> None:
-        """With a message that is made in as many turns as that takes."""
+        """With a message that is built in as many turns as it takes."""
         self.answer_in_steps(self._make_and_encode(making))
 
     def _make_and_encode(self, making: Steps[Message]) -> Steps[Sequence[Part]]:
@@ -79,7 +81,7 @@ class Request:
         return (frame,)
 
     def answer_in_steps(self, encoding: Steps[Sequence[Part]]) -> None:
-        """A small answer is written at once, a large one in as many turns as it takes."""
+        """A small response is written at once, a large one in as many turns as it takes."""
         assert self.parts is None and self.unfinished is None, "a request is answered once"
         done = self.turns.advance(encoding)
         if done is not None:
@@ -99,6 +101,6 @@ class Request:
         self.answer_parts(())
 
     def abandon(self) -> None:
-        """The connection it came on is closed."""
+        """Its connection is closed."""
         if self.parts is None and self.on_abandoned is not None:
             self.on_abandoned()

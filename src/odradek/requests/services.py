@@ -1,4 +1,4 @@
-"""What the handlers of requests work with: the parts of a broker, put together by `broker`."""
+"""What request handlers work with: the parts of a broker, assembled by `broker`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import KafkaError
 from odradek.host.interface import Host, Timer
 from odradek.host.metrics import Metrics
 from odradek.metadata.image import MetadataImage
@@ -48,15 +48,15 @@ class Metadata(Protocol):
     def image(self) -> MetadataImage: ...
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
-        """Have the controller decide on its newest image. The response, once what it wrote is committed and applied;
-        where the request is refused, or cannot be written, with an error code for each of its items."""
+        """Let the controller decide on its newest image. Returns the response, once its records are committed and
+        applied; if the request is refused, or cannot be written, with an error code for each of its items."""
 
     async def decide_here(self, request: Message, context: RequestContext) -> Any:
-        """The same, where only the active controller may decide: NOT_CONTROLLER if that is another node."""
+        """The same, but NOT_CONTROLLER if another node is the active controller."""
 
     async def forward(self, request: Message, context: RequestContext, answer_here: AnswerHere) -> Any:
-        """The response of the active controller, on another node, to a request that goes there in an Envelope; one
-        that refuses it where that node cannot be reached. If this node becomes the controller, `answer_here` does."""
+        """The response of the active controller, on another node, to a request that is sent there in an Envelope; a
+        refusal if that node cannot be reached. If this node becomes the controller, `answer_here` is called."""
 
 
 class Quorum(Protocol):
@@ -64,17 +64,17 @@ class Quorum(Protocol):
 
     @property
     def leader(self) -> tuple[int, NodeAddress | None] | None:
-        """Who leads, and where it is, as far as this node knows."""
+        """The leader and its address, as far as this node knows."""
 
     @property
     def epoch(self) -> int: ...
 
     def handle(self, request: Request, body: QuorumRequest) -> None:
-        """Give a request of another replica to the core. It is answered when the core gives the response: a fetch may
+        """Give a request of another replica to the core. The response is sent when the core gives it: a fetch may
         be parked."""
 
     async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
-        """Until the change is committed. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
+        """Returns once the change is committed. KafkaError: NOT_LEADER_OR_FOLLOWER if another node leads,
         REQUEST_TIMED_OUT, and why a change is not possible (DUPLICATE_VOTER, VOTER_NOT_FOUND, …)."""
 
     def describe(self) -> QuorumView:
@@ -87,40 +87,15 @@ class Quorum(Protocol):
         """Wait for the next change of the image, or of the leader."""
 
 
-class NoQuorum:
-    """Stands in where a node runs no replica yet."""
-
-    leader: tuple[int, NodeAddress | None] | None = None
-    epoch = -1
-
-    def handle(self, request: Request, body: QuorumRequest) -> None:
-        raise self._refusal()
-
-    async def change_voters(self, change: VoterChange, timeout_ms: int) -> None:
-        raise self._refusal()
-
-    def describe(self) -> QuorumView:
-        raise self._refusal()
-
-    def learn_address(self, node_id: int, address: NodeAddress) -> None:
-        """Nobody asks for it."""
-
-    async def changed(self) -> None:
-        raise self._refusal()
-
-    def _refusal(self) -> KafkaError:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node has no part in the quorum.")
-
-
 class Groups(Protocol):
-    """The group coordinators of this broker. They answer the request themselves."""
+    """The group coordinators of this broker. They respond to the request themselves."""
 
     async def find(self, group_id: str) -> int:
-        """The broker that coordinates a group; the internal topic is created if it is not there yet.
-        Raises KafkaError where there is none now; who asks again later may find one."""
+        """The broker that coordinates a group; creates the internal topic if it does not exist yet.
+        Raises KafkaError if there is none now; a retry may find one."""
 
     def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
-        """A request about one group; `amend` has the last word on its answer."""
+        """A request about one group; `amend` may change its response."""
 
     def handle_parts(
         self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
@@ -132,6 +107,9 @@ class Groups(Protocol):
 
     def handle_all(self, request: Request, message: Any) -> Steps[None]:
         """A request about all groups."""
+
+
+NO_NODE = -1
 
 
 def _nothing(leader: Leader) -> None:
@@ -147,18 +125,19 @@ class Services:
     metadata: Metadata
     replicas: Replicas
     fetch_sessions: FetchSessions
-    # Let logs start at these offsets, on disk when it returns; what went wrong, by partition.
+    # Moves log start offsets, on disk when it returns; returns errors by partition.
     delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
     max_fetch_bytes: int
     turns: Turns  # for requests that take long
-    get_groups: Callable[[], Groups]  # made when they are first needed
+    get_groups: Callable[[], Groups]  # created when first needed
     host: Host
-    quorum: Quorum = field(default_factory=NoQuorum)
+    quorum: Quorum
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's
+    _controllers_told: int = 0
 
     def __post_init__(self) -> None:
         self.now_ms = self.host.now_ms
@@ -171,10 +150,12 @@ class Services:
     def groups(self) -> Groups:
         return self.get_groups()
 
-    @property
-    def controller_id(self) -> int:
-        """Clients send what is for the controller to any broker; what they are told is a broker they can reach."""
-        return self.node_id
+    def next_controller_id(self) -> int:
+        """What clients take for the controller: any broker, as each forwards to it. They get one after the other, where
+        Kafka takes a random one."""
+        alive = [broker.id for broker in self.image.brokers.values() if not broker.is_fenced]
+        self._controllers_told += 1
+        return alive[(self.node_id + self._controllers_told) % len(alive)] if alive else NO_NODE
 
     def topic_name(self, topic_id: UUID) -> str | None:
         topic = self.metadata.image.topics_by_id.get(topic_id)
@@ -187,7 +168,7 @@ class Services:
         return leader is not None and leader[0] == self.node_id
 
     def is_for_controller(self, request: Request) -> bool:
-        """Whether it came by a listener of the controller: then it is answered here, and not forwarded."""
+        """Whether it came by a listener of the controller: then this node responds itself, and does not forward it."""
         return request.listener in self.config.controller_listener_names
 
     async def decide(self, request: Request, message: Message) -> Any:
@@ -200,8 +181,8 @@ class Services:
     async def at_leader(
         self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """What only the leader of the quorum can answer: here if that is us, else there. A request that came by the
-        controller's listener is answered here in any case: its sender looks for the leader itself."""
+        """For requests that only the leader of the quorum can handle: here if that is us, else there. A request on the
+        controller's listener is handled here in any case: its sender looks for the leader itself."""
         if self.is_for_controller(request) or self.leads:
             return await answer()
 
@@ -212,5 +193,5 @@ class Services:
 
 
 def context_of(request: Request, version: int) -> RequestContext:
-    """Of what is decided for a client, in a request of its own or, in this version, in one of ours."""
+    """For decisions on behalf of a client, in its own request or, in this version, in one of ours."""
     return RequestContext(version, request.client_id or "", request.client_address, str(request.principal))

@@ -1,7 +1,7 @@
-"""Who speaks in a conversation, and which APIs they may call now.
+"""The client of a conversation, and which APIs it may call now.
 
-On a listener without authentication everybody is `ANONYMOUS` and may call every API. Where a client has to say who it
-is, its session begins with the few APIs that this takes, and opens to all of them with `authenticated`. A client that
+On a listener without authentication every client is `ANONYMOUS` and may call every API. If a client has to
+authenticate, its session starts with the few APIs for that, and allows all of them after `authenticated`. A client that
 authenticates again keeps its principal, and is not cut off meanwhile (KIP-368).
 """
 
@@ -47,5 +47,5 @@ NewSession = Callable[[str], Session]
 
 
 def open_session(listener: str) -> Session:
-    """Of a listener that asks nobody who they are."""
+    """Of a listener without authentication."""
     return Session()

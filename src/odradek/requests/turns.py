@@ -1,11 +1,11 @@
-"""Long work, a piece at a time: no request may keep the event loop to itself.
+"""Long work, one piece at a time: no request may block the event loop.
 
 A legal request can ask for much: a hundred thousand partitions, ten thousand requests in one read. Its work is a
-generator that yields every few items (`Steps`), and has a share of a turn of the event loop; what is left when that is
-used up goes on in a later turn. All that wait for one stand in one line, and one of them is let in for each turn: the
-more of them there are, the longer each takes, and everybody else notices as little as before.
+generator that yields every few items (`Steps`), and has a share of a turn of the event loop; the rest continues in a
+later turn. All waiting work is in one queue, and one of them runs in each turn: the more there are, the longer each
+takes, and all other requests notice as little as before.
 
-The share is a time, because that is what the others wait for. Tests have a clock of their own, which moves with
+The share is a time, because that is what the others wait for. Tests have their own clock, which moves with
 the work, and count the work of a turn by it.
 """
 
@@ -27,9 +27,9 @@ class Done(NamedTuple, Generic[T]):
 
 class Turns:
     def __init__(self, clock: Callable[[], float], on_long_work: Callable[[], None] = lambda: None) -> None:
-        """`on_long_work` is told whenever somebody waits for a turn."""
+        """`on_long_work` is called whenever work waits for a turn."""
         self.clock = clock
-        self.share = TURN_SECONDS  # what is left of the turn for whoever reads the next requests
+        self.share = TURN_SECONDS  # what is left of the turn for the next requests
         self._on_long_work = on_long_work
         self._line: deque[Callable[[], object]] = deque()
         self._is_called = False
@@ -41,7 +41,7 @@ class Turns:
     # --- one after the other ---
 
     def call(self, work: Callable[[], object]) -> None:
-        """Call it in a turn of its own, after all that wait already."""
+        """Call it in a separate turn, after all that wait already."""
         self._line.append(work)
         self._on_long_work()
         if not self._is_called:
@@ -78,7 +78,7 @@ class Turns:
         self.share = TURN_SECONDS
 
     def advance(self, steps: Steps[T]) -> Done[T] | None:
-        """Work until it is done, or for one turn's share."""
+        """Run until it is done, or for one turn's share."""
         try:
             next(steps)  # where code may be imported and compiled, once
             end = self.clock() + TURN_SECONDS
@@ -99,13 +99,13 @@ class Turns:
         return Pace(self)
 
     async def complete(self, steps: Steps[T]) -> T:
-        """Like `finish`, but begin at once."""
+        """Like `finish`, but start at once."""
         done = self.advance(steps)
         return done.result if done is not None else await self.finish(steps)
 
 
 class Pace:
-    """For long work that is a coroutine of its own: a share of this turn, then of later ones."""
+    """For long work in a coroutine: a share of this turn, then of later ones."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

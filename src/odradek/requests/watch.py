@@ -1,11 +1,11 @@
-"""Names what is slow: requests that wait for long, and turns of the event loop during which everybody waits.
+"""Logs what is slow: requests that wait for long, and turns of the event loop during which all clients wait.
 
-Nobody takes the time of a request. While requests are being handled, one timer looks at those that wait for their
-response: the same one twice has waited at least that long. So a request that is stuck is named while it still is, with
-what it waits for, and once more when it is answered. What waits by design (Fetch for data, JoinGroup and SyncGroup for
-the other members) is left out. A timer that fires late tells of a turn of the event loop that took long.
+Requests are not timed one by one. While requests are being handled, one timer looks at those that wait for their
+response: one that it sees twice has waited at least that long. So a stuck request is named while it is stuck, with
+what it waits for, and again when it gets its response. Requests that wait by design (Fetch for data, JoinGroup and
+SyncGroup for the other members) are left out. A timer that fires late shows that a turn of the event loop took long.
 
-The timer rests while nothing is handled, and nobody waits or all have waited for minutes.
+The timer stops while no requests are handled and none waits, or all have waited for minutes.
 """
 
 import logging
@@ -22,7 +22,7 @@ from odradek.wording import duration
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-WATCHED_SECONDS = 600.0  # a request that waits for longer is looked at only when others are handled
+WATCHED_SECONDS = 600.0  # one that waits longer is looked at only when others are handled
 WAIT_BY_DESIGN = frozenset({1, 11, 14})  # Fetch, JoinGroup, SyncGroup
 
 
@@ -42,12 +42,12 @@ class Watch:
         slow_turn_ms: int,
         lateness: Histogram | None = None,
     ) -> None:
-        """A threshold of -1 means never. `lateness` takes down how late each look is."""
+        """A threshold of -1 means never. `lateness` records how late each look is."""
         self._host = host
         self._lateness = lateness or Histogram()
         self._slow_request = slow_request_ms / 1000 if slow_request_ms >= 0 else float("inf")
         self._slow_turn = slow_turn_ms / 1000 if slow_turn_ms >= 0 else float("inf")
-        self.is_awake = host is None  # whoever handles a request calls `wake` unless it is
+        self.is_awake = host is None  # handling a request calls `wake` unless it is
         self.last: Request | None = None  # the request that was handled last
         self.conversations: dict[Conversation, None] = {}
         self._due = 0.0
@@ -92,7 +92,7 @@ class Watch:
             logging.WARNING,
             "this broker",
             "the event loop was busy for long",
-            "all clients waited for %s: the event loop was busy, or the machine was. Handled last: %s",
+            "all clients waited for %s: the event loop or the machine was busy. Handled last: %s",
             duration(seconds),
             last,
             seconds=round(seconds, 3),
@@ -121,7 +121,7 @@ class Watch:
         self._write(logging.WARNING, request, "slow {} requests", text, seconds)
 
     def _name_end(self, request: Request, seconds: float) -> None:
-        how = "was answered" if request.is_answered else "was given up: its client has gone,"
+        how = "got its response" if request.is_answered else "was given up, because its client disconnected,"
         text = f"{how} after {duration(seconds)}"
         self._write(logging.INFO, request, "ends of slow {} requests", text, seconds)
 
@@ -145,4 +145,4 @@ def _cause(request: Request) -> str:
     """What a request that has no response yet waits for."""
     if request.unfinished is not None:
         return "its turns to write a large response"
-    return str(getattr(request, "subject", "its effect: see what else the log says of this time"))
+    return str(getattr(request, "subject", "its effect: look at other log lines of that time"))

@@ -4,7 +4,8 @@ The active controller keeps a connection to the listener of every broker that is
 When it is closed, the controller connects again. That alone says nothing: connections are closed for many reasons.
 But if nobody listens where the broker was, its process has ended, and its session with it. A broker that hangs, or
 that a cut network hides, keeps its connection open or unanswered, and has the time that `broker.session.timeout.ms`
-gives it.
+gives it. So has one behind a proxy that accepts connections for it and closes them: such a thing is not asked without
+a pause.
 """
 
 import asyncio
@@ -59,15 +60,18 @@ class BrokerWatch:
                 channel = await self._network.connect(endpoint.host, endpoint.port, CONNECT_TIMEOUT_SECONDS)
             except ConnectionRefusedError:
                 log.info(
-                    "nobody listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
+                    "no process listens at %s:%d: broker %d is gone", endpoint.host, endpoint.port, broker.id
                 )
                 self._on_gone(broker)
                 await asyncio.sleep(RETRY_SECONDS)
             except OSError as error:
-                log.debug("cannot tell whether broker %d lives: %s", broker.id, error)
+                log.debug("cannot tell whether broker %d is alive: %s", broker.id, error)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
+                began = self._host.monotonic()
                 try:
                     await channel.closed()
                 finally:
                     channel.close()
+                if self._host.monotonic() - began < RETRY_SECONDS:
+                    await asyncio.sleep(RETRY_SECONDS)

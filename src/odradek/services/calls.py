@@ -1,10 +1,9 @@
 """A request to another node, over a link: a message out, a message back."""
 
-from odradek.errors import ProtocolError
 from odradek.net.link import Address, Link
 from odradek.requests.registry import response_type
 from odradek.wire.codec import Message, drain, read_in_steps
-from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header, skip_tagged_fields
+from odradek.wire.frame import encode_request, skip_response_header
 
 CORRELATION_ID = 0  # responses come in the order of their requests, so a number tells nothing
 MAX_ELEMENTS = 10_000_000  # a node of our own is believed
@@ -20,11 +19,6 @@ async def call(
 
 
 def read_response(frame: memoryview, api_key: int, version: int) -> Message:
-    position = SIZE.size  # after the correlation id
-    if has_tagged_response_header(api_key, version):
-        try:
-            position = skip_tagged_fields(frame, position)
-        except (IndexError, ValueError) as error:
-            raise ProtocolError(f"the header of a response cannot be read: {error}") from None
+    position = skip_response_header(frame, api_key, version)
     message, _ = drain(read_in_steps(response_type(api_key), version, frame, position, MAX_ELEMENTS))
     return message

@@ -12,7 +12,12 @@ from contextlib import suppress
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.balance import balance_leaders
-from odradek.controller.brokers import elect_missing_leaders, empty_isrs_of_inactive, fence_broker
+from odradek.controller.brokers import (
+    PARTITIONS_AT_ONCE,
+    elect_missing_leaders,
+    empty_isrs_of_inactive,
+    fence_broker,
+)
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
@@ -27,7 +32,6 @@ log = logging.getLogger(__name__)
 
 LOOKS_PER_SESSION = 10
 STALL_MS = 500  # a timer that is so late shows that this process stood still
-PARTITIONS_AT_ONCE = 500  # in one write
 
 Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
 
@@ -56,6 +60,7 @@ class ControllerDuties:
         )  # the last epoch in which this node went on with what the controller before left
         self._somebody_is_gone = asyncio.Event()
         self._configs_changed = asyncio.Event()
+        self._brokers_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -63,6 +68,7 @@ class ControllerDuties:
             await asyncio.gather(
                 self._look_at_sessions(),
                 self._fence_gone(),
+                self._follow_brokers(),
                 self._balance_leaders(),
                 self._elect_uncleanly(),
             )
@@ -79,9 +85,12 @@ class ControllerDuties:
             self._somebody_is_gone.set()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """A listener of the metadata: a setting may allow what it did not before."""
+        """A listener of the metadata: a setting may allow what it did not before, and a broker that was fenced or
+        unfenced may have to leave, or can lead, more partitions than were changed in the same write."""
         if delta.changed_configs:
             self._configs_changed.set()
+        if delta.changed_brokers:
+            self._brokers_changed.set()
 
     # Sessions
 
@@ -102,14 +111,17 @@ class ControllerDuties:
             self._forgive_own_stall(self._host.steady_ms() - began_ms - period_ms)
 
     async def _maybe_take_over(self) -> None:
-        """The controller before may have fenced a broker, and not come to the end of its partitions."""
+        """The controller before may have fenced or unfenced a broker, and not come to the end of its partitions."""
         if self._taken_over != self._metadata.quorum.epoch:
             self._taken_over = self._metadata.quorum.epoch
             await self._go_on_fencing()
+            await self._go_on_electing()
 
     def _forgive_own_stall(self, late_ms: int) -> None:
         if late_ms > STALL_MS:
-            log.warning("this controller stood still for %d ms: no session ends by that", late_ms)
+            log.warning(
+                "this controller was paused for %d ms: no broker session expires because of that", late_ms
+            )
             self._sessions.stood_still(late_ms)
 
     async def _fence_gone(self) -> None:
@@ -139,15 +151,22 @@ class ControllerDuties:
 
         if not await self._write(fence):
             return False
-        log.warning("fenced broker %d, which does not answer", broker_id)
+        log.warning("fenced broker %d, which does not respond", broker_id)
         await self._go_on_fencing()
         return True
 
     async def _go_on_fencing(self) -> None:
         await self._in_parts(
             lambda image, config: empty_isrs_of_inactive(image, config, PARTITIONS_AT_ONCE),
-            "took inactive brokers out of the ISR of %s",
+            "removed inactive brokers from the ISR of %s",
         )
+
+    async def _follow_brokers(self) -> None:
+        while True:
+            await self._brokers_changed.wait()
+            self._brokers_changed.clear()
+            await self._go_on_fencing()
+            await self._go_on_electing()
 
     # Elections
 
@@ -156,13 +175,19 @@ class ControllerDuties:
             await asyncio.sleep(self._balance_seconds)
             await self._in_parts(
                 lambda image, config: balance_leaders(image, config, PARTITIONS_AT_ONCE),
-                "gave %s back to their preferred leaders",
+                "returned the leadership of %s to their preferred leaders",
             )
 
     async def _elect_uncleanly(self) -> None:
         while True:
             await _happens(self._configs_changed, self._unclean_seconds)
-            await self._in_parts(_elect_missing, "elected leaders of %s that had none")
+            await self._go_on_electing()
+
+    async def _go_on_electing(self) -> None:
+        await self._in_parts(
+            lambda image, config: _elect_missing(image, config, PARTITIONS_AT_ONCE),
+            "elected leaders of %s that had none",
+        )
 
     async def _in_parts(self, decision: Decision, message: str) -> None:
         """Again and again, while there is something left to do and the log takes it."""
@@ -176,14 +201,14 @@ class ControllerDuties:
             return await self._metadata.change(decision)
         except KafkaError as error:
             level = logging.DEBUG if error.code is ErrorCode.NOT_CONTROLLER else logging.ERROR
-            log.log(level, "the controller could not write, and tries again later: %s", error)
+            log.log(level, "the controller could not write, trying again later: %s", error)
         except Exception:
-            log.exception("a duty of the controller failed, and is tried again later: this is a bug")
+            log.exception("a duty of the controller failed, trying again later: this is a bug")
         return 0
 
 
-def _elect_missing(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
-    return elect_missing_leaders(image, config, {broker.id for broker in image.active_brokers()})
+def _elect_missing(image: MetadataImage, config: BrokerConfig, most: int) -> list[MetadataRecord]:
+    return elect_missing_leaders(image, config, {broker.id for broker in image.active_brokers()}, most)
 
 
 async def _happens(event: asyncio.Event, seconds: float) -> bool:

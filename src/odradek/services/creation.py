@@ -42,7 +42,8 @@ async def create_internal_topic(
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     factor = min(replication_factor, available)
     wanted = CreatableTopic(name, partitions, factor, configs=settings)
-    refused = await _create(services, [wanted], RequestContext(CreateTopicsRequest.MAX_VERSION))
+    context = RequestContext(CreateTopicsRequest.MAX_VERSION, client_id=f"broker {services.node_id}")
+    refused = await _create(services, [wanted], context)
     if name in refused:
         raise refused[name]
     await _see(services, [name])

@@ -37,12 +37,17 @@ class FetchSession:
         return key in self._told
 
     def next_request(
-        self, wanted: Mapping[Key, Position], partition_max_bytes: int
+        self, wanted: Mapping[Key, Position], looked_at: Iterable[Key], partition_max_bytes: int
     ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What to name in the next request."""
-        changed = {key: at for key, at in wanted.items() if self._told.get(key) != at}
-        forgotten = [key for key in self._told if key not in wanted]
-        self._told = dict(wanted)
+        """What to name in the next request: of those that were looked at since the last one, or of all, if it begins a
+        session."""
+        if self.id == NO_SESSION:
+            looked_at = wanted
+        changed = {
+            key: wanted[key] for key in looked_at if key in wanted and self._told.get(key) != wanted[key]
+        }
+        forgotten = [key for key in looked_at if key not in wanted and self._told.pop(key, None) is not None]
+        self._told.update(changed)
         topics: dict[UUID, FetchTopic] = {}
         for (topic_id, index), at in changed.items():
             topic = topics.setdefault(topic_id, FetchTopic(topic_id))
@@ -56,7 +61,7 @@ class FetchSession:
                     partition_max_bytes,
                 )
             )
-        return list(topics.values()), _forget(forgotten if self.id else ())
+        return list(topics.values()), _forget(forgotten)
 
     def answered(self, session_id: int) -> None:
         """The leader keeps the session under this id, or keeps none."""

@@ -160,7 +160,7 @@ class Flusher:
                 replica.log_written()
                 return
             log.error(
-                "the sync of %s failed, so it takes no more records until this broker is restarted: %s",
+                "the sync of %s failed, so it accepts no more records until this broker is restarted: %s",
                 replica.topic_partition,
                 error,
             )

@@ -61,7 +61,7 @@ class Forwarder:
                 try:
                     return await self._ask(leader[1], request, context, left)
                 except (OSError, ProtocolError) as error:
-                    reason = str(error) or "it does not answer"
+                    reason = str(error) or "it does not respond"
                     counted(
                         log, logging.INFO, "", reason, "cannot reach the controller, trying again: %s", reason
                     )
@@ -72,7 +72,7 @@ class Forwarder:
             await self._pause(min(RETRY_SECONDS, left))
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"The controller did not answer within {self._timeout_seconds:g} s: {reason}.",
+            f"The controller did not respond within {self._timeout_seconds:g} s: {reason}.",
         )
 
     async def _pause(self, seconds: float) -> None:

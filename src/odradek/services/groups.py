@@ -65,7 +65,7 @@ class Groups:
         index = partition_of(group_id, len(topic.partitions)) if topic else 0
         leader = topic.partitions[index].leader if topic else NO_LEADER
         if leader == NO_LEADER or (leader == self._services.node_id and self._shard(index) is None):
-            reason = f"{OFFSETS_TOPIC}-{index} is not there yet."
+            reason = f"{OFFSETS_TOPIC}-{index} does not exist yet."
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
         return leader
 
@@ -234,7 +234,7 @@ class Groups:
 
     def close(self) -> None:
         for shard in self._shards.values():
-            shard.runner.resign("this broker stops", logging.DEBUG)
+            shard.runner.resign("this broker is stopping", logging.DEBUG)
 
 
 def names_topic(delta: MetadataDelta, name: str) -> bool:

@@ -14,13 +14,15 @@ from random import Random
 from typing import Any
 
 from odradek.config.listeners import Listener
-from odradek.controller.brokers import BOOTSTRAP_FEATURES
 from odradek.controller.context import RequestContext
+from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.quorum_settings import RegistrationSettings
+from odradek.net.network import Network
+from odradek.services.majority import majority_gone
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages import broker_registration, controller_registration
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -41,6 +43,7 @@ class Lifecycle:
         node_id: int,
         metadata: BrokerMetadata,
         host: Host,
+        network: Network,
         rng: Random,
         rack: str | None,
         settings: RegistrationSettings,
@@ -48,6 +51,7 @@ class Lifecycle:
         self._node_id = node_id
         self._metadata = metadata
         self._host = host
+        self._network = network
         self._rng = rng
         self._rack = rack
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
@@ -101,7 +105,7 @@ class Lifecycle:
                 for item in listeners
             ],
             features=[
-                broker_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+                broker_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
             ],
             rack=self._rack,
             log_dirs=[self._metadata.properties.directory_id],
@@ -119,7 +123,7 @@ class Lifecycle:
                 for item in listeners
             ],
             features=[
-                controller_registration.Feature(name, 1, level) for name, level in BOOTSTRAP_FEATURES.items()
+                controller_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
             ],
         )
         while (response := await self._ask(request)).error_code:
@@ -141,17 +145,33 @@ class Lifecycle:
 
     async def retire(self) -> None:
         """Before a clean stop: have the controller move away what this broker leads. Returns once every other broker
-        knows of it, or the time is up."""
+        knows of it, the time is up, or nobody can decide it any more."""
         if self._epoch == NO_EPOCH or self._is_on_its_own:
             return
+        over = asyncio.Event()
+        tasks = [self._host.create_task(waits(over)) for waits in (self._be_let_go, self._be_left_alone)]
         try:
             async with asyncio.timeout(RETIRE_SECONDS):
-                while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
-                    await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+                await over.wait()
         except TimeoutError:
             log.warning(
-                "stopping without the controller's consent: it did not give it within %g s", RETIRE_SECONDS
+                "stopping without the controller's consent, which did not come within %g s", RETIRE_SECONDS
             )
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _be_let_go(self, over: asyncio.Event) -> None:
+        while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
+            await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
+        over.set()
+
+    async def _be_left_alone(self, over: asyncio.Event) -> None:
+        await majority_gone(self._metadata.quorum, self._network)
+        if not over.is_set():
+            log.info("stopping without the controller's consent: too few controllers are left to give it")
+        over.set()
 
     @property
     def _is_on_its_own(self) -> bool:

@@ -23,14 +23,16 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.brokers import bootstrap_records
 from odradek.controller.changes import changes
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
+from odradek.controller.elections import MIN_ISR
+from odradek.controller.features import activation_records
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import fields
+from odradek.host.metrics import Histogram
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import load_or_format
 from odradek.metadata.image import MetadataImage
@@ -45,7 +47,7 @@ from odradek.requests.refusal import refuse, refuse_undone
 from odradek.requests.registry import response_type
 from odradek.requests.turns import Turns
 from odradek.services.forwarding import DecideHere, Forwarder
-from odradek.services.quorum import Quorum, QuorumConfig
+from odradek.services.quorum import Listener, Quorum, QuorumConfig
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.wire.codec import Message, drain
@@ -79,6 +81,7 @@ class BrokerMetadata:
         turns: Turns,
         listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
+        sync_time: Histogram | None = None,
     ) -> None:
         """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
         reason why the node must stop."""
@@ -88,6 +91,8 @@ class BrokerMetadata:
             self._controller.sessions
         )  # of brokers with this node, while it is the active controller
         self._on_failure = on_failure
+        self._sync_time = sync_time or Histogram()
+        self._monotonic = host.monotonic
         self._node_id = config.node_id
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
@@ -102,18 +107,16 @@ class BrokerMetadata:
             quorum_config(config, host.hostname()),
             host,
             network,
-            self._publish,
-            self._became_active,
-            self._leader_changed,
-            self._has_failed,
+            Listener(self._publish, self._became_active, self._leader_changed, self._has_failed),
+            self._sync_time,
         )
         self._log = self.quorum.log
         self._forwarder = Forwarder(
             self._node_id, self.quorum, host, network, turns, config["controller.socket.timeout.ms"]
         )
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
-        if self._is_new_cluster:  # nobody listens yet: this is what they begin with
-            self._write(lambda: self._log.commit(bootstrap_records(), self._now_ms()))
+        if self.quorum.is_active:  # nobody listens yet: this is what they begin with
+            self._activate(self._commit_alone)
 
     @property
     def image(self) -> MetadataImage:
@@ -202,7 +205,9 @@ class BrokerMetadata:
     def settle(self) -> None:
         """Commit what is appended and could not be synced then."""
         if self._log.failed:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker stops.")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker is stopping."
+            )
         if self.quorum.is_only_voter and self._log.newest is not self._log.image:
             self._publish(self._write(self._log.settle))
             self.quorum.appended()  # who waits for it hears of it
@@ -210,13 +215,19 @@ class BrokerMetadata:
     def _commit(self, records: Sequence[MetadataRecord]) -> None:
         self._append(records)
 
+    def _commit_alone(self, records: Sequence[MetadataRecord]) -> None:
+        self._write(lambda: self._log.commit(records, self._now_ms()))
+
     def _append(self, records: Sequence[MetadataRecord]) -> int:
         """The offset of the last record. The only voter has committed and applied it."""
         if not self.quorum.is_only_voter:
             offset = self._write(lambda: self._log.append(records, self._now_ms()))
             self.quorum.appended()
             return offset
-        self._publish(self._write(lambda: self._log.commit(records, self._now_ms())))
+        began = self._monotonic()
+        committed = self._write(lambda: self._log.commit(records, self._now_ms()))
+        self._sync_time.observe(self._monotonic() - began)  # nearly all of it is the sync
+        self._publish(committed)
         self.quorum.appended()
         return self._log.image.offset
 
@@ -239,16 +250,22 @@ class BrokerMetadata:
                 )
             raise KafkaError(code, reason) from error
 
-    @property
-    def _is_new_cluster(self) -> bool:
-        return self.quorum.is_active and not self._log.newest.features
-
     def _became_active(self) -> None:
-        """Nobody has been heard of yet. What a new cluster begins with is written, if it is one."""
+        """Nobody has been heard of yet."""
         self.sessions.restart(self._log.newest.brokers, self._now_ms())
-        if self._is_new_cluster:
-            with suppress(KafkaError):  # which is logged; the next controller tries again
-                self._append(bootstrap_records())
+        with suppress(KafkaError):  # which is logged; the next controller tries again
+            self._activate(self._append)
+
+    def _activate(self, write: Callable[[list[MetadataRecord]], object]) -> None:
+        """Write what a cluster begins with, where it is not there yet."""
+        image = self._log.newest
+        records = activation_records(image, self._controller.config)
+        try:
+            if records:
+                write(records)
+        except KafkaError:  # which is logged
+            if not image.features:  # without them a new cluster cannot begin
+                raise
 
     def _leader_changed(self) -> None:
         self._forwarder.leader_changed()
@@ -280,6 +297,16 @@ class BrokerMetadata:
         for warning in changed.warnings:
             if warning not in config.warnings:
                 log.warning("ignoring a dynamic setting: %s", warning)
+        own, of_all = changed.static.get(MIN_ISR), changed.dynamic_default.get(MIN_ISR)
+        if own is not None and of_all is not None and own != of_all:
+            log.warning(
+                "%s=%s in the settings of this node has no effect: it is %s for the whole cluster; "
+                "'odradek config alter broker --set %s=…' changes that",
+                MIN_ISR,
+                own,
+                of_all,
+                MIN_ISR,
+            )
         return changed
 
     def checkpoint(self) -> None:
@@ -310,7 +337,7 @@ def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], conte
     who = (
         sender(context.client_host, context.client_id, context.principal)
         if context.client_host
-        else "this broker"
+        else f"{context.client_id or 'this broker'} itself"
     )
     level = logging.INFO
     for number, (text, named) in enumerate(changes(before, records)):

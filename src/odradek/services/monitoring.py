@@ -92,7 +92,7 @@ class Monitoring:
         if not of.is_started():
             return "the node has not started yet"
         if self._quorum.leader is None:
-            return "nobody leads the metadata quorum, as far as this node knows"
+            return "this node knows no leader of the metadata quorum"
         return self._why_broker_is_not_ready() if of.is_broker else ""
 
     def _why_broker_is_not_ready(self) -> str:
@@ -112,6 +112,7 @@ class Monitoring:
         self._write_metadata(text)
         text.histogram("event_loop_lag_seconds", self._metrics.event_loop_lag)
         text.histogram("sync_seconds", self._metrics.sync_time)
+        text.histogram("metadata_sync_seconds", self._metrics.metadata_sync_time)
         return str(text)
 
     def _write_requests(self, text: "Exposition") -> None:
@@ -242,6 +243,7 @@ HELP = {
     "metadata_offset": "How far this node has applied the metadata.",
     "metadata_lag_records": "Records of committed metadata that this node has not applied yet.",
     "event_loop_lag_seconds": "How late timers fire while requests are handled: all clients wait for that long.",
+    "metadata_sync_seconds": "How long syncs of the metadata log take; every change of the metadata waits for them.",
     "sync_seconds": "How long syncs of the disk take; producers with acks=all wait for them.",
 }
 PREFIX = "odradek_"

@@ -61,6 +61,4 @@ class OwnWrites:
 
 def _time_out(over: "asyncio.Future[None]") -> None:
     if not over.done():
-        over.set_exception(
-            KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The disk has not taken the records in time")
-        )
+        over.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The records were not on disk in time"))

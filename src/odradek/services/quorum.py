@@ -13,12 +13,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host, Timer
 from odradek.host.log_lines import counted
+from odradek.host.metrics import Histogram
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import Membership, MetadataLog
@@ -76,6 +78,27 @@ class _Led(NamedTuple):
     offset: int = -1
 
 
+class Listener(NamedTuple):
+    """Who hears of what happens here."""
+
+    committed: Callable[
+        [Sequence[MetadataDelta]], None
+    ]  # every change of the image after the one that is loaded
+    active: Callable[[], None]  # this node has become the controller
+    leader: Callable[[], None]  # another node leads than before
+    failure: Callable[[str], None]  # why the node must stop
+
+
+@dataclass
+class _Told:
+    """What was said last, so that it is not said again."""
+
+    leader: tuple[int, int | None] | None = None
+    logged_leader: tuple[int, int] | None = None
+    image: MetadataImage | None = None
+    active_epoch: int = -1
+
+
 class Quorum:
     def __init__(
         self,
@@ -86,28 +109,39 @@ class Quorum:
         config: QuorumConfig,
         host: Host,
         network: Network,
-        on_committed: Callable[[Sequence[MetadataDelta]], None],
-        on_active: Callable[[], None],
-        on_leader: Callable[[], None],
-        on_failure: Callable[[str], None],
+        listener: Listener,
+        sync_time: Histogram,
     ) -> None:
-        """`on_committed` is told of every change of the image after the one that is loaded here, `on_active` when this
-        node has become the controller, `on_leader` when another node than before leads, `on_failure` of the reason why
-        the node must stop."""
         self._host = host
         self._network = network
         self._files = files
+        self._listener = listener
+        self._sync_time = sync_time  # records each sync
+        self._told = _Told()
         self._node = ReplicaKey(properties.node_id, properties.directory_id)
         self._cluster_id = properties.cluster_id
+        self._client_id = f"node-{properties.node_id}"
         self._settings = config.settings
+        self._know_nobody(config)
+        self._do_nothing()
+        self.log = MetadataLog.open(
+            files, directory, properties, log_config, host.steady_ms(), self._membership(config)
+        )
+
+    def _know_nobody(self, config: QuorumConfig) -> None:
+        """Where this node and the others are."""
         self._endpoints = config.endpoints
         self._bootstrap = dict(enumerate_down(config.bootstrap))
         self._addresses: dict[int, NodeAddress] = {}  # as others told them
         self._links: dict[int, Link] = {}
-        self._waiting: dict[
-            int, Request
-        ] = {}  # requests of others that the core has not answered, by our number
+
+    def _do_nothing(self) -> None:
+        """What is under way, and who waits for it."""
+        self._waiting: dict[int, Request] = {}  # of others, not answered by the core yet, by our number
         self._last_number = 0
+        self._waiters: deque[_Waiter] = deque()
+        self._led = _Led()  # in the last epoch in which it did
+        self._changed = asyncio.Event()  # the role, the leader or the image
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -115,32 +149,15 @@ class Quorum:
         self._is_settling = False
         self._is_stopped = False
         self._is_updating = False  # the leader is being told where this node is
-        self._client_id = f"node-{properties.node_id}"
-        self._waiters: deque[_Waiter] = deque()
-        self._led = _Led()  # in the last epoch in which it did
-        self._changed = asyncio.Event()  # the role, the leader or the image
-        self._told_leader: tuple[int, int | None] | None = None
-        self._told_image: MetadataImage | None = None
-        self._logged_leader: tuple[int, int] | None = None
-        self._on_committed = on_committed
-        self._on_active = on_active
-        self._on_leader = on_leader
-        self._told_active = -1  # the last epoch in which it was
-        self._on_failure = on_failure
-        self.log = MetadataLog.open(
-            files,
-            directory,
-            properties,
-            log_config,
-            host.steady_ms(),
-            Membership(
-                is_alone=config.is_alone,
-                endpoints=config.endpoints,
-                bootstrap=tuple(self._bootstrap),
-                settings=config.settings,
-                kraft_version=KRAFT_VERSION,
-                send=self._send,
-            ),
+
+    def _membership(self, config: QuorumConfig) -> Membership:
+        return Membership(
+            is_alone=config.is_alone,
+            endpoints=config.endpoints,
+            bootstrap=tuple(self._bootstrap),
+            settings=config.settings,
+            kraft_version=KRAFT_VERSION,
+            send=self._send,
         )
 
     # What it is
@@ -163,6 +180,15 @@ class Quorum:
         """Who leads, and where it is, if that is known."""
         leader_id = self.log.leader_id
         return None if leader_id is None else (leader_id, self._address_of(leader_id))
+
+    @property
+    def node_id(self) -> int:
+        return self._node.node_id
+
+    @property
+    def voter_addresses(self) -> dict[int, NodeAddress | None]:
+        """Where each voter is, if that is known."""
+        return {key.node_id: self._address_of(key.node_id) for key in self.log.raft.voters.keys}
 
     @property
     def is_caught_up(self) -> bool:
@@ -235,7 +261,7 @@ class Quorum:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node stops."))
+        self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping."))
         for task in self._tasks:
             if task is not self._syncing:  # nobody can stop the thread, and the log is closed only after it
                 task.cancel()
@@ -345,7 +371,7 @@ class Quorum:
                 logging.ERROR,
                 str(peer),
                 "cluster",
-                "%s belongs to another cluster than this node, which is of cluster %s: check "
+                "%s belongs to another cluster than this node, which belongs to cluster %s: check "
                 "controller.quorum.bootstrap.servers, and meta.properties in the data directories of both",
                 self._name_of(peer),
                 self._cluster_id,
@@ -395,7 +421,7 @@ class Quorum:
                     logging.ERROR,
                     "",
                     str(error),
-                    "the metadata log cannot go on, trying again: %s",
+                    "the metadata log cannot continue, trying again: %s",
                     error,
                 )
             if may_refuse:
@@ -403,9 +429,9 @@ class Quorum:
         self._settle()
 
     def _fail(self, reason: str) -> None:
-        log.critical("this node cannot take part in the metadata quorum any more, and stops: %s", reason)
+        log.critical("this node can no longer take part in the metadata quorum, stopping: %s", reason)
         self._fail_waiters(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
-        self._on_failure(reason)
+        self._listener.failure(reason)
 
     def _settle(self) -> None:
         if self._is_stopped or self._is_settling:
@@ -414,14 +440,14 @@ class Quorum:
         try:
             committed = self.log.publish()
             if committed:
-                self._on_committed(committed)
+                self._listener.committed(committed)
             self._answer_waiters()
             self._maybe_sync()
             self._maybe_update_endpoints()
-            if self.log.is_active and self._told_active != self.epoch:
-                self._told_active = self.epoch
-                self._on_active()
-                self._told_image = None  # which is news, too
+            if self.log.is_active and self._told.active_epoch != self.epoch:
+                self._told.active_epoch = self.epoch
+                self._listener.active()
+                self._told.image = None  # which is news, too
         except (DamagedData, QuorumBroken) as error:
             self._fail(str(error))
             return
@@ -450,22 +476,22 @@ class Quorum:
     def _tell_changes(self) -> None:
         raft = self.log.raft
         leader = raft.epoch, raft.leader_id
-        has_news = self._told_image is not self.log.image
-        self._told_image = self.log.image
-        if leader != self._told_leader:
-            self._told_leader = leader
+        has_news = self._told.image is not self.log.image
+        self._told.image = self.log.image
+        if leader != self._told.leader:
+            self._told.leader = leader
             has_news = True
             self._log_leader(*leader)
-            self._on_leader()
+            self._listener.leader()
         if has_news:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
 
     def _log_leader(self, epoch: int, leader_id: int | None) -> None:
         """A voter that only asks whether it could win an election has not lost its leader: that is not said again."""
-        if leader_id is None or (epoch, leader_id) == self._logged_leader:
+        if leader_id is None or (epoch, leader_id) == self._told.logged_leader:
             return
-        self._logged_leader = epoch, leader_id
+        self._told.logged_leader = epoch, leader_id
         if leader_id == self._node.node_id:
             log.info("this node leads the metadata quorum in epoch %d", epoch)
         else:
@@ -492,20 +518,26 @@ class Quorum:
     # Syncing
 
     def _maybe_sync(self) -> None:
-        if not self.log.wants_sync or self._syncing is not None:
+        if not self.log.wants_sync or self._syncing is not None or self.log.failed:
             return
+        try:
+            self._begin_sync()
+        except KafkaError as error:
+            if self.log.failed:
+                self._fail(str(error))
+                return
+            # No descriptor is left.
+            counted(log, logging.ERROR, "", "sync", "cannot sync the metadata log, trying again: %s", error)
+            self._host.call_later(RETRY_SECONDS, self.appended)
+
+    def _begin_sync(self) -> None:
         if self.is_only_voter:
             committed = self.log.settle()
             if committed:
-                self._on_committed(committed)
+                self._listener.committed(committed)
             self._answer_waiters()
             return
-        try:
-            ticket = self.log.begin_sync()
-        except KafkaError as error:  # no descriptor is left
-            counted(log, logging.ERROR, "", "sync", "cannot sync the metadata log, trying again: %s", error)
-            self._host.call_later(RETRY_SECONDS, self.appended)
-            return
+        ticket = self.log.begin_sync()
         if ticket is None:
             self.log.settle()  # whatever rolled the log has synced it: the core only has to be told
             self._host.call_soon(self.appended)
@@ -513,12 +545,14 @@ class Quorum:
         self._syncing = self._begin(self._sync(ticket))
 
     async def _sync(self, ticket: SyncTicket) -> None:
+        began = self._host.monotonic()
         (error,) = await self._host.in_thread(sync_tickets, self._files, [ticket])
+        self._sync_time.observe(self._host.monotonic() - began)
         self._syncing = None
         with self._happening():
             committed = self.log.complete_sync(ticket, error)
             if committed:
-                self._on_committed(committed)
+                self._listener.committed(committed)
         if error is not None:
             self._fail(f"the metadata log could not be synced: {error}")
 
@@ -549,7 +583,7 @@ class Quorum:
                 link = self._link_to(leader[0])
                 await call(link, leader[1], request, request.MAX_VERSION, self._client_id, seconds)
         except (OSError, ProtocolError) as error:
-            log.debug("cannot tell the leader where this node is: %s", error)
+            log.debug("cannot tell the leader the address of this node: %s", error)
         await asyncio.sleep(UPDATE_PAUSE_SECONDS)  # what the leader did with it is in the log by then
         self._is_updating = False
         self.appended()

@@ -5,6 +5,9 @@ all of its partitions are named. A round asks for what comes behind the end of e
 waits until that is on disk: the next request says so by its offsets (`replication.follower`). Where the logs have
 parted, the response says in which epoch, and ours is cut.
 
+A round costs what has changed: only partitions that the last response spoke of, that are new, or whose pause is over
+are looked at, and only those that want something else than before are named.
+
 A partition that cannot go on (the leader is another one by now, a full disk) pauses for `replica.fetch.backoff.ms`, or
 until its role changes; the others go on.
 """
@@ -145,6 +148,8 @@ class Fetcher:
         self._session = FetchSession()
         self._followed: dict[Key, Replica] = {}
         self._paused: dict[Key, float] = {}  # until when
+        self._wanted: dict[Key, Position] = {}  # of all that is followed and not paused
+        self._changed: dict[Key, None] = {}  # to be looked at before the next request
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -153,6 +158,7 @@ class Fetcher:
         key = _key(replica)
         self._followed[key] = replica
         self._paused.pop(key, None)
+        self._changed[key] = None
         self._has_work.set()
         if self._task is None and not self._is_stopped:
             self._task = self._replication.host.create_task(self._run())
@@ -162,6 +168,7 @@ class Fetcher:
         if self._followed.get(key) is replica:
             del self._followed[key]
             self._paused.pop(key, None)
+            self._changed[key] = None
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -172,12 +179,16 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            wanted = self._wanted()
-            if not wanted:
+            looked_at = self._look()
+            if not self._wanted:
+                self._changed = {
+                    **looked_at,
+                    **self._changed,
+                }  # what the leader is to hear of them, it hears later
                 await self._wait_for_work()
                 continue
             try:
-                response = await self._fetch(wanted)
+                response = await self._fetch(looked_at)
             except (OSError, ProtocolError) as error:
                 self._session.reset()
                 self._log(
@@ -203,7 +214,7 @@ class Fetcher:
                     await asyncio.sleep(RETRY_SECONDS)
                 continue
             self._session.answered(response.session_id)
-            await self._synced(self._take(response, wanted))
+            await self._synced(self._take(response))
 
     async def _wait_for_work(self) -> None:
         """Until there is something to follow, or a pause is over."""
@@ -221,24 +232,38 @@ class Fetcher:
 
     # --- asking ---
 
-    def _wanted(self) -> dict[Key, Position]:
+    def _look(self) -> dict[Key, None]:
+        """Bring what is wanted up to date. Returns what was looked at."""
         now = self._replication.host.monotonic()
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
-        wanted = {}
-        for key, replica in list(self._followed.items()):
-            follower = replica.follower
-            if follower is None or follower.closed_with:
-                del self._followed[key]
-            elif key not in self._paused and follower.may_fetch:
-                wanted[key] = _position(follower)
-            elif key not in self._paused:  # what a crash left is being synced
-                self._pause(key, RETRY_SECONDS)
-        return wanted
+            self._changed[key] = None
+        looked_at, self._changed = self._changed, {}
+        for key in looked_at:
+            position = self._position(key)
+            if position is None:
+                self._wanted.pop(key, None)
+            else:
+                self._wanted[key] = position
+        return looked_at
 
-    async def _fetch(self, wanted: dict[Key, Position]) -> Any:
+    def _position(self, key: Key) -> Position | None:
+        """What to ask for; None while there is nothing to ask."""
+        replica = self._followed.get(key)
+        follower = replica.follower if replica is not None else None
+        if follower is None or follower.closed_with:
+            self._followed.pop(key, None)
+            return None
+        if key in self._paused:
+            return None
+        if not follower.may_fetch:  # what a crash left is being synced
+            self._pause(key, RETRY_SECONDS)
+            return None
+        return _position(follower)
+
+    async def _fetch(self, looked_at: Iterable[Key]) -> Any:
         settings, session = self._replication.settings, self._session
-        topics, forgotten = session.next_request(wanted, settings.partition_max_bytes)
+        topics, forgotten = session.next_request(self._wanted, looked_at, settings.partition_max_bytes)
         request = FetchRequest(
             replica_state=ReplicaState(self._replication.node_id, self._replication.broker_epoch),
             max_wait_ms=settings.max_wait_ms,
@@ -256,16 +281,17 @@ class Fetcher:
 
     # --- what comes back ---
 
-    def _take(self, response: Any, asked: dict[Key, Position]) -> list[Follower]:
+    def _take(self, response: Any) -> list[Follower]:
         """Those whose logs have grown. What concerns a log that is not as it was when we asked, because another leader
         was followed meanwhile or the epoch is another one, says nothing about it any more."""
         grown = []
         for topic in response.responses:
             for partition in topic.partitions:
                 key = topic.topic_id, partition.partition_index
+                self._changed[key] = None
                 replica = self._followed.get(key)
                 follower = replica.follower if replica is not None else None
-                if follower is None or follower.closed_with or _position(follower) != asked.get(key):
+                if follower is None or follower.closed_with or _position(follower) != self._wanted.get(key):
                     continue
                 try:
                     if self._take_partition(follower, partition):

@@ -1,9 +1,9 @@
 """Topics as Spark DataFrames: `format("odradek")`, a source and a sink that need no connector jar.
 
-The format is known to Spark by itself (`pyspark_odradek`), if Spark's workers use the Python that it is installed
-in. Importing this package before the first session makes them use this one, unless `PYSPARK_PYTHON` says otherwise.
+Spark finds the format by itself (`pyspark_odradek`), if its workers use the Python that it is installed in. Importing
+this package before the first session makes them use this one, unless `PYSPARK_PYTHON` says otherwise.
 
-    session          a session with defaults for one machine, and quiet
+    session          a quiet session with defaults for one machine
     write_updates    a stream in update mode
     lag.LagListener  how far queries are behind, to the log and to Prometheus
 """

@@ -1,10 +1,10 @@
 """Compile a function over arrays to machine code, once per machine.
 
-numba keeps what it compiled beside the source or in the user's cache directory, so that only the first worker
-that ever calls a function pays for it (a second or two). Where neither can be written, each process pays.
+numba caches compiled code next to the source or in the user's cache directory, so that only the first worker
+that ever calls a function pays for it (a second or two). If neither can be written, each process pays.
 
-An array that may be written to is another type to numba than one that may not, and would be compiled for
-again: what a kernel only reads is handed to it `read_only`.
+To numba a writable array has another type than a read-only one, and the function would be compiled
+again: arrays that a kernel only reads are passed as `read_only`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """The GIL is let go while it runs, and indices are not checked: the code must know its bounds."""
+    """It runs without the GIL, and indices are not checked: the code must check its bounds."""
     try:
         result = njit(nogil=True, cache=True)(function)
     except RuntimeError:  # numba found no place for its cache

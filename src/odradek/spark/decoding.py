@@ -1,9 +1,9 @@
 """Chunks of record batches to Arrow record batches with the columns of Spark's Kafka source.
 
-    key, value, topic, partition, offset, timestamp, timestampType, and headers where asked for
+    key, value, topic, partition, offset, timestamp, timestampType, and headers if requested
 
-The arrays of a chunk are made as large as its records could need: keys and values cannot be longer than the
-bytes they came in, and pages that are never written take no memory. What was written is handed to Arrow
+The arrays of a chunk are as large as its records could need: keys and values cannot be longer than the
+bytes they came in, and pages that are never written take no memory. They are passed to Arrow
 without another copy. Topic, partition and timestamp type are the same in every row, so their columns are
 made once and sliced.
 """
@@ -31,7 +31,7 @@ MIN_HEADER_BYTES = 2
 
 
 class DecodedRows:
-    """Columns to be, large enough for `size` bytes of records of which there are `count`."""
+    """Arrays for the columns, large enough for `count` records of `size` bytes together."""
 
     def __init__(self, count: int, size: int, with_headers: bool) -> None:
         header_count = size // MIN_HEADER_BYTES if with_headers else 0
@@ -53,7 +53,7 @@ class DecodedRows:
         return int(self.state[kernel.ROWS])
 
     def append(self, header: BatchHeader, records: npt.NDArray[np.uint8], start: int, end: int) -> bool:
-        """False: the records are not what their batch's header says."""
+        """False: the records do not match their batch's header."""
         result = kernel.decode_records(
             records,
             header.record_count,
@@ -154,7 +154,7 @@ class ConstantColumn:
 
 
 class Decoder:
-    """Makes Arrow batches of one partition's chunks, in the schema that Spark expects to the letter."""
+    """Converts one partition's chunks to Arrow batches, in exactly the schema that Spark expects."""
 
     def __init__(self, partition: TopicPartition, schema: pa.Schema) -> None:
         self._partition, self._schema = partition, schema
@@ -218,7 +218,7 @@ def _uncompressed(batch: Batch) -> npt.NDArray[np.uint8]:
 def _groups(
     batches: Iterator[tuple[BatchHeader, npt.NDArray[np.uint8]]],
 ) -> Iterator[tuple[int, list[tuple[BatchHeader, npt.NDArray[np.uint8]]]]]:
-    """Neighbours of one timestamp type, up to a size: what becomes one Arrow batch."""
+    """Neighbours of one timestamp type, up to a size, which become one Arrow batch."""
     group: list[tuple[BatchHeader, npt.NDArray[np.uint8]]] = []
     group_type, size = 0, 0
     for header, records in batches:

@@ -1,11 +1,11 @@
-"""The inner loop of reading: records as they lie in a batch, to columns as Arrow wants them.
+"""The inner loop of reading: from the records in a batch to Arrow's columns.
 
-One pass over the bytes, no object per record. Columns are written into arrays that the caller made large
-enough (`DecodedRows` says how large is enough), each value once. All that is kept between two batches is
+One pass over the bytes, no object per record. Columns are written into arrays that are large enough
+(`DecodedRows` says how large), each value once. All that is kept between two batches is
 `state`, which counts what has been written.
 
-The bytes come from outside: no length is believed before it was compared with where the record, and the
-batch, end. `CORRUPT` is all that is said about those that lie.
+The bytes are untrusted: no length is used before it was compared with the end of the record and the
+batch. Any violation is `CORRUPT`.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
-# What `state` holds.
+# The fields of `state`.
 ROWS, KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES = 0, 1, 2, 3, 4
 HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, NULL_HEADER_VALUES, ROWS_WITHOUT_HEADERS = 5, 6, 7, 8, 9
 STATE_SIZE = 10
@@ -61,7 +61,7 @@ def set_bit(bitmap: Bytes, index: int) -> None:
 def read_blob(
     data: Bytes, position: int, end: int, target: Bytes, at: int, ends: Int32s, valid: Bytes, row: int
 ) -> tuple[int, int]:
-    """Copy a nullable byte string to its column. Answers the position after it (-1: corrupt), its length."""
+    """Copy a nullable byte string to its column. Returns the position after it (-1: corrupt) and its length."""
     length, position = read_varint(data, position, end)
     if position < 0 or length < -1 or length > end - position:
         return -1, 0
@@ -87,7 +87,7 @@ def read_headers(
     header_value_ends: Int32s,
     header_value_valid: Bytes,
 ) -> int:
-    """Append a record's headers to the columns of all headers. Answers the position after them, or -1."""
+    """Append a record's headers to the columns of all headers. Returns the position after them, or -1."""
     for _ in range(count):
         index = state[HEADERS]
         length, position = read_varint(data, position, end)

@@ -1,10 +1,10 @@
 """Arrow tables with the columns of the sink to encoded records, per topic and partition.
 
-The order of rows within a partition is the order they came in. Rows of one partition become batches of about
-`batch_bytes`; one row that is larger becomes a batch of its own, which the topic takes or refuses.
+The order of rows within a partition is kept. Rows of one partition become batches of about
+`batch_bytes`; a row that is larger becomes a separate batch, which the topic accepts or refuses.
 
-All batches of a table are encoded into one buffer, one behind the other, and the next table's into the same
-one: memory that is fresh from the system costs more than what is written to it.
+All batches of a table are encoded into one buffer, one after the other, and the next table's into the same
+one: fresh memory from the system costs more than writing to it.
 """
 
 import random
@@ -31,7 +31,7 @@ _NO_ENDS = read_only(np.zeros(1, np.int32))
 
 @dataclass(slots=True)
 class Blobs:
-    """A column of byte strings as arrays: where each ends, whether it is there."""
+    """A column of byte strings as arrays: where each ends, and whether it is null."""
 
     data: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int32]
@@ -71,7 +71,7 @@ class Rows:
         self.header_ends, self.header_keys, self.header_values = _headers(columns.get("headers"))
 
     def most_bytes(self) -> int:
-        """What all of it takes at most when encoded."""
+        """An upper bound of its encoded size."""
         overhead = kernel.MAX_RECORD_OVERHEAD * len(self.timestamps_ms)
         header_count = len(self.header_keys.valid)
         blobs = (self.keys, self.values, self.header_keys, self.header_values)
@@ -133,7 +133,7 @@ class Encoder:
         self._buffer = np.empty(0, np.uint8)
 
     def encode(self, table: pa.Table, now_ms: int) -> Iterator[EncodedRecords]:
-        """What it yields may be used until the next table is encoded."""
+        """The results may be used until the next table is encoded."""
         rows = Rows(table, now_ms, self._with_timestamps)
         if len(self._buffer) < rows.most_bytes():
             self._buffer = np.empty(rows.most_bytes(), np.uint8)

@@ -1,4 +1,4 @@
-"""The inner loops of writing: which partition a row goes to, and rows as they lie in a batch.
+"""The inner loops of writing: which partition a row goes to, and rows as records of a batch.
 
 `choose_partitions` is Java's default partitioner: murmur2 of the key; rows without a key stay with one
 partition for about a batch's worth of bytes and then move on to the next.
@@ -19,7 +19,7 @@ NO_PARTITION = -1
 MAX_RECORD_OVERHEAD = 36  # all of a record's varints at their longest, headers apart
 MAX_HEADER_OVERHEAD = 10
 
-# What `sticky` holds: the partition for rows without a key, and the bytes it got since it was chosen.
+# The fields of `sticky`: the partition for rows without a key, and the bytes it got since it was chosen.
 STICKY_PARTITION, STICKY_BYTES = 0, 1
 
 
@@ -68,7 +68,7 @@ def choose_partitions(
     sticky_limit: int,
     chosen: Int32s,
 ) -> None:
-    """The partition of every row: the one it names, or its key's, or the one that is due."""
+    """The partition of every row: the one it names, or its key's, or the sticky one."""
     for index in range(rows.size):
         row = rows[index]
         if given.size and given[row] != NO_PARTITION:
@@ -179,7 +179,7 @@ def encode_rows(
 ) -> tuple[int, int, int]:
     """Write rows[first:last] as records of one batch, as many as fit, at least one.
 
-    Answers the index of the first row that did not fit, the bytes written and the highest timestamp.
+    Returns the index of the first row that did not fit, the bytes written and the highest timestamp.
     """
     at = 0
     base_timestamp = timestamps_ms[rows[first]]

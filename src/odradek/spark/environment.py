@@ -1,4 +1,4 @@
-"""Whether Spark can run here, said in one line where it cannot."""
+"""Whether Spark can run here, and if not, one line that says why."""
 
 import shutil
 from importlib.metadata import PackageNotFoundError, version
@@ -9,7 +9,7 @@ OLDEST_PYSPARK = (4, 2)
 
 
 def missing() -> str | None:
-    """What is missing and how to get it; None where nothing is."""
+    """What is missing and how to get it; None if nothing is."""
     try:
         found = version("pyspark")
     except PackageNotFoundError:

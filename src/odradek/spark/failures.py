@@ -1,8 +1,8 @@
-"""What a program's user reads when a query fails: our sentence, first and last.
+"""What a user reads when a query fails: our own message, last.
 
-Spark wraps an error of a source or sink into its own, with codes before it and plans and stacks after it. Here the
-sentence is found again in that text; `show_last` has Python print it once more below everything else, where one
-looks first. `session()` sets that up.
+Spark wraps an error of a source or sink into its own, with codes before it and plans and stacks after it. Here our
+message is found in that text; `show_last` makes Python print it again below everything else, where users
+look first. `session()` sets that up.
 """
 
 import re
@@ -12,14 +12,14 @@ from types import TracebackType
 OWN_ERROR = re.compile(r"\bodradek\.[a-z_.]+\.[A-Z]\w+: (?P<sentence>[^\n]+)")
 HINTS = {
     "odradek does not support Update mode": (
-        "Spark refuses update mode to sinks in Python: use odradek.spark.write_updates(writer, options), which "
+        "Spark does not allow update mode for Python sinks: use odradek.spark.write_updates(writer, options), which "
         "writes the updated rows batch by batch"
     ),
 }
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """What we said about a failure that Spark reports; None where it is not one of ours."""
+    """Our message in a failure that Spark reports; None if it is not one of ours."""
     text = str(error)
     found = OWN_ERROR.search(text)
     if found is not None:

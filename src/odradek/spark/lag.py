@@ -1,15 +1,15 @@
 """How far Spark's streaming queries are behind the ends of their topics.
 
 Spark reports, with every batch, where a source has read to (`endOffset`) and where its topics end
-(`latestOffset`); their difference is the lag. A listener keeps the newest of each query and tells it to the log
-and, in Prometheus' text format, to whoever asks:
+(`latestOffset`); their difference is the lag. A listener keeps the newest of each query and reports it in the log
+and, in Prometheus' text format, over HTTP:
 
     listener = LagListener()
-    listener.serve(9404)  # http://127.0.0.1:9404/metrics, if that is wanted
+    listener.serve(9404)  # http://127.0.0.1:9404/metrics, if you want it
     spark.streams.addListener(listener)
 
 It understands the offsets of our source and of Spark's own Kafka source, which are written alike. A query that
-waits, for rows or for a broker, reports nothing new and keeps its last figures; one that ended has none.
+waits, for rows or for a broker, reports nothing new and keeps its last numbers; one that ended has none.
 """
 
 import json
@@ -39,12 +39,12 @@ log = logging.getLogger("odradek.spark.lag")
 
 
 def lag_of(end: Offsets, latest: Offsets) -> Offsets:
-    """Records that wait in each partition. One that is not read from yet has all its records waiting."""
+    """Unread records of each partition. If it was not read yet, all of its records."""
     return {partition: max(0, offset - end.get(partition, 0)) for partition, offset in latest.items()}
 
 
 def parse_progress_offsets(text: str | None) -> Offsets | None:
-    """Offsets in a progress report; None where a source has none, or is of another kind."""
+    """Offsets in a progress report; None if a source has none, or is of another kind."""
     try:
         return from_checkpoint(json.loads(text or "null"))
     except (ValueError, AttributeError, TypeError):
@@ -107,7 +107,7 @@ class LagListener(StreamingQueryListener):
         return "".join(f"{line}\n" for line in self._metric_lines())
 
     def _metric_lines(self) -> Iterator[str]:
-        yield f"# HELP {METRIC} Records between where a streaming query has read to and the end of a partition."
+        yield f"# HELP {METRIC} Records that a streaming query has not read yet, by partition."
         yield f"# TYPE {METRIC} gauge"
         for name, lag in sorted(self.lags.items()):
             for partition, records in sorted(lag.items()):
@@ -117,7 +117,7 @@ class LagListener(StreamingQueryListener):
                 yield f"{METRIC}{{{labels}}} {records}"
 
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> int:
-        """Answer HTTP requests for `metrics` until the process ends; the port, which the system may choose."""
+        """Serve `metrics` over HTTP until the process ends; returns the port, which the system may choose."""
         server = ThreadingHTTPServer((host, port), _handler_of(self))
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, name="odradek-lag-metrics", daemon=True).start()

@@ -1,7 +1,7 @@
 """A Spark session with defaults for one machine, and the Python that its workers use.
 
 Spark starts its Python workers, and the process that looks for data sources, with `PYSPARK_PYTHON`, or else with
-the first `python3` on the path. In a program started as `.venv/bin/python app.py` that is another Python, which
+the first `python3` on the path. If the program was started as `.venv/bin/python app.py` that is another Python, which
 has neither Odradek nor Arrow: the format is "not found". So the Python that runs the program is the default here.
 Spark reads the variable when its JVM starts: `import odradek.spark` has to come before the first session.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MASTER = "spark.master"
 LOGGING = Path(__file__).with_name("log4j2.properties")
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: there is a JVM already, and it has its settings
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: there is already a JVM, with its settings
 
 
 class SparkUnavailable(RuntimeError):
@@ -27,7 +27,7 @@ class SparkUnavailable(RuntimeError):
 
 
 def use_this_python() -> None:
-    """Let Spark's workers use the Python of this process, unless somebody has chosen one."""
+    """Let Spark's workers use the Python of this process, unless one is already set."""
     if SUBMITTED not in os.environ and sys.executable:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -39,12 +39,12 @@ def session(
     settings: Mapping[str, str] | None = None,
     stderr: int | IO[Any] | None = None,
 ) -> "SparkSession":
-    """The session of this process: the active one, or a new one that is quiet and fits this machine.
+    """The session of this process: the active one, or a new, quiet one for this machine.
 
     `settings` are Spark's and override every default. `master` is `local[*]` unless it is given here, in `settings`
-    or to `spark-submit`. `stderr` takes what a new JVM and its Python workers print; by default it is ours. An
-    active session is returned with those of the settings that Spark lets a running session change. When the program
-    ends with an error of ours, its sentence is printed once more below Spark's.
+    or to `spark-submit`. `stderr` gets the output of a new JVM and its Python workers; by default it is ours. An
+    active session is returned with those of the settings that Spark lets a running session change. If the program
+    ends with an error of ours, its message is printed again below Spark's.
 
     With `SPARK_REMOTE` set it is a session of that Spark Connect server, whose settings are its own.
     """
@@ -68,7 +68,7 @@ def session(
 
 
 def _given_master() -> str | None:
-    """What `spark-submit` was told, or the variable that it would read."""
+    """The setting of `spark-submit`, or of the variable that it would read."""
     if SUBMITTED not in os.environ:
         return os.environ.get("MASTER")
     from pyspark import SparkConf, SparkContext

@@ -1,13 +1,13 @@
-"""Offsets of many partitions, as Spark's checkpoints keep them, and what is reckoned with them.
+"""Offsets of many partitions, as Spark's checkpoints keep them, and calculations with them.
 
-In a checkpoint they are `{"topic": {"0": 23}}`, which is what Spark's JVM connector writes there: a query may
-change from one to the other. Keys are sorted, because Spark compares texts, and a changed order would be a
+In a checkpoint they are `{"topic": {"0": 23}}`, which is what Spark's JVM connector writes there: a query can
+switch from one to the other. Keys are sorted, because Spark compares the text, and a changed order would be a
 new batch.
 
-Spark journals where a batch ends, before it runs, and never where a query began; after a crash that would be asked
-for again, and `latest` be another place. So the entry that first has a partition also says from which offset it is
-read, in one more key with nothing in it: `"(from a:0=23,1=0 b:0=5)": {}`. That is no topic's name, and the JVM
-connector reads it as no partitions.
+Spark journals where a batch ends, before it runs, but never where a query started; after a crash it would ask for that
+again, and `latest` would be another offset. So the first entry with a partition also says from which offset it is
+read, in one more key with an empty value: `"(from a:0=23,1=0 b:0=5)": {}`. That cannot be a topic's name, and the JVM
+connector reads it as a topic without partitions.
 """
 
 import json
@@ -39,7 +39,7 @@ class OffsetRange:
 def to_checkpoint(
     offsets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, Any]:
-    """`begun`: where partitions begin that no entry before had; None where there are no such."""
+    """`begun`: where partitions start that no earlier entry has; None if there are none."""
     topics: dict[str, dict[str, int]] = {} if begun is None else {_start_mark(begun): {}}
     for partition in sorted(offsets):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
@@ -54,7 +54,7 @@ def _start_mark(begun: Mapping[TopicPartition, int]) -> str:
 
 
 def begun_in(stored: Mapping[str, Mapping[str, int]]) -> Offsets | None:
-    """Where the partitions begin that the entry is the first to have; None where it says nothing of it."""
+    """Where the partitions start that are new in this entry; None if it does not say."""
     return next((_parse_start_mark(key) for key in stored if key.startswith(START_MARK)), None)
 
 
@@ -77,7 +77,7 @@ def from_checkpoint(stored: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def parse_offsets(text: str, expected: str) -> Offsets:
-    """`{"topic": {"0": 23}}`, as options give it. ValueError says what was expected."""
+    """`{"topic": {"0": 23}}`, as in an option. ValueError says what was expected."""
     try:
         topics = json.loads(text)
         return {
@@ -105,9 +105,9 @@ def _whole(value: object) -> int:
 
 
 def share_out(limit: int, start: Offsets, end: Offsets) -> Offsets:
-    """Ends of a batch of about `limit` rows, in proportion to what is waiting in each partition.
+    """Ends of a batch of about `limit` rows, in proportion to the backlog of each partition.
 
-    A partition with something waiting gets at least one row, so a small one beside a large one never starves.
+    A partition with a backlog gets at least one row, so a small one next to a large one never starves.
     """
     waiting = {key: size for key in end if (size := end[key] - start.get(key, end[key])) > 0}
     total = sum(waiting.values())

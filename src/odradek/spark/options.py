@@ -1,7 +1,7 @@
-"""The options of the source and the sink: those of Spark's own Kafka connector, and a few of our own.
+"""The options of the source and the sink: those of Spark's own Kafka connector, and a few more.
 
-Spark hands over option names in lower case and adds some of its own. A name that is neither is refused with
-the nearest one that exists: a misspelt `startingOfsets` would otherwise be a query that begins in the wrong
+Spark passes option names in lower case and adds some of its own. Any other name is refused, with
+the nearest known one: a misspelt `startingOfsets` would otherwise be a query that starts in the wrong
 place. `kafka.*` are settings of the Java client (`odradek.client.properties`).
 
 Nothing here looks at the cluster: data sources are constructed often, in processes that only plan.
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 TABLES_KEEP_NONE = (
-    "Spark keeps no options with a table made by CREATE TABLE … USING odradek; "
+    "Spark does not store the options of CREATE TABLE … USING odradek; "
     "use CREATE TEMPORARY VIEW … USING odradek OPTIONS (…) instead"
 )
 
@@ -81,7 +81,7 @@ class NoTable(ValueError):
     """A table of the catalog was asked for, which could not be read."""
 
     def __init__(self) -> None:
-        super().__init__(f"such a table could not be read: {TABLES_KEEP_NONE}")
+        super().__init__(f"Spark could not read such a table: {TABLES_KEEP_NONE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where a range begins or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
+    """Where a range starts or ends: `earliest`, `latest`, or by offset or timestamp (ms)."""
 
     kind: str
     offsets: tuple[tuple[TopicPartition, int], ...] = ()
@@ -191,7 +191,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """All that the schema depends on."""
+    """All options that the schema depends on."""
     return (given.get("includeheaders") or "false").strip().lower() == "true"
 
 
@@ -211,7 +211,7 @@ class _Reader:
         for name in self.given:
             if name in names or name in SPARK_OPTIONS or name.startswith(CLIENT_PREFIX):
                 continue
-            raise InvalidOption(name, f"there is no such option; {_hint(name, names)}")
+            raise InvalidOption(name, f"no such option; {_hint(name, names)}")
 
     def text(self, name: str) -> str | None:
         value = self.given.get(name.lower())
@@ -249,9 +249,9 @@ def _hint(name: str, names: Mapping[str, str]) -> str:
 
 
 def _patient(reader: _Reader, properties: Properties, attempts: int | None) -> Properties:
-    """How long brokers that have been reached before are waited for.
+    """How long to wait for brokers that have been reached before.
 
-    `outageTimeout` says it. Without it the settings by which Spark's connector is told the same decide, where one is
+    `outageTimeout` says it. Without it the corresponding settings of Spark's connector decide, if one is
     given: that many attempts, of the API timeout each.
     """
     client = properties.client
@@ -292,7 +292,7 @@ def _subscription(reader: _Reader) -> Subscription:
     if name == "assign":
         partitions = _parsed(name, lambda: tuple(parse_partitions(text)))
         if not partitions:
-            raise InvalidOption(name, "no partitions are in it")
+            raise InvalidOption(name, "it names no partitions")
         return Subscription(partitions=partitions)
     if name == "subscribePattern":
         if not text:
@@ -301,7 +301,7 @@ def _subscription(reader: _Reader) -> Subscription:
         return Subscription(pattern=text)
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not topics:
-        raise InvalidOption(name, "no topics are in it")
+        raise InvalidOption(name, "it names no topics")
     return Subscription(topics=topics)
 
 
@@ -341,12 +341,12 @@ def _refuse_ending(reader: _Reader) -> None:
 
 def _check_batch_limits(start: Limit, end: Limit) -> None:
     if start.kind == Limit.LATEST:
-        raise InvalidOption("startingOffsets", "a batch query cannot begin at 'latest'")
+        raise InvalidOption("startingOffsets", "a batch query cannot start at 'latest'")
     if end.kind == Limit.EARLIEST:
         raise InvalidOption("endingOffsets", "a batch query cannot end at 'earliest'")
     for partition, offset in start.offsets if start.kind == Limit.OFFSETS else ():
         if offset == LATEST:
-            raise InvalidOption("startingOffsets", f"{partition} cannot begin at latest (-1) in a batch")
+            raise InvalidOption("startingOffsets", f"{partition} cannot start at latest (-1) in a batch")
     for partition, offset in end.offsets if end.kind == Limit.OFFSETS else ():
         if offset == EARLIEST:
             raise InvalidOption("endingOffsets", f"{partition} cannot end at earliest (-2) in a batch")
@@ -358,7 +358,7 @@ def _check_same_partitions(start: Limit, end: Limit) -> None:
     name = "Offsets" if start.kind == Limit.OFFSETS else "OffsetsByTimestamp"
     first, last = dict(start.offsets), dict(end.offsets)
     if first.keys() != last.keys():
-        raise InvalidOption(f"ending{name}", f"its partitions are not those of starting{name}")
+        raise InvalidOption(f"ending{name}", f"its partitions differ from those of starting{name}")
     for partition in first:
         if first[partition] > last[partition] >= 0:
             raise InvalidOption(

@@ -1,7 +1,7 @@
-"""`subscribePattern` is a Java regular expression; this makes a Python one of it.
+"""`subscribePattern` is a Java regular expression; this converts it to a Python one.
 
-The two differ little, and less where only topic names are matched, which are ASCII. What Java writes
-otherwise is rewritten: `\\Q…\\E`, `\\p{Alpha}` and its like, `(?<name>…)`, `\\k<name>`, `\\z`. What Python would
+The two differ little, and less if only topic names are matched, which are ASCII. Java's own syntax is
+rewritten: `\\Q…\\E`, `\\p{Alpha}` and similar, `(?<name>…)`, `\\k<name>`, `\\z`. Syntax that Python would
 read as something else (classes within classes, `&&`) or not at all is refused.
 """
 
@@ -40,7 +40,7 @@ TOKEN = re.compile(
 
 
 def compile_java(text: str) -> re.Pattern[str]:
-    """ValueError says what cannot be read, and that Java's syntax was expected."""
+    """ValueError says what is not supported, and that Java's syntax is expected."""
     parts, in_class = [], False
     for token in TOKEN.finditer(text):
         if in_class and (token["opening"] or token["intersection"]):
@@ -51,7 +51,7 @@ def compile_java(text: str) -> re.Pattern[str]:
         return re.compile("".join(parts))
     except re.error as error:
         raise ValueError(
-            f"{text!r} is no Java regular expression that can be read here: {error.msg}"
+            f"{text!r} is not a Java regular expression that is supported here: {error.msg}"
         ) from None
 
 
@@ -70,9 +70,9 @@ def _translated(token: re.Match[str], in_class: bool) -> str:
 def _class(token: re.Match[str], in_class: bool) -> str:
     name, is_negated = token["long_name"] or token["short_name"], token["p"] == "P"
     if name not in CLASSES:
-        raise ValueError(f"{token[0]} is not known here; known are {', '.join(CLASSES)}")
+        raise ValueError(f"{token[0]} is not supported; these are: {', '.join(CLASSES)}")
     if not in_class:
         return f"[{'^' if is_negated else ''}{CLASSES[name]}]"
     if is_negated:
-        raise ValueError(f"{token[0]} cannot stand in a class here; write it as one class")
+        raise ValueError(f"{token[0]} is not supported inside a class; write it as one class")
     return CLASSES[name]

@@ -1,6 +1,6 @@
-"""From what the user asked for to offsets of partitions: which partitions there are, where each begins and ends.
+"""From the user's options to offsets: which partitions there are, where each starts and ends.
 
-All of it runs beside the driver. Spark's connector decides the same things in the same way, so that the same
+All of it runs next to the driver. Spark's connector decides the same things in the same way, so that the same
 options read the same rows.
 """
 
@@ -18,17 +18,17 @@ log = logging.getLogger("odradek.spark")
 
 
 class DataLoss(Exception):
-    """Rows that were to be read are gone; which ones stands in the message."""
+    """Rows that should have been read are gone; the message says which."""
 
 
-LIKELY_CAUSE = "Records may have been deleted by retention, or the topic was deleted and made again."
+LIKELY_CAUSE = "Records may have been deleted by retention, or the topic was deleted and created again."
 
 
 def report_loss(options: SourceOptions, message: str, cause: str = LIKELY_CAUSE) -> None:
-    """Fail, or go on with a warning, as the user chose."""
+    """Fail, or continue with a warning, as the user chose."""
     if options.fail_on_data_loss:
-        raise DataLoss(f"{message}. {cause} To go on without them set the option failOnDataLoss to false")
-    log.warning("%s. Going on without them, as failOnDataLoss is false", message)
+        raise DataLoss(f"{message}. {cause} To continue without them, set the option failOnDataLoss to false")
+    log.warning("%s. Continuing without them, because failOnDataLoss is false", message)
 
 
 class Planner:
@@ -39,7 +39,7 @@ class Planner:
         self._read_committed = options.properties.fetch.read_committed
 
     def partitions(self, begun: Offsets | None = None) -> list[TopicPartition]:
-        """Those of the subscription that exist now. `begun` is what a query that goes on has read."""
+        """Those of the subscription that exist now. `begun` is what a continued query has read."""
         subscription = self.options.subscription
         wanted = set(self._topics(subscription))
         while True:
@@ -62,21 +62,21 @@ class Planner:
         return (name for name in self.cluster.topic_names() if pattern.fullmatch(name))
 
     def _report_missing(self, error: MissingTopic, subscription: Subscription, begun: Offsets | None) -> None:
-        """A topic that was never there is a mistake in the options, one that was read is a loss."""
+        """A topic that never existed is a mistake in the options, one that was read is a loss."""
         read_to = {key.partition: offset for key, offset in (begun or {}).items() if key.topic == error.topic}
         if read_to:
             ends = ", ".join(f"{partition} to offset {read_to[partition]}" for partition in sorted(read_to))
             report_loss(
                 self.options,
                 f"topic {error.topic!r} no longer exists; this query has read its partitions {ends}",
-                f"If it was deleted on purpose, take it out of the option '{subscription.option}', or begin anew "
+                f"If it was deleted on purpose, remove it from the option '{subscription.option}', or start over "
                 "with another checkpointLocation.",
             )
         elif subscription.pattern is None and (begun is None or self.options.fail_on_data_loss):
             raise InvalidOption(subscription.option, f"{error}; create it, or correct the option") from None
 
     def resolve(self, limit: Limit, *, is_start: bool) -> Offsets:
-        """Of all partitions that there are."""
+        """Of all existing partitions."""
         partitions = self.partitions()
         if limit.kind == Limit.EARLIEST:
             return self.earliest(partitions)
@@ -110,7 +110,7 @@ class Planner:
         return self._list(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition], known: Offsets | None = None) -> Offsets:
-        """The ends of the partitions. One that lies before what is already known is asked for again."""
+        """The ends of the partitions. If one is before what is already known, ask again."""
         wanted = dict.fromkeys(partitions, LATEST)
         for _ in range(self.options.fetch_offset_attempts - 1):
             offsets = self._list(wanted)
@@ -137,23 +137,23 @@ class Planner:
                 report_loss(
                     self.options,
                     f"{partition} ends at offset {latest[partition]}, so the offsets up to {end[partition]} "
-                    "that were asked for are not there",
+                    "are not there",
                 )
             ranges.append(OffsetRange(partition, start[partition], min(end[partition], latest[partition])))
         return ranges
 
     def begin_within(self, begun: Offsets, latest: Offsets) -> Offsets:
-        """Where a new query begins, if that is not beyond the ends: an offset that the user gave may be."""
+        """Where a new query starts, if that is not beyond the ends, as an offset from the user may be."""
         for partition in sorted(begun.keys() & latest.keys()):
             if begun[partition] > latest[partition]:
                 problem = beyond(partition, begun[partition], latest[partition])
                 if self.options.fail_on_data_loss:
                     raise InvalidOption("startingOffsets", problem)
-                log.warning("option 'startingOffsets': %s. Beginning at its end", problem)
+                log.warning("option 'startingOffsets': %s. Starting at its end", problem)
         return {key: min(offset, latest.get(key, offset)) for key, offset in begun.items()}
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """What a batch of a stream reads. Partitions that `start` does not know begin at their earliest."""
+        """What a batch of a stream reads. Partitions that `start` does not have start at their earliest offset."""
         gone = sorted(start.keys() - end.keys())
         if gone:
             report_loss(self.options, f"partitions {', '.join(map(str, gone))} no longer exist")
@@ -170,13 +170,13 @@ class Planner:
         earliest = self.earliest(partitions)
         for partition, offset in earliest.items():
             if offset > 0:
-                report_loss(self.options, f"new partition {partition} begins at offset {offset} instead of 0")
+                report_loss(self.options, f"new partition {partition} starts at offset {offset} instead of 0")
         return earliest
 
 
 def beyond(partition: TopicPartition, start: int, end: int) -> str:
     return (
-        f"{partition} is to begin at offset {start}, but it ends at {end}; take an offset up to {end}, "
+        f"{partition} cannot start at offset {start}, because it ends at {end}; give an offset up to {end}, "
         "or -1 for latest in a stream"
     )
 
@@ -185,6 +185,6 @@ def _check_all_given(name: str, given: Offsets, partitions: list[TopicPartition]
     if given.keys() != set(partitions):
         raise InvalidOption(
             name,
-            "every partition must be in it (-1 stands for latest, -2 for earliest): given are "
-            f"{', '.join(map(str, sorted(given)))}, there are {', '.join(map(str, partitions))}",
+            "it must name every partition (-1 means latest, -2 earliest): it names "
+            f"{', '.join(map(str, sorted(given)))}, but there are {', '.join(map(str, partitions))}",
         )

@@ -24,7 +24,7 @@ TOPIC_DELETED = "It was deleted after this batch was planned."
 
 @dataclass
 class RangePartition(InputPartition):
-    """The work of one task. Spark makes a plain InputPartition where a batch has no partitions."""
+    """The work of one task. Spark makes a plain InputPartition if a batch has no partitions."""
 
     range: OffsetRange
 
@@ -35,7 +35,7 @@ def read_rows(
     if not isinstance(partition, RangePartition):
         return
     from odradek.client.fetching import OffsetsGone, RangeReader, read_range
-    from odradek.spark.decoding import Decoder  # brings numba, which only workers need
+    from odradek.spark.decoding import Decoder  # imports numba, which only workers need
 
     wanted = partition.range
     decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"))
@@ -66,11 +66,11 @@ def read_rows(
 
 
 def _after_loss(gone: "OffsetsGone", end: int, options: SourceOptions) -> int:
-    """Where to go on, if at all."""
+    """Where to continue, if at all."""
     if gone.offset < gone.earliest:
         next_offset = min(gone.earliest, end)
         lost = f"offsets {gone.offset} to {next_offset - 1} of {gone.partition} are gone"
-        report_loss(options, f"{lost}: it begins at {gone.earliest} now")
+        report_loss(options, f"{lost}: it starts at {gone.earliest} now")
         return next_offset
     lost = f"offsets {gone.offset} to {end - 1} of {gone.partition} are not there"
     report_loss(options, f"{lost}: it ends at {gone.latest}")

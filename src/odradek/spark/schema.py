@@ -1,4 +1,4 @@
-"""The columns of the source, which are those of Spark's own Kafka source, and what a sink may be given."""
+"""The columns of the source, which are those of Spark's own Kafka source, and the columns of the sink."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -50,16 +50,16 @@ def source_schema(include_headers: bool) -> StructType:
 def check_source_schema(schema: StructType, include_headers: bool) -> None:
     if schema != source_schema(include_headers):
         raise InvalidColumn(
-            "the columns of this source are fixed: leave out .schema(…), select what you need"
+            "the columns of this source are fixed: leave out .schema(…) and select the columns you need"
         )
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> None:
     names = schema.fieldNames()
     if "value" not in names:
-        raise InvalidColumn(f"there must be a column 'value'; there are {', '.join(names)}")
+        raise InvalidColumn(f"there must be a column 'value'; the columns are {', '.join(names)}")
     if options.topic is None and "topic" not in names:
-        raise InvalidColumn("set the option 'topic', or have a column 'topic'")
+        raise InvalidColumn("set the option 'topic', or add a column 'topic'")
     for field in schema.fields:
         allowed = SINK_COLUMNS.get(field.name)
         if allowed is None or (field.name == "timestamp" and not options.include_timestamp):
@@ -76,7 +76,7 @@ def _remedy(field: StructField) -> str:
     if name == "timestamp":
         return (
             "make it one, for example with to_timestamp(timestamp) (a double is seconds since 1970), or set the "
-            "option includeTimestamp to false to have the time of writing"
+            "option includeTimestamp to false to use the time of writing"
         )
     if name in ("key", "value") and isinstance(field.dataType, StructType | ArrayType | MapType):
         return f"make it text, for example with to_json({name}) AS {name}"

@@ -1,16 +1,16 @@
-"""`format("odradek")`: what Spark asks of a data source, answered.
+"""`format("odradek")`: the interface of a Spark data source.
 
-Spark constructs these objects often, in several processes, and pickles them: they hold options and nothing
-else. What must survive stands in the checkpoint. Every stream has a process of its own for its source, which is
-started with it: what only tasks and sinks need is imported where it is used.
+Spark constructs these objects often, in several processes, and pickles them: they have options and nothing
+else. State that must survive is in the checkpoint. Every stream has a separate process for its source, which is
+started with it: modules that only tasks and sinks need are imported where they are used.
 
-Where a stream begins must be durable before its first row is read, or a crash in the first batch would begin
-again at a later `latest`. Spark asks for `initialOffset` and keeps it nowhere. So it is always `{}`, and the
-first `latestOffset` answers where the first batch ends together with where it begins (`offsets` says how): Spark
-journals that before it runs the batch. New partitions come in the same way.
+The start of a stream must be durable before its first row is read, or after a crash in the first batch it would start
+again at a later `latest`. Spark asks for `initialOffset` but does not store it. So it is always `{}`, and the
+first `latestOffset` returns where the first batch ends together with where it starts (`offsets` says how): Spark
+journals that before it runs the batch. New partitions are added in the same way.
 
-Spark calls `commit` a batch late, and never for the last. But the `start` that it hands to `latestOffset` is
-finished work, so that is what is committed to `commitGroup`, for lag to be seen.
+Spark calls `commit` a batch late, and never for the last. But the `start` that it passes to `latestOffset` is
+finished work, so that is committed to `commitGroup`, to make lag visible.
 """
 
 import logging
@@ -94,7 +94,7 @@ class OdradekDataSource(DataSource):
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """An error here would be lost: Spark goes on to stop the reader that it did not get, and reports that."""
+        """An error here would be lost: Spark then tries to stop the reader that it did not get, and reports that."""
         try:
             options = parse_source_options(self.options, streaming=True)
             check_source_schema(schema, options.include_headers)
@@ -145,7 +145,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives as long as its query, beside the driver; what it remembers is only to save work."""
+    """Exists as long as its query, next to the driver; it remembers things only to save work."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -194,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._was_reached = cluster.was_reached
 
     def _latest_and_added(self, planner: Planner, begun: Offsets | None) -> tuple[Offsets, Offsets]:
-        """Where the partitions end, and where those begin that are new to the query: all of them at first."""
+        """Where the partitions end, and where those start that are new to the query: at first, all of them."""
         if begun is None:
             added = planner.resolve(self._options.start, is_start=True)
             latest = self._latest_or_target(planner, list(added), added)
@@ -221,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest if highest is None else share_out(highest, begun, latest)
 
     def _waits_for_more(self, begun: Offsets, latest: Offsets) -> bool:
-        """Whether too few rows are waiting, and have not been for too long. AvailableNow waits for nothing."""
+        """Whether to wait for more rows, and not yet for too long. AvailableNow does not wait."""
         lowest = self._options.min_offsets_per_trigger
         if lowest is None or self._available_now:
             return False
@@ -239,8 +239,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not start and added is None:
             raise InvalidOption(
                 "checkpointLocation",
-                "the first batch of this query was begun by Spark's Kafka connector and never finished; "
-                "run the query once more with format('kafka'), then change over",
+                "Spark's Kafka connector started the first batch of this query and did not finish it; "
+                "run the query once with format('kafka'), then switch",
             )
         options, begun, ends = self._options, (added or {}) | from_checkpoint(start), from_checkpoint(end)
         if begun == ends:
@@ -265,7 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says why there is no reader as soon as it is asked for something."""
+    """Raises the reason why there is no reader as soon as it is used."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -295,9 +295,9 @@ _named: set[str] = set()
 
 
 def warn_of_ignored(properties: Properties) -> None:
-    """Each setting once in a process, although Spark comes by with every batch.
+    """Each setting once per process, although Spark constructs this for every batch.
 
-    The writer of a stream is also made in a process that only commits, which leaves the warning to the other.
+    The writer of a stream is also created in a process that only commits, which does not repeat the warning.
     """
     if COMMITTING in sys.modules:
         return

@@ -1,15 +1,15 @@
-"""What a Python process of Spark needs once, whatever it is asked for: tasks, planning, the source of a stream.
+"""The setup of Spark's Python processes, whatever they do: tasks, planning, the source of a stream.
 
 **Garbage.** A worker serves many tasks, and collects garbage after each of them. With numba, Arrow and pandas in
-memory that takes as long as a small task itself, and finds nothing: what the first task has brought in stays for as
-long as the process. So it is left out of all later collections.
+memory that takes as long as a small task itself, and finds nothing: what the first task imported stays as
+long as the process. So it is excluded from all later collections.
 
-**Log.** Nobody has set up logging in these processes, and Python would print bare messages. Their standard error is
-the JVM's, which on one machine is the driver's; there go our lines, with time and level.
+**Log.** Logging is not set up in these processes, and Python would print bare messages. Their standard error is
+the JVM's, which on one machine is the driver's; our lines go there, with time and level.
 
-**Failures.** Spark shows a Python error with its stack, several times over, and the sentence that says what to do is
-somewhere in it. Our own errors need no stack: they are raised bare, and Spark is told to leave the frames out. All
-others are bugs, and keep theirs.
+**Failures.** Spark shows a Python error with its stack, several times over, with our message somewhere in it. Our own
+errors need no stack: they are raised bare, and Spark is told to leave out the frames. All others are bugs, and keep
+theirs.
 """
 
 import gc
@@ -52,7 +52,7 @@ def spare_what_stays() -> None:
 
 
 def is_spark_process() -> bool:
-    """Whether Spark started this process: then nothing of the user's has set it up."""
+    """Whether Spark started this process, so that no code of the user has set it up."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")
 
@@ -68,7 +68,7 @@ def set_up_logging() -> None:
 
 
 def called_by_spark(function: Callable[P, R]) -> Callable[P, R]:
-    """For what Spark calls in processes of its own."""
+    """For functions that Spark calls in its own processes."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,8 @@
 """What a task of the sink does: the rows of one Spark partition to topics, at least once.
 
-A task that is tried again, and a batch that is run again after a crash, writes its rows again: idempotence
-covers what happens between two answers of a broker, not between two runs of a task. What would make a batch
-appear exactly once, transactions, needs to know which query, batch and partition a task writes for; that is
+A task that is retried, and a batch that is repeated after a crash, writes its rows again: idempotence
+covers retries within a task, not between two runs of a task. To write a batch exactly once, transactions
+would need to know which query, batch and partition a task writes for; that is
 `TaskIdentity`, and every commit message carries it.
 """
 
@@ -74,10 +74,10 @@ def _sink(options: SinkOptions, *, is_known: bool) -> "Iterator[Sender]":
 
 
 class Sender:
-    """Encodes and sends tables; the cluster is not talked to before there is a row."""
+    """Encodes and sends tables; connects to the cluster only when there is a row."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
-        from odradek.spark.encoding import Encoder  # brings numba, which only workers need
+        from odradek.spark.encoding import Encoder  # imports numba, which only workers need
 
         self._cluster, self._settings = cluster, options.properties.produce
         self._producer: Producer | None = None
@@ -108,7 +108,7 @@ class Sender:
 
 
 def _rounds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Arrow batches come small; more rows at a time make fuller record batches."""
+    """Arrow batches are small; more rows at a time make fuller record batches."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

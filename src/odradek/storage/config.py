@@ -30,5 +30,5 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """Only what is no longer being written can be compacted, so a compaction lag also makes logs roll."""
+        """The active segment cannot be compacted, so a compaction lag also makes logs roll."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms

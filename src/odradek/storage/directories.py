@@ -1,12 +1,12 @@
-"""What the directories in a data directory are called, and which of them are ours.
+"""The names of directories in a data directory, and which of them are ours.
 
     <topic>-<partition>                the log of a partition
-    <topic>-<partition>.<id>-delete    a deleted log, to be removed
+    <topic>-<partition>.<id>-delete    a deleted log, removed later
     <topic>-<partition>.<id>-stray     a log that the metadata did not know when the broker started: kept
     <topic>-<partition>.<id>-future    a log that Kafka was moving here: left alone
 
 The names are Kafka's. The id is random, and the topic is cut short where the name would be too long.
-Directories with any other name belong to somebody else.
+Directories with any other name are not ours.
 """
 
 import random
@@ -24,7 +24,7 @@ DELETED = re.compile(rf".+-[0-9]+\.[0-9a-f]{{32}}{DELETE_SUFFIX}")
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """The partition whose log has this name, None if no log can have it."""
+    """The partition whose log has this name, None if it is not the name of a log."""
     topic, _, partition = name.rpartition("-")
     if not LEGAL_TOPIC_NAME.fullmatch(topic) or len(topic) > MAX_TOPIC_NAME_LENGTH:
         return None

@@ -1,23 +1,23 @@
-"""All logs of one data directory: opening, creating, deleting and looking after them.
+"""All logs of one data directory: opening, creating, deleting and maintaining them.
 
 The directory belongs to one broker (`.lock`). A marker left by a clean shutdown says that nothing needs
 recovery; it is removed before any log is opened, so that a crash while opening is not taken for a clean
-stop. What the logs cannot tell by themselves is in checkpoint files: how far they were synced, where they
+stop. What the logs themselves do not say is in checkpoint files: how far they were synced, where they
 start, what was committed.
 
-Checkpoints go by name, but a name may be used again by another topic. So before a log is created, the
-entries under its name are removed from the files, and only then does its directory come into being: at no
-moment does a log lie beside the entry of an earlier one. Deleting needs no room on the disk: it renames the
-directory, and the entries go with the next checkpoint or the next log of that name.
+Checkpoints are by name, but a name may be used again by another topic. So before a log is created, the
+entries under its name are removed from the files, and only then is its directory created: a log never
+exists together with the entry of an earlier one. Deleting needs no space on the disk: it renames the
+directory, and the entries are removed with the next checkpoint or the next log of that name.
 
-A log start that a client asked for is on disk before the client hears of it, so deleted records do not come
-back; one that retention moved is written right after. The records below it are synced before that, so a log
+A log start offset that a client asked for is on disk before the client gets its response, so deleted records do not
+reappear; one that retention moved is written right after. The records below it are synced before that, so a log
 never ends before it starts.
 
-At start only the logs that the metadata expects are opened. A log of a topic that is gone, or has another
-id by now, is renamed and kept: should the metadata be wrong, its records are not lost.
+At start only the logs that the metadata expects are opened. The log of a topic that no longer exists, or has another
+id by now, is renamed and kept: if the metadata is wrong, its records are not lost.
 
-The metadata log lives in the same directory and is opened by those who own it.
+The metadata log is in the same directory and is opened by its owner.
 """
 
 import errno
@@ -85,7 +85,7 @@ class LogStore:
         rng: random.Random,
         producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
-        """Take hold of the directory; `open` loads what is in it."""
+        """Lock the directory; `open` loads its logs."""
         files.make_directory(directory)
         self._files = files
         self.directory = directory
@@ -140,8 +140,8 @@ class LogStore:
         config_for: Callable[[str], LogConfig] | None = None,
         is_expected: Expected = lambda topic_partition, topic_id: True,
     ) -> None:
-        """Open every log that is expected, and set the others aside; `config_for` where it was not known when the
-        directory was taken hold of."""
+        """Open every log that is expected, and set the others aside; give `config_for` if it was not known when the
+        directory was locked."""
         self._config_for = config_for or self._config_for
         recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
         high_watermarks = self._high_watermarks.read()
@@ -170,7 +170,7 @@ class LogStore:
         )
 
     def _find_logs(self, names: list[str], now_ms: int) -> list[TopicPartition]:
-        """The partitions that directories are named after; deleted logs are removed soon, others left alone."""
+        """The partitions that have directories; deleted logs are scheduled for removal, others left alone."""
         found = []
         for name in names:
             topic_partition = parse_directory_name(name)
@@ -185,13 +185,13 @@ class LogStore:
     def _open_log(
         self, topic_partition: TopicPartition, opening: Opening, is_expected: Expected, now_ms: int
     ) -> bool:
-        """Open the log in a directory, if it holds one. False if the directory got another name."""
+        """Open the log in a directory, if there is one. False if the directory was renamed."""
         directory = self.path(str(topic_partition))
         sizes = list_log_files(self._files, directory)
         if not sizes:
-            # If the topic exists, a crash came while the log was made, and it is made again.
+            # If the topic exists, a crash interrupted the creation of the log, and it is created again.
             if not is_expected(topic_partition, NO_TOPIC_ID):
-                logger.warning("leaving %s alone: it does not hold a log", directory)
+                logger.warning("leaving %s alone: it does not contain a log", directory)
             return True
         topic_id = parse_partition_metadata(read_if_present(self._files, f"{directory}/{PARTITION_METADATA}"))
         if not is_expected(topic_partition, topic_id):
@@ -217,18 +217,18 @@ class LogStore:
         )
 
     def _drop_clean_offsets(self) -> None:
-        """The cleaner's checkpoint is its own, but here is known which logs are gone. Taken for another log's, an
-        entry would let compaction keep a value and drop the tombstone behind it."""
+        """The cleaner owns its checkpoint, but only here is it known which logs are gone. If an entry were taken for
+        another log's, compaction could keep a value and drop the tombstone after it."""
         checkpoint = OffsetCheckpoint(self._files, self.path(CLEANER_OFFSETS))
         try:
             offsets = checkpoint.read()
         except MalformedCheckpoint:
-            return  # the cleaner begins anew
+            return  # the cleaner starts from scratch
         checkpoint.write({name: offset for name, offset in offsets.items() if name in self.logs})
 
     def _try_to_checkpoint(self) -> None:
-        """Replace what the files say of logs that are gone, and what was found to be wrong. After a clean stop
-        nothing is written."""
+        """Remove entries of logs that are gone, and correct those found to be wrong. After a clean stop nothing is
+        written."""
         try:
             self.checkpoint({})
         except OSError as error:
@@ -243,7 +243,7 @@ class LogStore:
     def create(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int
     ) -> Log:
-        """Raises OSError where it cannot be made, and removes what was made of it."""
+        """Raises OSError if it cannot be created, and removes the remains."""
         assert topic_partition not in self.logs
         self._forget_earlier(topic_partition)
         directory = self.path(str(topic_partition))
@@ -259,7 +259,7 @@ class LogStore:
         return log
 
     def _forget_earlier(self, topic_partition: TopicPartition) -> None:
-        """Remove what checkpoints say of an earlier log of this name, before there is another one."""
+        """Remove the checkpoint entries of an earlier log of this name, before the new one exists."""
         self.high_watermarks.pop(topic_partition, None)
         checkpoints = (self._recovery_points, self._start_offsets, self._high_watermarks)
         if any(checkpoint.may_name(topic_partition) for checkpoint in checkpoints):
@@ -269,18 +269,18 @@ class LogStore:
             self._has_deleted = False
 
     def _check_free(self, directory: str) -> bool:
-        """What is left of an attempt to make a log is overwritten; records never are, whosever they may be. True if
+        """The remains of an attempt to create a log are overwritten; records never are, whoever's they may be. True if
         there is no such directory."""
         try:
             entries = self._files.list(directory)
         except FileNotFoundError:
             return True
         if any(entry.name.endswith(".log") and entry.size > 0 for entry in entries):
-            raise OSError(errno.EEXIST, "there are records of another log", directory)
+            raise OSError(errno.EEXIST, "it already contains records of another log", directory)
         return False
 
     def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
-        """For a log that does not know whose it is: a crash came before its first sync."""
+        """For a log without a topic id: a crash came before its first sync."""
         log.topic_id = topic_id
         path = f"{log.directory}/{PARTITION_METADATA}"
         write_atomically(self._files, path, format_partition_metadata(topic_id))
@@ -288,7 +288,7 @@ class LogStore:
     def delete(self, topic_partitions: Collection[TopicPartition], now_ms: int) -> None:
         """Rename the logs' directories, which is what makes them deleted, and remove them later.
 
-        Where that fails for some, the others are deleted, those stay in `logs`, and the first error is raised.
+        If that fails for some, the others are deleted, those stay in `logs`, and the first error is raised.
         """
         if not topic_partitions:
             return
@@ -319,7 +319,7 @@ class LogStore:
         self.deletions.schedule(now_ms + log.config.file_delete_delay_ms, remove)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KafkaError]:
-        """Let these logs start at these offsets for good. What went wrong, by log: those have not changed."""
+        """Let these logs start at these offsets for good. Returns errors by log: those have not changed."""
         moved, errors = {}, {}
         for name, offset in offsets.items():
             log = self.logs[name]
@@ -337,7 +337,9 @@ class LogStore:
                 "cannot delete records, because their log start offsets cannot be written: %s", error
             )
             self.needs_checkpoint = True
-            refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log start was not written: {error}")
+            refusal = KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The log start offset was not written: {error}"
+            )
             return errors | dict.fromkeys(moved, refusal)
         for name, offset in moved.items():
             self.logs[name].delete_records_before(offset)
@@ -345,7 +347,7 @@ class LogStore:
 
     @staticmethod
     def _sync_below(log: Log, offset: int) -> None:
-        """Where commits are not synced, what is deleted may not be on disk; a crash must not cut below it."""
+        """If commits are not synced, deleted records may not be on disk; a crash must not cut below the new start."""
         if offset > log.synced_offset:
             if log.failed:
                 raise KafkaError(
@@ -356,7 +358,7 @@ class LogStore:
     # Looking after
 
     def maintain(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
-        """Do what is due: retention, rolling by time, forgetting producers."""
+        """Do the work that is due: retention, rolling by time, forgetting producers."""
         self._starts_moved |= self.upkeep.do_what_is_due(now_ms, high_watermark)
         if self._starts_moved:
             self._write_start_offsets()
@@ -397,7 +399,7 @@ class LogStore:
                     unsynced.append(log)
 
     def _take_tickets(self, unsynced: deque[Log]) -> list[tuple[Log, SyncTicket]]:
-        """Of the next logs, as far as there are descriptors: those taken are free again after the sync."""
+        """Of the next logs, as many as there are descriptors for: they are free again after the sync."""
         tickets: list[tuple[Log, SyncTicket]] = []
         count = 0
         while unsynced and len(tickets) < LOGS_OF_A_SYNC and count < self._files.max_open:
@@ -431,7 +433,7 @@ class LogStore:
 
     @staticmethod
     def _persist(log: Log) -> bool:
-        """One log that cannot be closed must not keep the others from it."""
+        """One log that cannot be closed must not stop the others from being closed."""
         try:
             if log.is_unsaved or log.leader_epochs.is_unsaved:
                 log.persist_state()
@@ -443,5 +445,5 @@ class LogStore:
         return True
 
     def release(self) -> None:
-        """Let go of the directory without any further word: what a crash would leave."""
+        """Release the directory without writing anything, as a crash would."""
         self._lock.release()

@@ -1,7 +1,7 @@
-"""Looking after the logs of a store: retention, rolling by time, forgetting producers.
+"""Maintaining the logs of a store: retention, rolling by time, forgetting producers.
 
-A log can tell in advance when that will be due, or it was written to. Both are kept, in a heap and a list, so that idle
-logs cost nothing however many there are.
+A log can tell in advance when work will be due, and it may be written to. Both are kept, in a heap and a list, so that
+idle logs cost nothing however many there are.
 """
 
 import heapq
@@ -29,7 +29,7 @@ class Upkeep:
         self._due_ms: dict[Log, int | None] = {}  # every log that is looked after: when, if that is known
         self._due: list[
             tuple[int, int, Log]
-        ] = []  # a heap; what does not agree with `_due_ms` is out of date
+        ] = []  # a heap; an entry that does not agree with `_due_ms` is stale
         self._order = count()
 
     def add(self, log: Log) -> None:
@@ -87,7 +87,7 @@ class Upkeep:
                 self._schedule(log, 0)
 
     def _schedule(self, log: Log, due_ms: int) -> None:
-        """One entry for each log is enough: one that comes too early finds out when to come back."""
+        """One entry per log is enough: one that is due too early is scheduled again."""
         scheduled_ms = self._due_ms[log]
         if scheduled_ms is None or due_ms < scheduled_ms:
             self._due_ms[log] = due_ms

@@ -1,11 +1,11 @@
-"""A Kafka inside your tests: a real broker, in a process of its own, ready in a blink and gone afterwards.
+"""A Kafka inside your tests: a real broker, in a separate process, up in a moment and removed afterwards.
 
     from odradek.testing import broker
 
     with broker() as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
 
-With pytest, the fixtures `odradek_broker` and `odradek_topic` are there as soon as Odradek is installed (`plugin`).
+With pytest, the fixtures `odradek_broker` and `odradek_topic` are available as soon as Odradek is installed (`plugin`).
 `kafka.faults` asks for faults. docs/TESTING.md explains them, and has recipes.
 """
 

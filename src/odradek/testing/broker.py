@@ -1,7 +1,7 @@
 """A broker process for tests: started on a free port with temporary data, crashed, paused and restarted on demand.
 
-The process ends with its owner, even if that is killed: its standard input is a socket of the owner, and it stops once
-that is closed. Over the same socket it is asked for faults, which therefore nobody else can do.
+The process stops when its owner exits, even if that is killed: its standard input is a socket of the owner, and it
+stops once that is closed. Faults are asked for over the same socket, so no other process can ask for any.
 """
 
 import json
@@ -42,9 +42,9 @@ def as_settings(named: Mapping[str, Setting]) -> dict[str, str]:
 
 
 class Broker:
-    """A broker with data of its own, on a port that it keeps over restarts.
+    """A broker with its own data, on a port that it keeps across restarts.
 
-    `bootstrap` is its address, `log` all it has logged, `faults` what a test can ask of it. It is a context manager:
+    `bootstrap` is its address, `log` its log, `faults` the faults that a test can ask for. It is a context manager:
     stopped, and its data removed, at the end of the block.
     """
 
@@ -62,7 +62,7 @@ class Broker:
     # --- life ---
 
     def start(self) -> None:
-        """Start it, on the same data and port as before; nothing happens if it runs."""
+        """Start it, on the same data and port as before; does nothing if it is running."""
         if self.is_running:
             return
         port = self.bootstrap.rpartition(":")[2] or str(self._port.number)
@@ -95,7 +95,7 @@ class Broker:
         return line
 
     def stop(self) -> None:
-        """Stop it as a service manager does: everything on disk, members of groups told."""
+        """Stop it as a service manager does: everything is synced, and members of groups are told."""
         if self._process is None:
             return
         self.resume()
@@ -112,7 +112,7 @@ class Broker:
     def crash(self) -> None:
         """Kill it (SIGKILL): no response, no goodbye. Its data stays; `start` or `restart` recovers it.
 
-        What it had written survives, because the operating system does: this is not a power failure.
+        What it had written survives, because the operating system keeps running: this is not a power failure.
         """
         if self._process is None:
             return
@@ -121,10 +121,10 @@ class Broker:
         self._forget()
 
     def power_cut(self) -> None:
-        """Cut its power: it dies at once, and its data is what was synced. `start` or `restart` recovers it.
+        """Cut its power: it dies at once, and only synced data remains. `start` or `restart` recovers it.
 
-        A file is cut back to its last sync, and one that was made, renamed or removed since its directory was synced
-        is as it was then. What the broker had answered with acks=all is on disk; acks=1 does not wait for that.
+        A file is cut back to its last sync, and one that was created, renamed or removed since its directory was synced
+        is as it was then. What the broker had acknowledged with acks=all is on disk; acks=1 does not wait for that.
         """
         try:
             self.control.ask("cut power")
@@ -148,14 +148,14 @@ class Broker:
         self.start()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay, nobody answers. `resume` lets it go on."""
+        """Freeze it (SIGSTOP): connections stay open, but it does not respond until `resume`."""
         if self._process is None:
-            raise BrokerFailed("the broker does not run, so it cannot be paused")
+            raise BrokerFailed("the broker is not running, so it cannot be paused")
         self._process.send_signal(signal.SIGSTOP)
         self._is_paused = True
 
     def resume(self) -> None:
-        """Let it go on after `pause`; nothing happens if it was not paused."""
+        """Continue after `pause`; does nothing if it was not paused."""
         if self._process is not None and self._is_paused:
             self._process.send_signal(signal.SIGCONT)
         self._is_paused = False
@@ -170,7 +170,7 @@ class Broker:
             self.resume()
 
     def heal(self) -> None:
-        """Undo every fault: it runs and answers when this returns. Raises BrokerFailed if it had died by itself."""
+        """Undo every fault: it runs and responds when this returns. Raises BrokerFailed if it had died unexpectedly."""
         self.resume()
         self.faults.clear()
         if self.is_running:
@@ -180,9 +180,7 @@ class Broker:
         log = self.log
         self.start()
         if status is not None:
-            raise BrokerFailed(
-                f"the broker died by itself, with status {status}, and was started again:\n{log}"
-            )
+            raise BrokerFailed(f"the broker died with status {status}, and was started again:\n{log}")
 
     def close(self) -> None:
         """End it, and remove its data."""
@@ -221,9 +219,9 @@ class Broker:
     def control(self) -> Control:
         """For `faults`. Raises BrokerFailed where it cannot be asked for anything now."""
         if self._control is None or not self.is_running:
-            raise BrokerFailed("the broker does not run: start it first")
+            raise BrokerFailed("the broker is not running: start it first")
         if self._is_paused:
-            raise BrokerFailed("the broker is paused and hears nobody: ask for faults before, or resume it")
+            raise BrokerFailed("the broker is paused: resume it, or ask for faults before you pause it")
         return self._control
 
     @property
@@ -232,7 +230,7 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """All it has logged, over all its lives."""
+        """All it has logged, across restarts."""
         return self.log_since(0)
 
     @property
@@ -240,7 +238,7 @@ class Broker:
         return self._log_file.stat().st_size if self._log_file.exists() else 0
 
     def log_since(self, size: int) -> str:
-        """What it has logged since `log_size` was that."""
+        """The log from position `log_size` on."""
         if not self._log_file.exists():
             return ""
         with self._log_file.open("rb") as file:
@@ -250,7 +248,7 @@ class Broker:
     def create_topic(
         self, name: str | None = None, partitions: int = 1, config: Mapping[str, Setting] | None = None
     ) -> str:
-        """Create a topic and wait until it can be used; its name, made up if none is given."""
+        """Create a topic and wait until it can be used; returns its name, generated if none is given."""
         from odradek.testing.topics import create_topic
 
         name = name or f"topic-{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""The test's end of the socket over which its broker is asked for faults (`odradek.faults.control` has the other).
+"""The test's end of the socket for faults (the broker's end is `odradek.faults.control`).
 
 A thread reads what the broker says: a reply to each command, and which faults have happened. Any thread may ask.
 """
@@ -14,10 +14,10 @@ REPLY_TIMEOUT_S = 30.0
 
 
 class ControlClosed(Exception):
-    """The broker is gone."""
+    """The broker has exited."""
 
     def __init__(self) -> None:
-        super().__init__("the broker has ended")
+        super().__init__("the broker has exited")
 
 
 class Control:
@@ -39,14 +39,14 @@ class Control:
         return next(self._numbers)
 
     def ask(self, command: str, **what: Any) -> None:
-        """Have the broker do something, and wait until it has. Raises ValueError where it refuses, ControlClosed where
-        it is gone."""
+        """Have the broker carry out a command, and wait until it has. Raises ValueError if it refuses, ControlClosed if
+        it has exited."""
         number = self.tell(command, **what)
         with self._changed:
             self._changed.wait_for(lambda: number in self._replies or not self._is_open, REPLY_TIMEOUT_S)
             if number not in self._replies:
                 if self._is_open:
-                    raise TimeoutError(f"the broker does not answer the test: {command}")
+                    raise TimeoutError(f"the broker does not respond to the test: {command}")
                 raise ControlClosed
             refusal = self._replies.pop(number)
         if refusal is not None:
@@ -67,20 +67,20 @@ class Control:
             return self._fired[fault]
 
     def catch_up(self) -> None:
-        """Hear of every fault that has happened by now; of those before its end, if the broker is gone."""
+        """Receive every fault that has happened by now; if the broker has exited, those before that."""
         try:
             self.ask("nothing")
         except ControlClosed:
             self._reader.join(REPLY_TIMEOUT_S)
 
     def wait_for(self, fault: int, times: int, timeout: float) -> bool:
-        """Whether it happens so often before the time is over, or the broker is gone."""
+        """Whether it happens that often before the timeout or the broker's exit."""
         with self._changed:
             self._changed.wait_for(lambda: self._fired[fault] >= times or not self._is_open, timeout)
             return self._fired[fault] >= times
 
     def close(self) -> None:
-        """When the broker has ended: what it said before is still heard."""
+        """After the broker has exited: what it sent before is still received."""
         self._reader.join(REPLY_TIMEOUT_S)
         self._channel.close()
 

@@ -23,11 +23,11 @@ class NotHappened(AssertionError):
 
 
 class BrokerWithControl(Protocol):
-    """What faults know of their broker."""
+    """What faults know about their broker."""
 
     @property
     def control(self) -> Control:
-        """Of the process that runs now. Raises where there is none, or where it is paused."""
+        """Of the running process. Raises if there is none, or if it is paused."""
 
     @property
     def is_responsive(self) -> bool:
@@ -62,7 +62,7 @@ class Fault:
         """Wait until it has happened so often. Raises NotHappened, an AssertionError, where it does not in time."""
         if not self._control.wait_for(self._number, times, timeout):
             count = self._control.fired(self._number)
-            meanwhile = f"in {timeout:g} s" if self._control.is_open else "before the broker ended"
+            meanwhile = f"in {timeout:g} s" if self._control.is_open else "before the broker exited"
             raise NotHappened(f"{self._description} happened {count} times {meanwhile}, not {times}")
 
     def undo(self) -> None:
@@ -175,7 +175,7 @@ class Faults:
         if strangers := which.keys() - Which.__annotations__.keys():
             known = ", ".join(Which.__annotations__)
             raise TypeError(
-                f"a fault has no {', '.join(sorted(strangers))}; it can be narrowed down by {known}"
+                f"a fault cannot be narrowed down by {', '.join(sorted(strangers))}, only by {known}"
             )
         control = self._broker.control
         number = control.next_number()

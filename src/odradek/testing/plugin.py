@@ -7,9 +7,9 @@
     @pytest.mark.odradek(auto_create_topics_enable=False)        # a broker with these settings
     @pytest.mark.odradek_topic(partitions=3, config={"cleanup.policy": "compact"})
 
-A broker is started when a test first asks for one, and serves all tests that want the same settings; under xdist each
-worker has its own. Faults (crash, pause) are undone at the end of each test, and what the broker logged meanwhile is
-attached to a test that fails. Until a test asks for a broker, this costs an import of pytest.
+A broker is started when a test first asks for one, and serves all tests with the same settings; under xdist each
+worker has its own. Faults (crash, pause) are undone at the end of each test, and the broker's log of a failed test is
+attached to its report. Until a test asks for a broker, this costs an import of pytest.
 """
 
 from collections.abc import Generator
@@ -52,7 +52,7 @@ class Brokers:
         self._log_starts = {broker: broker.log_size for broker in self._brokers.values()}
 
     def logged(self) -> str:
-        """What all of them have logged since the test began."""
+        """The log of all of them since the test began."""
         return "".join(broker.log_since(self._log_starts.get(broker, 0)) for broker in self._brokers.values())
 
     def heal(self) -> None:
@@ -101,7 +101,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def odradek_broker(request: pytest.FixtureRequest) -> "Broker":
-    """A broker in a process of its own: `bootstrap` is its address; it can be crashed, paused and restarted."""
+    """A broker in a separate process: `bootstrap` is its address; it can be crashed, paused and restarted."""
     return request.config.stash[BROKERS].get(getattr(request, "param", {}))
 
 

@@ -1,9 +1,9 @@
-"""A port that stays a broker's own while the broker is down.
+"""A port that stays reserved for a broker while the broker is down.
 
-Between the death of a broker and its next start nobody listens on its port, and the system may give it to anybody: to
-another broker, or to a client for a connection of its own, even to the one that tries to reach the dead broker. A
-socket that is bound and does not listen prevents both, and connections are refused all the same. Linux lets a broker
-listen beside it, because both allow their address to be used again; other systems do not, and take their chance.
+Between the death of a broker and its next start its port is free, and the system may give it to any process: to another
+broker, or to a client for an outgoing connection, even to the one that tries to reach the dead broker. A socket that is
+bound but does not listen prevents both, and connections are still refused. Linux lets a broker listen next to it,
+because both allow their address to be reused; other systems do not, and take the risk.
 """
 
 import errno
@@ -27,7 +27,7 @@ class KeptPort:
 
 
 def _bound_everywhere() -> list[socket.socket]:
-    """On IPv4 and, where there is one, on IPv6: as a broker listens on localhost."""
+    """On IPv4 and, if available, on IPv6: as a broker listens on localhost."""
     for _ in range(ATTEMPTS):
         first = _bound(socket.AF_INET, "127.0.0.1", 0)
         try:

@@ -1,4 +1,4 @@
-"""Topics for tests, made by our own client, so that no other has to be installed."""
+"""Topics for tests, created by our own client, so that no other has to be installed."""
 
 from collections.abc import Mapping
 

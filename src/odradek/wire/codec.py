@@ -1,24 +1,24 @@
 """Messages of every version from one declaration.
 
-A message is an ordinary dataclass that holds the fields of all its versions, as Kafka's own classes do. Each
-field says in its annotation how it travels:
+A message is an ordinary dataclass with the fields of all its versions, like Kafka's own classes. Each field's
+annotation says how it is encoded:
 
     name: Annotated[str | None, Wire("string", nullable_since=12)] = ""
     topic_id: Annotated[UUID, Wire("uuid", since=10)] = NO_TOPIC_ID
 
-`read_message` and `write_message` compile, the first time a version is asked for, one plain Python function
+`read_message` and `write_message` compile, when a version is first used, one plain Python function
 per struct (fixed-width neighbours packed by one `struct` call). A field that a version does not have keeps
 its default when read and is left out when written. Unknown tagged fields are skipped.
 
 Records are not copied: they are a slice of the buffer that was read, a view if the buffer is a memoryview.
 
-What comes from outside is never trusted: a length or count may not exceed the bytes that remain, and one
-message may not hold more than `MAX_ELEMENTS` array elements. Whatever is wrong becomes a `ProtocolError`.
+Input is never trusted: a length or count may not exceed the bytes that remain, and one message may not have more than
+`MAX_ELEMENTS` array elements. Any violation is a `ProtocolError`.
 
-How fields travel is in `schema.py`; `reading.py` and `writing.py` compile the functions.
+How fields are encoded is in `schema.py`; `reading.py` and `writing.py` compile the functions.
 
-A large message takes long. `read_in_steps` and `write_in_steps` are generators that do the same work, and stop
-every few elements, so that whoever runs them can do something else in between.
+A large message takes long. `read_in_steps` and `write_in_steps` are generators that do the same work, but yield every
+few elements, so that the caller can do something else in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import TypeVar
 
 from odradek.errors import ProtocolError
 from odradek.wire.reading import reader_of, stepping_reader_of
-from odradek.wire.schema import FOREVER, Buffer, Field, Message, Wire, field_of
+from odradek.wire.schema import FOREVER, Buffer, Field, Message, Wire, field_of, wire_struct
 from odradek.wire.source import ELEMENTS_PER_STEP, Steps, T, takes_steps
 from odradek.wire.varint import read_uvarint, write_uvarint
 from odradek.wire.writing import stepping_writer_of, writer_of
@@ -48,6 +48,7 @@ __all__ = [
     "read_in_steps",
     "read_message",
     "read_uvarint",
+    "wire_struct",
     "write_in_steps",
     "write_message",
     "write_uvarint",
@@ -59,7 +60,7 @@ M = TypeVar("M", bound=Message)
 
 
 def read_message(message_type: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
-    """Decode one message; answers it and the position after it."""
+    """Decode one message; returns it and the position after it."""
     reader = reader_of(message_type, version, version >= message_type.FLEXIBLE_SINCE)
     try:
         return reader(buffer, position, len(buffer), [MAX_ELEMENTS])

@@ -1,7 +1,7 @@
-"""The answer to a Fetch, written around the records instead of with them in it.
+"""The response to a Fetch, written around the records instead of with them in it.
 
-All other answers come from `codec`. This one carries the data: its frame is a list of parts, bytes of our own
-and, between them, slices of log files that nobody copies.
+All other responses come from `codec`. This one carries the data: its frame is a list of parts, our own bytes and,
+between them, slices of log files that are never copied.
 """
 
 from functools import lru_cache
@@ -23,7 +23,7 @@ SESSIONS_SINCE = 7
 PREFERRED_REPLICA_SINCE = 11
 FLEXIBLE = 12
 TOPIC_IDS_SINCE = 13
-NO_TAGS = bytes(3)  # of the partition, its topic, and the answer
+NO_TAGS = bytes(3)  # of the partition, its topic, and the response
 SMALL_COUNTS = [*(bytes((count + 1,)) for count in range(127)), b"\0"]  # the last is that of -1
 REMEMBERED_TOPICS = 1024
 DIVERGING_EPOCH_TAG = 0
@@ -46,7 +46,7 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: int = -1
     log_start_offset: int = -1
     aborted: list[tuple[int, int]] | None = None  # producer id, first offset
-    records: object | None = None  # anything with a `length`; handed on as it is
+    records: object | None = None  # anything with a `length`; passed on unchanged
     length: int = 0
     divergence: Divergence | None = None
 
@@ -78,7 +78,7 @@ def encode_in_steps(
 def _encode_one_answer(
     version: int, correlation_id: int, session: bytes, topic: FetchedTopic, answer: FetchedPartition
 ) -> list[object]:
-    """What most consumers are answered, with one partition and nothing unusual to say of it."""
+    """The most common response: one partition, and nothing unusual about it."""
     flexible = version >= FLEXIBLE
     aborted = -1 if answer.aborted is None else 0
     head = b"".join(

@@ -1,9 +1,9 @@
-"""Frames and headers: what stands around every message.
+"""Frames and headers: what surrounds every message.
 
-A frame is a 4-byte size and that many bytes. A request opens with api key, version, correlation id and client
-id (header v1), and a tagged section where the version is flexible (v2). An answer opens with the correlation
-id (v0), and a tagged section where the version is flexible (v1); the answer to ApiVersions never has one,
-because a client reads it before it knows what the server speaks.
+A frame is a 4-byte size and that many bytes. A request starts with api key, version, correlation id and client id
+(header v1), and a tagged section if the version is flexible (v2). A response starts with the correlation id (v0), and a
+tagged section if the version is flexible (v1); the response to ApiVersions never has one, because a client reads it
+before it knows which versions the server supports.
 """
 
 from struct import Struct, error
@@ -35,7 +35,7 @@ class RequestHeader(NamedTuple):
     version: int
     correlation_id: int
     client_id: str | None
-    body: int  # where the message begins in the frame
+    body: int  # where the message starts in the frame
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
@@ -69,6 +69,17 @@ def skip_tagged_fields(frame: Buffer, position: int) -> int:
 
 def has_tagged_response_header(api_key: int, version: int) -> bool:
     return api_key != API_VERSIONS and version >= FLEXIBLE_SINCE[api_key]
+
+
+def skip_response_header(frame: Buffer, api_key: int, version: int, position: int = 0) -> int:
+    """Where the message begins; the correlation id lies at `position`: at the start, if the frame has no size."""
+    position += SIZE.size
+    if has_tagged_response_header(api_key, version):
+        try:
+            position = skip_tagged_fields(frame, position)
+        except (IndexError, ValueError) as reason:
+            raise ProtocolError(f"cannot read a response header: {reason}") from None
+    return position
 
 
 def encode_response(message: Message, api_key: int, version: int, correlation_id: int) -> bytearray:

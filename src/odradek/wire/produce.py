@@ -18,7 +18,7 @@ LOG_START_SINCE = 5
 FLEXIBLE = 9
 REMEMBERED_TOPICS = 1024
 MAX_ELEMENTS = (
-    10_000  # topics and partitions of one request; what clients send at most leaves no room for more
+    10_000  # topics and partitions of one request; the largest request of a client has no room for more
 )
 SMALL_BATCH = 4096
 TOPIC_IDS_SINCE = 13
@@ -52,7 +52,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProducedPartition:
-    """What is said of one partition; changed while the answer waits, if its batch is not committed in time."""
+    """The result for one partition; changed while the response waits, if its batch is not committed in time."""
 
     __slots__ = (
         "base_offset",
@@ -84,7 +84,7 @@ class ProducedPartition:
 
 
 class ProducedTopic(NamedTuple):
-    """Waits until its batches are committed, so it holds no view on the frame that they came in."""
+    """Waits until its batches are committed, so it keeps no view of their frame."""
 
     name: str
     topic_id: UUID
@@ -92,10 +92,10 @@ class ProducedTopic(NamedTuple):
 
 
 class ProduceReader:
-    """Reads requests, and remembers how the last one began that named one partition.
+    """Reads requests, and remembers the beginning of the last one with a single partition.
 
-    Who sends many small requests repeats all but the batch. So what stands before the batch is compared with
-    what stood there the last time, and read only where it differs.
+    A client that sends many small requests repeats everything except the batch. So the bytes before the batch are
+    compared with those of the last request, and parsed only if they differ.
     """
 
     __slots__ = ("_beginning", "_index", "_last", "_topic", "_version")
@@ -128,7 +128,9 @@ class ProduceReader:
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return
         ((index, batch),) = request.topics[0].partitions
-        if not batch or len(batch) > SMALL_BATCH:  # large ones are compared slowly below, and gain nothing
+        if (
+            not batch or len(batch) > SMALL_BATCH
+        ):  # for large ones the comparison below is slow, and gains nothing
             return
         end = len(frame) - len(batch) - _sizes_around(len(batch), version)
         if _only_batch(frame, end, version) == batch:
@@ -140,7 +142,7 @@ class ProduceReader:
 
 
 def _sizes_around(size: int, version: int) -> int:
-    """Of the field before the only batch that says its size, and of the tagged fields behind it, all empty."""
+    """Bytes of the size field before the only batch, and of the empty tagged fields after it."""
     if version < FLEXIBLE:
         return _INT32.size
     before = bytearray()
@@ -149,7 +151,7 @@ def _sizes_around(size: int, version: int) -> int:
 
 
 def _only_batch(frame: memoryview, position: int, version: int) -> memoryview | None:
-    """The batch whose size stands here, if nothing but the end of the message comes behind it."""
+    """The batch whose size is here, if only the end of the message follows it."""
     try:
         if version < FLEXIBLE:
             (size,) = _INT32.unpack_from(frame, position)
@@ -272,7 +274,7 @@ def encode_produce_response(version: int, correlation_id: int, topics: list[Prod
 def _encode_one_answer(
     version: int, correlation_id: int, name: str, topic_id: UUID, answer: ProducedPartition
 ) -> bytes:
-    """What most producers are answered: a few numbers between bytes that hardly ever change."""
+    """The most common response: a few numbers between bytes that hardly ever change."""
     size, before, behind = _around_one_answer(version, name, topic_id)
     return (
         RESPONSE_START.pack(size, correlation_id)
@@ -284,7 +286,7 @@ def _encode_one_answer(
 
 @lru_cache(REMEMBERED_TOPICS)
 def _around_one_answer(version: int, name: str, topic_id: UUID) -> tuple[int, bytes, bytes]:
-    """The frame's size, and what stands around the numbers of its one partition."""
+    """The frame's size, and the bytes around the numbers of its one partition."""
     topic = ProducedTopic(name, topic_id, [ProducedPartition(0)])
     frame = bytes(drain(encode_answers_in_steps(version, 0, [topic])))
     (size,) = SIZE.unpack_from(frame)

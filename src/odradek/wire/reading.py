@@ -1,6 +1,6 @@
 """Compiling the functions that read a struct.
 
-In what they are made of, `b` is the buffer, `p` the position in it and `e` its end; `budget` says how many more array
+In their source, `b` is the buffer, `p` the position in it and `e` its end; `budget` says how many more array
 elements the message may have.
 """
 

@@ -6,7 +6,20 @@ import dataclasses
 import typing
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+__all__ = [
+    "FIXED_FORMATS",
+    "FOREVER",
+    "Buffer",
+    "Field",
+    "Message",
+    "Wire",
+    "body_and_tagged",
+    "field_of",
+    "fields_of",
+    "wire_struct",
+]
 
 FOREVER = 32_767
 
@@ -24,8 +37,35 @@ FIXED_FORMATS = {
 }
 
 
+if TYPE_CHECKING:
+    from dataclasses import dataclass as wire_struct
+else:
+
+    def wire_struct(cls: type) -> type:
+        """`dataclass(slots=True)` in half the time, because a broker defines hundreds of messages when it starts: all
+        share one `__eq__` and one `__repr__`, and the docstring is not rendered from the signature."""
+        cls.__doc__ = cls.__doc__ or cls.__name__
+        cls.__eq__ = _equal
+        cls.__hash__ = None
+        cls.__repr__ = _show
+        return dataclass(slots=True, eq=False, repr=False)(cls)
+
+
+def _values(struct: Any) -> tuple[Any, ...]:
+    return tuple(getattr(struct, name) for name in struct.__slots__)
+
+
+def _equal(self: Any, other: object) -> bool:
+    return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+
+
+def _show(self: Any) -> str:
+    fields = zip(self.__slots__, _values(self), strict=True)
+    return f"{self.__class__.__qualname__}({', '.join(f'{name}={value!r}' for name, value in fields)})"
+
+
 class Message(Protocol):
-    """A top-level struct: what a request, an answer or a stored record is made of."""
+    """A top-level struct: a request, a response or a stored record."""
 
     FLEXIBLE_SINCE: ClassVar[int]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -93,12 +133,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 @cache
 def field_of(struct_type: Any, name: str) -> Field:
-    """How a field of this name travels, and which struct it holds, or holds a list of."""
+    """How a field of this name is encoded, and the struct that it contains, or a list of."""
     return next(field for field in fields_of(struct_type) if field.name == name)
 
 
 def body_and_tagged(struct_type: Any, version: int) -> tuple[list[Field], list[Field]]:
-    """The fields of this version: those in the body, and those that travel as tagged fields."""
+    """The fields of this version: those in the body, and the tagged fields."""
     present = [field for field in fields_of(struct_type) if field.wire.is_in(version)]
     tagged = [field for field in present if field.wire.is_tagged_in(version)]
     body = [field for field in present if not field.wire.is_tagged_in(version)]

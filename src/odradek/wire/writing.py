@@ -123,7 +123,7 @@ def _emit_write_array(
 
 
 def _emit_write_tags(source: Source, tagged: list[Field], version: int) -> None:
-    """Tagged fields that hold their default are left out."""
+    """Tagged fields with their default value are left out."""
     if not tagged:
         source.line("o.append(0)")
         return

@@ -45,7 +45,7 @@ def test_members_join_and_leave(caplog: pytest.LogCaptureFixture) -> None:
     one.leave()
     assert said(caplog) == [
         'member "one" left',
-        "rebalancing to epoch 3 with 1 member, because a member is gone",
+        "rebalancing to epoch 3 with 1 member, because a member was removed",
     ]
     two.beat()
     two.leave()
@@ -58,7 +58,7 @@ def test_a_member_whose_session_ends(caplog: pytest.LogCaptureFixture) -> None:
     said(caplog)
     world.advance(46_000)
     assert said(caplog) == [
-        'member "one" was removed: no heartbeat came within its session timeout of 45 s',
+        'member "one" was removed: no heartbeat arrived within its session timeout of 45 s',
         "epoch 2 has no members",
     ]
 
@@ -100,6 +100,6 @@ def test_a_static_member_that_leaves_and_is_replaced(caplog: pytest.LogCaptureFi
     other = Client(world, "two", "foo", instance_id="machine")
     other.join()
     assert said(caplog)[:2] == [
-        'member "one" (instance "machine") left for a moment: its partitions wait until its session ends',
+        'member "one" (instance "machine") left temporarily: it keeps its partitions until its session times out',
         'member "two" (instance "machine") replaced member "one", whose instance came back',
     ]

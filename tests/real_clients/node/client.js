@@ -1,6 +1,8 @@
-// The few things that tests do with kafkajs. Arguments come as JSON on standard input; the last line printed is the
-// result. `member` runs until it is ended and prints one JSON object a line, as group_member.py does.
+// The few things that tests do with kafkajs. Arguments come as JSON on standard input, or behind the command where that
+// is needed for something else; the last line printed is the result. `member` runs until it is ended and prints one
+// JSON object a line, as group_member.py does.
 
+const readline = require("readline");
 const { Kafka, CompressionTypes, PartitionAssigners, AssignerProtocol, logLevel } = require("kafkajs");
 
 const print = (value) => process.stdout.write(JSON.stringify(value) + "\n");
@@ -82,6 +84,29 @@ async function administer(kafka, { topic }) {
   };
 }
 
+// Send what comes on standard input, a JSON object a line, until it ends.
+async function produceLines(kafka, { topic }) {
+  const producer = kafka.producer();
+  await producer.connect();
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const { partition, value } = JSON.parse(line);
+    await producer.send({ topic, messages: [{ partition, value }] });
+  }
+  await producer.disconnect();
+  return null;
+}
+
+// Print what a group reads, a JSON object a line, until it is ended.
+async function consumeLines(kafka, { topic, group }) {
+  const consumer = kafka.consumer({ groupId: group });
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  await consumer.run({
+    eachMessage: async ({ partition, message }) => print({ partition, value: message.value.toString() }),
+  });
+  await new Promise(() => {});
+}
+
 // Its own assignor under the name that all other clients know it by, so that it can share a group with them.
 function roundRobin(options) {
   const name = "roundrobin";
@@ -132,9 +157,9 @@ async function member(kafka, { topics, group, sessionTimeoutMs }) {
 }
 
 async function main() {
-  const options = await readArguments();
-  const kafka = new Kafka({ brokers: [options.bootstrap], clientId: "kafkajs", logLevel: logLevel.NOTHING });
-  const command = { produce, consume, administer, member }[process.argv[2]];
+  const options = process.argv[3] ? JSON.parse(process.argv[3]) : await readArguments();
+  const kafka = new Kafka({ brokers: options.bootstrap.split(","), clientId: "kafkajs", logLevel: logLevel.NOTHING });
+  const command = { produce, consume, administer, member, produceLines, consumeLines }[process.argv[2]];
   const result = await command(kafka, options);
   process.stdout.write(JSON.stringify(result) + "\n", () => process.exit(0));
 }

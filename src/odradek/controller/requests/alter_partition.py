@@ -20,6 +20,7 @@ from odradek.controller.elections import (
     change_record,
     next_registration,
     rules_of,
+    with_found_logs,
 )
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode
@@ -56,11 +57,14 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Alt
             if error or partition is None or rules is None:
                 answer.partitions.append(PartitionDataInResponse(wanted.partition_index, error))
             else:
-                answer.partitions.append(_alter(item.topic_id, wanted, partition, rules, active, records))
+                answer.partitions.append(
+                    _alter(image, item.topic_id, wanted, partition, rules, active, records)
+                )
     return records, response
 
 
 def _alter(
+    image: MetadataImage,
     topic_id: UUID,
     wanted: PartitionDataInRequest,
     before: Partition,
@@ -72,6 +76,7 @@ def _alter(
     after = next_registration(
         before, active, *rules, isr=isr, leader_recovery_state=wanted.leader_recovery_state
     )
+    after = with_found_logs(image, after)
     record = change_record(topic_id, wanted.partition_index, before, after)
     if record is not None:
         records.append(record)

@@ -6,11 +6,21 @@ broker epoch: from then on it knows all that it is to lead. A heartbeat that cha
 A broker that wants to be fenced is fenced. One that wants to shut down first loses what it leads, and is not elected
 any more. It may stop, and is fenced, once every other active broker has read of that: until then clients may still ask
 for it.
+
+Many partitions are changed in several writes. A broker that shuts down asks again and again, which moves some more of
+them each time; what is left of the others, `services.controller_duties` does when it hears of the first write.
 """
 
 from typing import Any
 
-from odradek.controller.brokers import Records, begin_controlled_shutdown, fence_broker, unfence_broker
+from odradek.controller.brokers import (
+    PARTITIONS_AT_ONCE,
+    Records,
+    begin_controlled_shutdown,
+    fence_broker,
+    leave_isr,
+    unfence_broker,
+)
 from odradek.controller.controller import Terms
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
@@ -29,10 +39,12 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
         return _shut_down(image, broker, terms, response, at_once=request.want_fence), response
     if request.want_fence:
         response.is_fenced = True
-        return ([] if broker.is_fenced else fence_broker(image, terms.config, broker.id)), response
+        if broker.is_fenced:
+            return [], response
+        return fence_broker(image, terms.config, broker.id, PARTITIONS_AT_ONCE), response
     if broker.is_fenced and response.is_caught_up and not broker.in_controlled_shutdown:
         response.is_fenced = False
-        return unfence_broker(image, terms.config, broker.id), response
+        return unfence_broker(image, terms.config, broker.id, PARTITIONS_AT_ONCE), response
     return [], response
 
 
@@ -42,15 +54,29 @@ def _shut_down(
     if broker.is_fenced:
         response.should_shut_down = True
         return []
-    if not (broker.in_controlled_shutdown or at_once):
-        moved = begin_controlled_shutdown(image, terms.config, broker.id)
-        terms.sessions.shut_down(broker.id, image.offset + len(moved))
-        return moved
+    if not at_once:
+        moved = _move_away(image, broker, terms)
+        if moved:
+            return moved
     others = [other.id for other in image.active_brokers() if other.id not in (broker.id, terms.node_id)]
     if at_once or terms.sessions.shutdown_known_by_all(broker.id, image.offset, others):
         response.should_shut_down = response.is_fenced = True
-        return fence_broker(image, terms.config, broker.id)
+        return fence_broker(image, terms.config, broker.id, PARTITIONS_AT_ONCE)
     return []
+
+
+def _move_away(image: MetadataImage, broker: Broker, terms: Terms) -> Records:
+    """The next partitions that this broker has to leave; none once it has left all."""
+    if terms.sessions.has_moved_away(broker.id):
+        return []
+    if broker.in_controlled_shutdown:
+        moved = count = leave_isr(image, terms.config, broker.id, PARTITIONS_AT_ONCE)
+    else:
+        moved = begin_controlled_shutdown(image, terms.config, broker.id, PARTITIONS_AT_ONCE)
+        count = moved[1:]
+    if len(count) < PARTITIONS_AT_ONCE:  # that is all
+        terms.sessions.shut_down(broker.id, image.offset + len(moved))
+    return moved
 
 
 def _registered(image: MetadataImage, request: BrokerHeartbeatRequest) -> Broker:

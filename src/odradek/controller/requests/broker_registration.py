@@ -1,9 +1,12 @@
 """BrokerRegistration (62): a broker that starts says where it can be reached.
 
 It names the broker epoch in which it stopped cleanly (from version 3 on). A broker that names another, or none, was
-killed, and its logs may have lost what was not synced (see `controller.elections`); one with another data directory has
-lost all of them. In any case whatever it led has a new leader epoch, in the same write: what it appends from now on
-cannot be taken for what it appended before.
+killed, and its logs may have lost what was not synced (see `controller.elections`). In either case whatever it led has
+a new leader epoch, in the same write: what it appends from now on cannot be taken for what it appended before.
+
+It names its data directory. Where that is another one than a replica's log was in, the disk was lost or wiped: the
+replica is empty. It leaves the ISR and the eligible leaders, and unlike one that was killed it does not lead as the
+last known leader either. (Kafka elects no replica whose directory its broker has not registered.)
 
 While a process of this id still has a session, another is refused, but for one with the same data directory: that is
 locked by the process that uses it, so the earlier one is gone. A process that repeats its registration, because the
@@ -45,7 +48,7 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
         request.broker_id,
         was_clean=existing is not None and request.previous_broker_epoch == existing.epoch,
         is_fenced=is_fenced,
-        has_lost_disk=existing is not None and _has_lost_disk(existing, request),
+        directories=request.log_dirs,
     )
     broker_epoch = image.offset + 1 + len(changes)
     registration = register_broker(
@@ -76,8 +79,3 @@ def _may_be_alive(existing: Broker, request: BrokerRegistrationRequest, terms: T
 
 def _has_same_disk(existing: Broker, request: BrokerRegistrationRequest) -> bool:
     return bool(set(existing.directories) & set(request.log_dirs))
-
-
-def _has_lost_disk(existing: Broker, request: BrokerRegistrationRequest) -> bool:
-    """Where directories are named at all."""
-    return bool(existing.directories and request.log_dirs) and not _has_same_disk(existing, request)

@@ -12,7 +12,13 @@ from typing import Any
 from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import Records
 from odradek.controller.controller import Terms
-from odradek.controller.elections import Election, change_record, next_registration, rules_of
+from odradek.controller.elections import (
+    Election,
+    change_record,
+    next_registration,
+    rules_of,
+    with_found_logs,
+)
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Partition
@@ -66,7 +72,7 @@ def _elect(
     if not _is_needed(before, election):
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
     after = next_registration(before, active, rules_of(image, topic, config).min_isr, election)
-    record = change_record(topic.id, index, before, after)
+    record = change_record(topic.id, index, before, with_found_logs(image, after))
     if record is None:
         raise KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

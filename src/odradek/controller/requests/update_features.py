@@ -7,8 +7,9 @@ feature goes to a lower level only if the request says that it may, and here non
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from odradek.controller.brokers import SUPPORTED_FEATURES, Records
+from odradek.controller.brokers import Records
 from odradek.controller.controller import Terms
+from odradek.controller.features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES, one_min_isr
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage
@@ -30,6 +31,8 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Upd
     records: Records = []
     for update in updates:
         _check(image, update, version)
+        if update.feature == ELIGIBLE_LEADER_REPLICAS:
+            records += one_min_isr(image, terms.config)
         if image.features.get(update.feature, 0) != update.max_version_level:
             records.append(FeatureLevelRecord(update.feature, update.max_version_level))
     response = UpdateFeaturesResponse(error_message=None)

@@ -1,13 +1,13 @@
-"""A classic group: who is in it, in which generation, and in which state.
+"""A classic group: its members, generation and state.
 
-A generation is an agreement on who the members are, which of them leads, and which protocol they speak. It
-is made in two phases: members join (PreparingRebalance) until all are there or time is up; then the leader
-says who gets what and the others wait for it (CompletingRebalance). The log holds the last generation that
-came to an end (`GroupMetadataValue`); everything between two generations is memory, and is forgotten by a
-new coordinator, which takes the group for Stable and lets the sessions of absent members run out.
+A generation is an agreement on the members, on the leader among them, and on the assignment protocol. It
+is made in two phases: members join (PreparingRebalance) until all have joined or time is up; then the leader
+assigns partitions and the others wait for that (CompletingRebalance). The log has the last completed generation
+(`GroupMetadataValue`); everything between two generations is in memory only, and is lost with the coordinator:
+a new one takes the group for Stable and lets the sessions of absent members time out.
 
-So `replay` alone sets what is durable: assignments, and the arrival in Stable or Empty. Members that come
-and go meanwhile are memory, and so are the requests that wait in `join_token` and `sync_token`.
+So only `replay` sets what is durable: assignments, and the move to Stable or Empty. Members that join and leave
+meanwhile are memory, and so are the requests that wait in `join_token` and `sync_token`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Member:
     session_timeout_ms: int
     protocols: dict[str, bytes]
     assignment: bytes = b""
-    is_new: bool = False  # until its first JoinGroup is answered it cannot send heartbeats
+    is_new: bool = False  # until the response to its first JoinGroup it cannot send heartbeats
     join_token: Token | None = None  # the JoinGroup that waits for the others
     sync_token: Token | None = None  # the SyncGroup that waits for the leader
 
@@ -77,7 +77,7 @@ class Member:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """While the coordinator is the one who keeps it waiting."""
+        """While it waits for a response of the coordinator."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def offers(self, protocols: dict[str, bytes]) -> bool:
@@ -98,7 +98,7 @@ class ClassicGroup:
         self.state_timestamp_ms = -1
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
-        self.pending_members: set[str] = set()  # were given an id and have not joined with it yet
+        self.pending_members: set[str] = set()  # got an id and have not joined with it yet
         self.pending_sync: set[str] = set()  # members of this generation that have not sent SyncGroup
         self.awaiting_join = 0  # how many members have a join_token
         self.is_initial_rebalance = False  # rebalancing from Empty: newcomers may prolong the delay
@@ -197,7 +197,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Also of a pending member. Whatever it waited for must have been answered."""
+        """Also of a pending member. Its waiting requests must have got their responses."""
         self.end_session(member_id)
         self.pending_members.discard(member_id)
         self.pending_sync.discard(member_id)
@@ -238,7 +238,7 @@ class ClassicGroup:
         return len(self.members) == self.awaiting_join and not self.pending_members
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one that joined this time; False if nobody did."""
+        """Make sure that the leader is a member that joined this time; False if none did."""
         if self.leader is not None and self.members[self.leader].join_token is not None:
             return True
         joined = (member_id for member_id, member in self.members.items() if member.join_token is not None)
@@ -286,7 +286,7 @@ class ClassicGroup:
         self.start_session_of(member.member_id, now_ms, timeout_ms or member.session_timeout_ms)
 
     def start_session_of(self, member_id: str, now_ms: int, timeout_ms: int) -> None:
-        """From now on the member has this long to be heard of."""
+        """From now on the member has this long to send a heartbeat."""
         key = ("session", self.group_id, member_id)
         self._timers.schedule(key, now_ms + timeout_ms, self._on_session_end(self.group_id, member_id))
 
@@ -338,7 +338,7 @@ class ClassicGroup:
         return GroupMetadataKey(self.group_id), value
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """A generation came to its end. Members that memory knows keep what only memory has."""
+        """A generation is complete. Members that are in memory keep their in-memory state."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type
         self.protocol = value.protocol
@@ -351,7 +351,7 @@ class ClassicGroup:
                 self.add(_member_of(stored, value.protocol or ""))
             self.members[stored.member_id].assignment = stored.assignment
         self.leader = value.leader
-        # Not `move_to`: between two records of a log that is being loaded lie moves that left no trace.
+        # Not `move_to`: between two records of a log that is being loaded there were moves that left no record.
         self.state = State.STABLE if value.members else State.EMPTY
         self._subscribed_topics = self._parse_subscriptions()
 
@@ -361,7 +361,7 @@ class ClassicGroup:
         topics: set[str] = set()
         for member in self.members.values():
             try:
-                # Every version of the subscription begins with the fields of version 0.
+                # Every version of the subscription starts with the fields of version 0.
                 subscription, _ = read_message(
                     ConsumerProtocolSubscription, 0, member.protocols[self.protocol or ""], 2
                 )

@@ -1,12 +1,12 @@
-"""JoinGroup, every version: how a member gets in, and back in.
+"""JoinGroup, every version: how a member joins and rejoins.
 
-A newcomer that names no member id is given one. From version 4 on it must come back with it
+A new member that sends no member id is given one. From version 4 on it must join again with it
 (MEMBER_ID_REQUIRED): a client that gives up in between then leaves a pending id behind, not a ghost member
-that holds up a rebalance. A static member (`group.instance.id`) takes its old place over at once, and if
+that blocks a rebalance. A static member (`group.instance.id`) takes over its old place at once, and if
 the group is Stable and would choose the same protocol again, without a rebalance.
 
-Group sizes beyond `group.max.size` are cut at the next rebalance, newcomers first. Unlike Kafka no record
-is written for a group that has only been joined: the first generation is what is worth remembering.
+A group beyond `group.max.size` is reduced at the next rebalance, newest members first. Unlike Kafka, no record
+is written for a group that has only been joined: only its first generation is worth storing.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class JoinHandler:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _group_to_join(self, request: JoinGroupRequest, decision: Decision) -> ClassicGroup:
-        """The group that is there, or a new one, which a newcomer may also put in place of an empty group of
-        another type."""
+        """The existing group, or a new one, which may also replace an empty group of another type if a new member
+        joins."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return group
@@ -90,7 +90,7 @@ class JoinHandler:
         if group.state is State.EMPTY:
             return True
         if group.state is State.PREPARING_REBALANCE:
-            # Counting those who wait lets the last to rejoin fall out of a group that is too large.
+            # Members that wait are counted, so if the group is too large the last to rejoin are refused.
             return (member is not None and member.join_token is not None) or group.awaiting_join < limit
         return member is not None or len(group.members) < limit
 
@@ -151,7 +151,7 @@ class _Join:
             self._answer(join_response(group, member_id))
         else:
             self._wait(member)
-            what = "joined again" if unchanged else "changed what it subscribes to"
+            what = "joined again" if unchanged else "changed its subscription"
             self._rebalance(f"{member} {what}{because(self.request.reason)}")
 
     def _rebalance(self, reason: str) -> None:
@@ -208,7 +208,7 @@ class _Join:
     # --- static members ---
 
     def _take_over(self, old_id: str, new_id: str) -> None:
-        """The instance is back and names no member id: whoever acted under its old one is fenced."""
+        """The instance is back without a member id: the member with its old id is fenced."""
         group = self.group
         member = group.members[old_id]
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
@@ -239,7 +239,7 @@ class _Join:
             is_leader = group.leader == member.member_id
             self._answer(join_response(group, member.member_id, skip_assignment=is_leader))
         else:
-            # Told of its old id as leader, an older client does not assign anew and just asks for its part.
+            # If the response names its old id as the leader, an older client does not assign again and just syncs.
             response = join_response(group, member.member_id)
             response.leader, response.members = led_by or "", []
             self._answer(response)

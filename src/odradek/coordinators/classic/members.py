@@ -50,7 +50,9 @@ class MemberHandlers:
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))
         if group.state is State.STABLE:
-            group.start_session(member, now_ms)  # unlike Kafka: its response to the join may have come late
+            group.start_session(
+                member, now_ms
+            )  # unlike Kafka: the response to its JoinGroup may have arrived late
             return Decision(answers=[(token, _assignment(group, member.assignment))])
         decision = Decision()
         retry = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -130,7 +132,7 @@ class MemberHandlers:
 
 
 def because(reason: str | None) -> str:
-    """What a client says about its own doing, such as that it was not polled in time."""
+    """The reason that a client gives, such as that it was not polled in time."""
     return f": {one_line(reason, MAX_REASON)}" if reason else ""
 
 

@@ -1,11 +1,11 @@
-"""From one generation to the next: who starts a rebalance, when the join phase ends, what timers do.
+"""From one generation to the next: what starts a rebalance, when the join phase ends, what timers do.
 
-The methods add what they answer and write to the decision they are given, so that one event, for example a
+The methods add their responses and records to the decision they are given, so that one event, for example a
 leave that completes the join phase, stays one decision.
 
-Three timers run per group or member. A member's session ends if it is not heard of. The join phase ends at
+There are three timers per group or member. A member's session ends if it sends nothing. The join phase ends at
 the members' largest rebalance timeout; from Empty it ends after `group.initial.rebalance.delay.ms` instead,
-prolonged while newcomers keep coming. And members that joined have as long to send SyncGroup, else they are
+prolonged while new members keep joining. And members that joined have the same time to send SyncGroup, or they are
 removed.
 """
 
@@ -72,7 +72,7 @@ class Rebalancer:
             self.complete(group, now_ms, decision)
 
     def complete(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
-        """End the join phase with whoever is there."""
+        """End the join phase with the members that have joined."""
         self._timers.cancel(("join", group.group_id))
         late = duration(group.rebalance_timeout_ms() / 1000)
         for member in list(group.members.values()):
@@ -85,7 +85,7 @@ class Rebalancer:
         if not group.members:
             self._become_empty(group, now_ms, decision)
         elif not group.elect_joined_leader():
-            # Only static members, and none came: wait until one does or their sessions end.
+            # Only static members, and none has joined: wait until one does or their sessions end.
             self._limit_join_phase(group, now_ms)
         else:
             self._begin_generation(group, now_ms, decision)
@@ -110,8 +110,8 @@ class Rebalancer:
         key, value = group.as_empty_record(now_ms)
         decision.records.append((key, value))
         decision.note(group.group_id, f"generation {value.generation} has no members")
-        # If the log does not take it, the old generation would come back after a restart, and its sessions
-        # run out then: nobody is left to be misled, so memory may go on.
+        # If the log does not accept it, the old generation would come back after a restart, and its sessions
+        # would time out then: there is no member that it could mislead, so memory may change already.
         decision.undo = partial(group.replay, value)
 
     def _refuse_syncs(self, group: ClassicGroup, now_ms: int, decision: Decision) -> None:
@@ -181,21 +181,20 @@ class Rebalancer:
         member = group.members.get(member_id)
         if member is None:
             group.remove(member_id)  # a pending one
-            decision.note(
-                group_id, f"forgot {shown(member_id)}: it never joined with the id it was given", DEBUG
-            )
+            decision.note(group_id, f"forgot {shown(member_id)}: it never joined with its member id", DEBUG)
             self.maybe_complete(group, now_ms, decision)
         elif not member.needs_no_heartbeat:
             timeout = duration(member.session_timeout_ms / 1000)
             decision.note(
-                group_id, f"{member} was removed: no heartbeat came within its session timeout of {timeout}"
+                group_id,
+                f"{member} was removed: no heartbeat arrived within its session timeout of {timeout}",
             )
             self.drop_member(group, member, decision)
             self.rebalance(group, now_ms, decision, f"{member} was removed")
         return decision
 
     def drop_member(self, group: ClassicGroup, member: Member, decision: Decision) -> None:
-        """Out it goes; what it waited for is answered, so that a living client tries again."""
+        """Remove it, and respond to its waiting requests, so that a live client tries again."""
         unknown = JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         group.answer_join(member, unknown, decision)
         group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), decision)
@@ -204,7 +203,7 @@ class Rebalancer:
     # --- after loading ---
 
     def loaded(self, now_ms: int) -> None:
-        """Nobody knows when a new coordinator's members were last heard of: all sessions start now."""
+        """A new coordinator does not know when members last sent a heartbeat: all sessions start now."""
         for group in self._groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
@@ -212,7 +211,7 @@ class Rebalancer:
 
 
 def join_response(group: ClassicGroup, member_id: str, skip_assignment: bool = False) -> JoinGroupResponse:
-    """The current generation; the leader is told who the members are."""
+    """The current generation; the leader also gets the list of members."""
     members = []
     if member_id == group.leader:
         protocol = group.protocol or ""

@@ -1,7 +1,7 @@
-"""A set of partitions, as members hold and are promised them: topic id to partition numbers.
+"""A set of partitions, such as a member's current or target assignment: topic id to partition numbers.
 
 Grouped by topic because a topic id is slow to hash and partitions of one topic come in bunches. An
-assignment never changes once made, so whoever keeps it shares it, and "is it the same object" answers "did
+assignment never changes, so it can be shared, and "is it the same object" answers "did
 anything change" at once. No topic maps to an empty set, which makes equality of assignments equality of
 dicts.
 """
@@ -16,7 +16,7 @@ NO_PARTITIONS: Partitions = {}
 
 
 class TopicPartitionsLike(Protocol):
-    """How requests, answers and records all spell the partitions of one topic."""
+    """How requests, responses and records all write the partitions of one topic."""
 
     topic_id: UUID
     partitions: list[int]

@@ -1,19 +1,19 @@
-"""Who should read which partition: the server-side assignors `uniform` and `range`.
+"""The server-side assignors `uniform` and `range`: which member should read which partition.
 
-Both are pure functions from the members (what they subscribe to, what they are promised so far) and the
-partition counts to a new promise for every member. They never look at what members hold right now: getting
-there is `member.reconcile`.
+Both are pure functions from the members (their subscriptions and previous target assignments) and the
+partition counts to a new target for every member. They never look at the partitions that members have right now:
+getting there is `member.reconcile`.
 
-`uniform` balances first and moves as little as it can second. Where everybody subscribes to the same topics
-the answer is exact: sizes differ by at most one, and no assignment of that balance leaves more partitions
-where they are. Kafka's own hands the larger shares to whoever comes first; we hand them to those who
-already hold that much, then to those who change anyway, so one departure touches few members. Unlike
-subscriptions are the business of `balance`.
+`uniform` balances first and moves as little as it can second. If all members subscribe to the same topics
+the result is exact: sizes differ by at most one, and no assignment of that balance keeps more partitions
+where they are. Kafka's own gives the larger shares to the first members; we give them to those that
+already have that much, then to those that change anyway, so one departure affects few members. Different
+subscriptions are handled by `balance`.
 
 `range` is Kafka's: per topic, members in order (static ones first, by instance id) take neighbouring
-partitions, so topics of equal size that everybody reads are split alike. It is not sticky.
+partitions, so topics of equal size that all members read are split in the same way. It is not sticky.
 
-A member whose promise does not change gets the very object it had back. Racks are not looked at, as in
+A member whose target does not change keeps the same object. Racks are ignored, as in
 Kafka 4.
 """
 
@@ -29,7 +29,7 @@ TopicPartitionId = tuple[UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """What an assignor knows of a member. Members that subscribe alike share one `topics` object where
+    """What an assignor knows about a member. Members with the same subscription share one `topics` object if
     possible.
     """
 
@@ -107,7 +107,7 @@ def _balance_alike(members: MemberSpecs, partition_counts: dict[UUID, int]) -> d
 
 
 def _claim(promised: Partitions, unclaimed: dict[UUID, set[int]]) -> Partitions:
-    """The part of the promise that still exists and nobody else had; it is taken out of `unclaimed`."""
+    """The part of the old target that still exists and no other member had; it is removed from `unclaimed`."""
     claimed = {}
     for topic, partitions in promised.items():
         left = unclaimed.get(topic)
@@ -121,7 +121,7 @@ def _claim(promised: Partitions, unclaimed: dict[UUID, set[int]]) -> Partitions:
 
 
 def _quotas(sizes: dict[str, int], partition_count: int) -> dict[str, int]:
-    """Sizes to reach, in the members' order: larger shares to those that hold one, then to those that
+    """Sizes to reach, in the members' order: larger shares to those that have one, then to those that
     change anyway.
     """
     share, extra = divmod(partition_count, len(sizes))

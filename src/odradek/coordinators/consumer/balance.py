@@ -1,15 +1,15 @@
 """Balance when members subscribe to different topics.
 
-Think of members as points, with a way from `a` to `b` when `a` holds a partition of a topic that `b` reads.
-If there is a way, however long, from `a` to `b` and `a` holds at least two more than `b`, moving one
-partition along each step of it makes the group better balanced. If there is none, the load is as even as
+Think of members as points, with a path from `a` to `b` when `a` has a partition of a topic that `b` reads.
+If there is a path, however long, from `a` to `b` and `a` has at least two more than `b`, moving one
+partition along each step of it improves the balance. If there is none, the load is as even as
 the subscriptions allow: that is the optimality condition of a semi-matching, and it minimises the sum of
-squares. Kafka looks at ways of one step only and stops after 16 rounds; we follow them to the end.
+squares. Kafka looks at paths of one step only and stops after 16 rounds; we follow them to the end.
 
-So: keep what members were promised and still read, hand what is left to the reader with the least, then
-search backwards from the lightest member for one that is heavier by two. Where the search fails, everything
-it saw can never again be part of an improvement (whoever reaches what it saw was seen too), so it retires
-and the last, failing searches cost one walk over the group together. Searching by shortest way keeps moves
+So: keep the partitions that members had in their target and still read, give the rest to the reader with the
+least, then search backwards from the lightest member for one that is heavier by two. If the search fails, everything
+it saw can never again be part of an improvement (any member with a path to it was seen too), so it is retired,
+and the last, failing searches together cost one walk over the group. Searching by shortest path keeps moves
 few, though not provably the fewest.
 """
 
@@ -117,10 +117,10 @@ class _Balancer:
                     heapq.heappush(queue, (self.sizes[lightened], lightened))
 
     def _relieve_for(self, light: int, retired: set[int], retired_topics: set[UUID]) -> int | None:
-        """Move one partition towards `light` from the nearest member that holds two more; answers that
+        """Move one partition towards `light` from the nearest member that has two more; returns that
         member.
 
-        Without one, whatever the search saw retires.
+        If there is none, everything that the search saw is retired.
         """
         heavy_size = self.sizes[light] + 2
         steps: dict[int, tuple[int, UUID]] = {}

@@ -1,7 +1,7 @@
-"""What happens to a consumer group, in words for the log.
+"""Log lines about what happens to a consumer group.
 
-A rebalance begins when the group's epoch moves, and ends when every member has what the assignment of that epoch
-promises it. When it began is memory: a coordinator that took over in the middle of one does not say how long it took.
+A rebalance begins when the group's epoch increases, and ends when every member has its target assignment of that epoch.
+The start time is in memory only: a coordinator that took over during a rebalance does not say how long it took.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from odradek.wording import count_of, duration, shown
 
 # Why a member was removed, by the timer that ran out.
 TIMEOUTS = {
-    "session": "no heartbeat came within its session timeout",
+    "session": "no heartbeat arrived within its session timeout",
     "revocation": "it did not give up its partitions within its rebalance timeout",
     "join": "it did not join again within its rebalance timeout",
     "sync": "it did not send SyncGroup within its rebalance timeout",
@@ -21,7 +21,7 @@ TIMEOUTS = {
 
 
 def step_notes(draft: Draft, member: Member, updated: Member, stepped: Member, timeout_ms: int) -> list[Note]:
-    """Of a member that joined, stayed or changed its mind: as it was, as it says it is, and as it is answered."""
+    """About a member that joined, stayed or changed: its old state, its request, and its new state."""
     group, notes = draft.group, []
     reason = ""
     if draft.replaced is not None:
@@ -35,7 +35,7 @@ def step_notes(draft: Draft, member: Member, updated: Member, stepped: Member, t
         )
         reason = f"{stepped} joined"
     elif updated.subscription != member.subscription:
-        reason = f"{stepped} changed what it subscribes to"
+        reason = f"{stepped} changed its subscription"
     if draft.epoch > group.epoch:
         notes.append(_new_epoch(draft, reason or "its topics changed"))
     if stepped is not updated and all(
@@ -69,7 +69,7 @@ def removal_notes(draft: Draft, members: Sequence[Member], what: str) -> list[No
         draft.group.rebalancing_since_ms = None
         notes.append(f"epoch {draft.epoch} has no members")
     else:
-        names = "a member is gone" if len(members) == 1 else f"{len(members)} members are gone"
+        names = "a member was removed" if len(members) == 1 else f"{len(members)} members were removed"
         notes.append(_new_epoch(draft, names))
     return [Note(draft.group.group_id, text) for text in notes]
 

@@ -1,17 +1,17 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that speak the classic protocol in a consumer
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that use the classic protocol in a consumer
 group.
 
-While a group migrates, old clients share it with new ones. They cannot tell: their generation is their
-member epoch, nobody among them is the leader, and what they are assigned comes from the coordinator. What a
+While a group migrates, old clients share it with new ones. They do not notice: their generation is their
+member epoch, none of them is the leader, and their assignment comes from the coordinator. What a
 new client does in one heartbeat takes them a round of three requests:
 
-* a Heartbeat is answered with REBALANCE_IN_PROGRESS when there is something to catch up with: a new epoch,
+* a Heartbeat gets REBALANCE_IN_PROGRESS when there is something to catch up with: a new epoch,
   partitions to give up, or partitions that have become free;
 * JoinGroup names what they still own (nothing, if they rebalance eagerly), and takes them one step towards
-  their promise;
+  their target;
 * SyncGroup tells them their partitions.
 
-Two more timers hold them to it: JoinGroup has to follow a call for it, and SyncGroup a JoinGroup, within
+Two more timers enforce this: JoinGroup must follow a REBALANCE_IN_PROGRESS, and SyncGroup a JoinGroup, within
 the rebalance timeout.
 """
 
@@ -100,7 +100,7 @@ class ClassicMembers:
         protocol = classic.protocols[0]
         _check_same(request.protocol_type, CONSUMER_PROTOCOL)
         _check_same(request.protocol_name, protocol.name)
-        # One that still has to give partitions up has joined for this rebalance: it may go on and do so.
+        # A member that still has to give up partitions has joined for this rebalance: it may continue and do so.
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._call_to_join(group.group_id, member, now_ms)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "The member has to join again.")
@@ -154,7 +154,7 @@ class ClassicMembers:
 
 
 def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
-    """There must be one that every classic member knows, as if they had to agree on it."""
+    """All classic members must have one in common, as if they had to agree on it."""
     everyone = group.classic_member_count
     names = (protocol.name for protocol in request.protocols)
     if request.protocol_type != CONSUMER_PROTOCOL or not any(

@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe, versions 0 and 1 (1: whether a member speaks the classic or the consumer protocol).
+"""ConsumerGroupDescribe, versions 0 and 1 (1: whether a member uses the classic or the consumer protocol).
 
-Partitions of topics that no longer exist are left out. Authorized operations are filled in by whoever knows
+Partitions of topics that no longer exist are left out. Authorized operations are filled in by the caller, which knows
 the principal.
 """
 

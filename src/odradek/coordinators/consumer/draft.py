@@ -1,10 +1,10 @@
-"""One change of a consumer group while it is being decided: the group as it will be, and the records that
+"""One change of a consumer group while it is being decided: the resulting group, and the records that
 make it so.
 
 A handler must not touch the group, yet each of its steps builds on the one before (a new member changes the
-subscribed topics, those the epoch, that the assignment, that the member's own partitions). A draft lays the
-few members that a request changes over the group that is there, so it costs in proportion to the change.
-The order of the records is the order of the steps; replaying them onto the group gives what the draft says.
+subscribed topics, those the epoch, that the assignment, that the member's own partitions). A draft overlays the
+few members that a request changes on the existing group, so its cost is proportional to the change.
+The order of the records is the order of the steps; replaying them on the group gives the draft's state.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ class Draft:
         return self.group.targets.get(member_id, NO_PARTITIONS) if found is None else found
 
     def _changes(self) -> Iterator[tuple[Member, int]]:
-        """Members that come (+1) or go (-1); a changed member does both."""
+        """Members added (+1) or removed (-1); a changed member counts as both."""
         for member_id, new in self._members.items():
             old = self.group.members.get(member_id)
             if old is not None:
@@ -108,7 +108,7 @@ class Draft:
         self.records += removal_records(self.group.group_id, member_id)
 
     def replace(self, old: Member, new: Member) -> None:
-        """A static member comes back under another id: it inherits what the old one held and was promised."""
+        """A static member comes back under another id: it inherits the current and target partitions of the old one."""
         self.replaced = old
         target = self.target_of(old.member_id)
         self.remove(old.member_id)
@@ -118,7 +118,7 @@ class Draft:
         self.records.append(current_record(self.group.group_id, new))
 
     def refresh_topics(self, must_bump: bool) -> bool:
-        """Look at the subscribed topics again; a new epoch if the subscriptions changed or the topics did.
+        """Look at the subscribed topics again; start a new epoch if the subscriptions or the topics changed.
 
         False if nothing changed.
         """
@@ -206,6 +206,6 @@ class Draft:
         self.records.append(current_record(self.group.group_id, member))
 
     def _holder_of(self, topic_id: UUID, partition: int) -> str | None:
-        """A removed member holds nothing any more."""
+        """A removed member has no partitions any more."""
         holder = self.group.holder_of(topic_id, partition)
         return None if holder is not None and self._members.get(holder, holder) is None else holder

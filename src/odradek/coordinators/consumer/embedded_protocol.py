@@ -1,7 +1,7 @@
 """The consumer protocol that classic groups carry inside JoinGroup and SyncGroup, as opaque bytes to the
 broker.
 
-Opaque, that is, until a group is shared with members of the new protocol: then the coordinator reads the
+Opaque until a group is shared with members of the new protocol: then the coordinator reads the
 subscriptions and writes the assignments itself. A version newer than ours reads as ours: fields are only
 ever added at the end.
 """

@@ -1,15 +1,15 @@
-"""The state of one consumer group. `replay_*` alone change it; everything else reads.
+"""The state of one consumer group. Only `replay_*` change it; everything else reads.
 
-Three epochs tell how far a change has come. The group's epoch moves when its members or topics change; the
-assignment's follows when the promises for that state are stored; each member's follows when the member has
-walked there. So the state's name is never stored, it is read off:
+Three epochs show how far a change has come. The group's epoch increases when its members or topics change; the
+assignment's follows when the target assignment for that state is stored; each member's follows when the member
+has reached its target. So the state's name is not stored, but derived:
 
     Empty        no members
     Assigning    the group's epoch is ahead of the assignment's
-    Reconciling  some member is not yet where the assignment wants it
-    Stable       everybody is
+    Reconciling  a member has not reached its target yet
+    Stable       all members have
 
-What is counted per subscription, per holder and per assignor is derived from the members and kept up by the
+Counts per subscription, per owner and per assignor are derived from the members and kept up to date by the
 same replay, so a heartbeat never walks over all members.
 """
 
@@ -38,7 +38,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class ConsumerGroup:
-    """Its members, what they hold and what they are promised."""
+    """Its members, with their current and target partitions."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -65,7 +65,7 @@ class ConsumerGroup:
 
     @classmethod
     def of(cls, group_id: str, epoch: int, members: Iterable[Member]) -> "ConsumerGroup":
-        """A group in which everybody holds what it is promised."""
+        """A group in which every member has its target partitions."""
         group = cls(group_id)
         group.epoch = group.assignment_epoch = epoch
         for member in members:
@@ -120,7 +120,7 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in subscribed_topics(self.subscriptions, self.regexes)
 
-    # --- what offsets and administration ask ---
+    # --- for offsets and administration ---
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int
@@ -154,7 +154,7 @@ class ConsumerGroup:
         return offset.commit_timestamp
 
     def tombstones(self) -> list[StateRecord]:
-        """Everything the log may hold of the group, deleted; the group itself last."""
+        """Tombstones for everything that the log may have of the group; the group itself last."""
         group_id, member_ids = self.group_id, self.members
         return [
             *((records.ConsumerGroupCurrentMemberAssignmentKey(group_id, each), None) for each in member_ids),
@@ -244,7 +244,7 @@ class ConsumerGroup:
                 add_to_count(self.classic_protocols, protocol.name, by)
 
     def _release(self, member: Member) -> None:
-        """Forget what this member held, but not what a later record gave to somebody else."""
+        """Forget this member's partitions, but not those that a later record gave to another member."""
         for partitions in (member.assigned, member.revoking):
             for topic, numbers in partitions.items():
                 holders = self._holders.get(topic, {})

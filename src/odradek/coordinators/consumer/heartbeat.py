@@ -1,16 +1,16 @@
-"""ConsumerGroupHeartbeat: the one request by which a member joins, stays, changes its mind and leaves.
+"""ConsumerGroupHeartbeat: the one request with which a member joins, stays, changes its subscription and leaves.
 
-Versions 0 and 1 (1: the client makes up its member id, and may subscribe by regular expression). A
-heartbeat does four things, and stops at the first that has nothing to follow it:
+Versions 0 and 1 (1: the client generates its member id, and may subscribe by regular expression). A
+heartbeat has four steps, and stops at the first that needs no next one:
 
-1. create or update the member; if its subscription changed, or a subscribed topic did, the group's epoch
-moves; 2. if the group's epoch is ahead of the assignment's, compute and store new promises; 3. take the
-member one step towards its promise; 4. answer with its epoch, and with its partitions where they changed or
-the client asked in full.
+1. create or update the member; if its subscription or a subscribed topic changed, the group's epoch increases;
+2. if the group's epoch is ahead of the assignment's, compute and store a new target assignment; 3. take the
+member one step towards its target; 4. respond with its epoch, and with its partitions if they changed or
+the client sent a full request.
 
 A member with nothing to report in a group where nothing happens takes none of these steps: `_is_quiet`.
 
-Epoch -1 leaves; -2 leaves for a moment: a static member's partitions wait for it until its session ends. A
+Epoch -1 leaves; -2 leaves temporarily: a static member keeps its partitions until its session times out. A
 member that is fenced rejoins with epoch 0, at once and under its own id.
 
 Not done: topics are not filtered by what the principal may describe, and group-level settings
@@ -92,7 +92,7 @@ class ConsumerGroups:
         group: ConsumerGroup,
         member: Member,
     ) -> bool:
-        """Neither has the member anything to say nor the group anything to tell it."""
+        """Neither the member nor the group has anything to tell the other."""
         return (
             request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
             and member.state is MemberState.STABLE
@@ -123,7 +123,7 @@ class ConsumerGroups:
         member = self._find_member(draft, request)
         updated = _updated(member, request, context)
         self.update(draft, member, updated)
-        # A member that has not heard of its epoch says nothing of the partitions that came with it.
+        # A member that has not received its epoch does not know the partitions that came with it.
         is_up_to_date = request.member_epoch in (member.epoch, JOIN_EPOCH)
         stepped = draft.reconcile(updated, request.topic_partitions if is_up_to_date else None)
         self._schedule_timers(group.group_id, stepped, updated, now_ms)
@@ -181,12 +181,12 @@ class ConsumerGroups:
                 f"The consumer group has reached its maximum capacity of {limit} members.",
             )
 
-    # --- the group and the member that a request means ---
+    # --- the group and the member of a request ---
 
     def _group_for(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int
     ) -> tuple[ConsumerGroup, list[StateRecord]]:
-        """The group, and what makes it one of ours if it was not there or of another type."""
+        """The group, and the records that create it or convert it from another type."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             return group, []
@@ -198,7 +198,7 @@ class ConsumerGroups:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
 
     def _take_over(self, group: ConsumerGroup, decision: Decision, now_ms: int) -> None:
-        """If this decision makes the group out of a classic one, its members are ours from now on."""
+        """If this decision converts a classic group, its members are ours from now on."""
         classic = self.groups.get(group.group_id)
         if isinstance(classic, ClassicGroup):
             for member in group.members.values():
@@ -206,7 +206,7 @@ class ConsumerGroups:
             dissolve(classic, decision, now_ms)
             if classic.members:
                 decision.note(
-                    group.group_id, "became a consumer group: a member joined by the consumer protocol"
+                    group.group_id, "became a consumer group: a member joined with the consumer protocol"
                 )
 
     def existing(self, group_id: str) -> ConsumerGroup:
@@ -250,7 +250,7 @@ class ConsumerGroups:
             )
         return replace_static(draft, existing, request.member_id)
 
-    # --- what a member's news do to the group ---
+    # --- how a member's changes affect the group ---
 
     def update(self, draft: Draft, member: Member, updated: Member) -> None:
         """Steps 1 and 2: the member's new metadata, the group's epoch, the assignment."""
@@ -261,7 +261,7 @@ class ConsumerGroups:
         if must_bump or group.topics_version != self.topics.version:
             has_changed = draft.refresh_topics(must_bump)
             if not has_changed:
-                # Need not be looked at again. What did change will be, once more, when it is in the log.
+                # Need not be looked at again. Topics that did change will be, once this is in the log.
                 group.topics_version = self.topics.version
         if draft.epoch > draft.assignment_epoch:
             draft.assign(self.settings.group_consumer_assignors[0])
@@ -293,15 +293,15 @@ class ConsumerGroups:
         )
         decision = Decision(draft.records, [answer])
         decision.note(
-            group.group_id, f"{member} left for a moment: its partitions wait until its session ends"
+            group.group_id, f"{member} left temporarily: it keeps its partitions until its session times out"
         )
         return decision
 
     def fence(
         self, group: ConsumerGroup, members: Sequence[Member], answers: list[Answer], now_ms: int, what: str
     ) -> Decision:
-        """Remove members; the next heartbeat of any other finds the epoch moved and shares out what they
-        held. The log says `what` happened to each of them ("left").
+        """Remove members; the next heartbeat of any other member finds a new epoch and shares out their
+        partitions. The log says `what` happened to each of them ("left").
         """
         draft = Draft(group, self.topics, now_ms)
         for member in members:
@@ -318,7 +318,7 @@ class ConsumerGroups:
         return self._set_for(group_id, "consumer.session.timeout.ms", timeout_ms)
 
     def _set_for(self, group_id: str, name: str, otherwise: int) -> int:
-        """What is configured for this one group, which was checked when it was set."""
+        """The settings of this one group, which were checked when they were set."""
         text = self.topics.image.group_overrides(group_id).get(name)
         return otherwise if text is None else int(text)
 
@@ -344,7 +344,7 @@ class ConsumerGroups:
             self.start_revocation(group_id, member, now_ms)
 
     def start_revocation(self, group_id: str, member: Member, now_ms: int) -> None:
-        """It has this long to give up what it must. Never cancelled: a member that did has left the epoch."""
+        """It has this long to give up its partitions. Never cancelled: a member that did has left the epoch."""
         epoch = member.epoch
         self.fence_at(
             ("revocation", group_id, member.member_id),
@@ -355,7 +355,7 @@ class ConsumerGroups:
     def fence_at(
         self, key: tuple[str, str, str], deadline_ms: int, is_due: Callable[[Member], bool] | None = None
     ) -> None:
-        """At the deadline, if the member is still there and it is due, fence it; retry if that cannot be
+        """At the deadline, fence the member if it is still there and late; retry if that cannot be
         stored.
         """
         timer, group_id, member_id = key
@@ -398,7 +398,7 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
-    """The member's epoch; or the one before, if it may not have heard of the new one; or 0, to start over."""
+    """The member's epoch; or the previous one, if it may not have received the new one; or 0, to start over."""
     received = request.member_epoch
     if received in (member.epoch, JOIN_EPOCH):
         return
@@ -430,7 +430,7 @@ def replace_static(draft: Draft, existing: Member, member_id: str) -> Member:
 
 
 def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Member:
-    """The member with what the request says; what it leaves out stays."""
+    """The member updated by the request; fields that it leaves out stay."""
     timeout_ms = request.rebalance_timeout_ms
     return replace(
         member,
@@ -453,7 +453,7 @@ def _updated_subscription(old: Subscription, request: ConsumerGroupHeartbeatRequ
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Clients say everything when they join, and when they are not sure what they and we last agreed on."""
+    """Clients send all fields when they join, and when they are not sure what the coordinator knows."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1

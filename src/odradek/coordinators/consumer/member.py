@@ -1,15 +1,14 @@
-"""One member of a consumer group, and its walk from the partitions it holds to those it is promised.
+"""One member of a consumer group, and its way from its current partitions to its target.
 
-A member holds `assigned`: what it was told to read, and `revoking`: what it was told to stop reading and
-has not yet said to have stopped. Nobody else gets a partition that is in either. The walk towards a new
-promise, epoch by epoch:
+A member has `assigned`, the partitions it was told to read, and `revoking`, those it was told to stop reading and
+has not yet confirmed. No other member gets a partition that is in either. The way to a new target, epoch by epoch:
 
-    STABLE                at the promise's epoch, nothing left to do
-    UNREVOKED_PARTITIONS  told to give partitions up; its epoch stays until its heartbeat no longer names them
-    UNRELEASED_PARTITIONS at the promise's epoch, but some of the promise is still held by others; it waits
+    STABLE                at the target's epoch, nothing left to do
+    UNREVOKED_PARTITIONS  told to give up partitions; its epoch stays until its heartbeat no longer names them
+    UNRELEASED_PARTITIONS at the target's epoch, but other members still have some of the partitions; it waits
 
-Giving up comes first, and only then does the epoch move: a member that has not let go cannot pass for one
-that has. `reconcile` takes one step; every heartbeat tries one.
+Giving up comes first, and only then does the epoch increase: a member that still has partitions to revoke cannot be
+mistaken for one that has not. `reconcile` takes one step; every heartbeat tries one.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +55,7 @@ class ClassicProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """What a member of the classic protocol brings along: `protocols` in its order of preference, never
+    """The extra state of a member of the classic protocol: `protocols` in its order of preference, never
     none.
     """
 
@@ -104,9 +103,9 @@ def reconcile(
     holder_of: Callable[[UUID, int], str | None],
     owned: Sequence[TopicPartitionsLike] | None,
 ) -> Member:
-    """The member after one step; the very same object if it has to wait.
+    """The member after one step; the same object if it has to wait.
 
-    `owned` is what its heartbeat says it still reads; None where it did not say.
+    `owned` are the partitions that its heartbeat names; None if it does not say.
     """
     if member.is_reconciled_to(target_epoch):
         return member
@@ -161,7 +160,7 @@ def _split_by(assigned: Partitions, target: Partitions) -> tuple[Partitions, Par
 def _free_part(
     member_id: str, target: Partitions, kept: Partitions, holder_of: Callable[[UUID, int], str | None]
 ) -> tuple[Partitions, bool]:
-    """What of the target this member may hold at once, and whether some of it is still with others."""
+    """The part of the target that this member may have at once, and whether other members still have the rest."""
     unreleased = False
     free: dict[UUID, frozenset[int]] = {}
     for topic, wanted in target.items():
@@ -182,7 +181,7 @@ def _at_epoch(
     now = (member.epoch, member.state, member.assigned, member.revoking)
     if now == (epoch, state, assigned, revoking):
         return member
-    # Even where the epoch stays: an answer older than this step is not to be taken for its acknowledgement.
+    # Even if the epoch stays: a heartbeat older than this step must not be taken for its acknowledgement.
     return replace(
         member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking
     )
@@ -268,7 +267,7 @@ def target_record(group_id: str, member_id: str, target: Partitions) -> StateRec
 
 
 def removal_records(group_id: str, member_id: str) -> list[StateRecord]:
-    """The member itself goes last: while it is there, its partitions are not forgotten."""
+    """The member itself comes last: while it is there, its partitions are not forgotten."""
     return [
         (records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
         (records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),

@@ -1,15 +1,15 @@
-"""From a classic group to a consumer group and back, while its members go on.
+"""From a classic group to a consumer group and back, while its members keep working.
 
 Up: a member of the consumer protocol joins a classic group of consumers. The log's record of the classic
-group is replaced by those of a consumer group in which every member holds, and is promised, what it was
-assigned last; members in the middle of a rebalance are told to join again. Then the newcomer joins that
-group as any other.
+group is replaced by those of a consumer group in which the last assignment of every member is both its current
+and its target one; members in the middle of a rebalance are told to join again. Then the new member joins that
+group like any other.
 
-Down: when nobody in a consumer group speaks the consumer protocol any more, the group becomes a classic one
-in the generation its members are in, and rebalances at once. Both are steps of their own, right after
-whatever removed or replaced the last such member: replay notices and sets a timer that is due at once. A
+Down: when no member of a consumer group uses the consumer protocol any more, the group becomes a classic one
+in the generation its members are in, and rebalances at once. Both are separate steps, right after
+the event that removed or replaced the last such member: replay notices and sets a timer that is due at once. A
 fail-over in between does no harm: the first step is noticed again when the log is loaded, and a classic
-group that was converted and not yet rebalanced is known by having members and no leader.
+group that was converted and not yet rebalanced is recognised by having members and no leader.
 
 `group.consumer.migration.policy` allows both ways, one or none.
 """
@@ -62,14 +62,14 @@ def may_upgrade(group: Group, settings: GroupSettings) -> bool:
 def upgrade(
     group: ClassicGroup, image: MetadataImage, now_ms: int
 ) -> tuple[ConsumerGroup, list[StateRecord]]:
-    """The consumer group to be, and the records that make it out of the classic one."""
+    """The new consumer group, and the records that convert the classic one."""
     members = _carried_over(group, image)
     upgraded = ConsumerGroup.of(group.group_id, group.generation, members)
     return upgraded, [*group.tombstones(), *_creation(upgraded, now_ms)]
 
 
 def dissolve(group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-    """Whoever waits in the classic group is told to join again; if the upgrade fails, it will be there."""
+    """Members that wait in the classic group are told to join again; if the upgrade fails, it is still there."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for old in group.members.values():
         group.answer_join(old, JoinGroupResponse(error_code=again, member_id=old.member_id), decision)
@@ -96,7 +96,7 @@ def _carried_over(group: ClassicGroup, image: MetadataImage) -> list[Member]:
 def _carry_over(
     old: OldMember, generation: int, image: MetadataImage, taken: dict[UUID, frozenset[int]]
 ) -> Member:
-    """`taken` keeps partitions single-owned even where the classic leader assigned them twice."""
+    """`taken` gives each partition one owner even if the classic leader assigned it twice."""
     protocols = tuple(ClassicProtocol(name, bytes(data)) for name, data in old.protocols.items())
     subscription = read_subscription(protocols[0].metadata)
     assigned = {}
@@ -169,7 +169,7 @@ class Downgrade:
             records=[*group.tombstones(), self._classic_record(group, now_ms)],
             undo=lambda: self._timers.schedule(("downgrade", group_id), now_ms + RETRY_MS, retry),
         )
-        decision.note(group_id, "becomes a classic group: no member speaks the consumer protocol any more")
+        decision.note(group_id, "becomes a classic group: no member uses the consumer protocol any more")
         return decision
 
     def _schedule_rebalance(self, group_id: str, now_ms: int) -> None:
@@ -185,7 +185,7 @@ class Downgrade:
         )
 
     def _classic_record(self, group: ConsumerGroup, now_ms: int) -> StateRecord:
-        """In the generation that most members believe to be in; the others have to join anyway."""
+        """In the generation that most members are in; the others have to join again anyway."""
         classic = self._rebalancer.new_group(group.group_id)
         classic.protocol_type = CONSUMER_PROTOCOL
         classic.generation = max(member.epoch for member in group.members.values())

@@ -26,7 +26,7 @@ from odradek.wire.messages.sync_group import SyncGroupRequest
 
 
 def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
-    """`topics` is shared by all shards of a broker; whoever owns it publishes new images to it."""
+    """`topics` is shared by all shards of a broker; its owner publishes new images to it."""
     consumer_groups = ConsumerGroups(
         coordinator.groups, topics, coordinator.settings, coordinator.timers, coordinator.rng
     )

@@ -1,8 +1,8 @@
-"""The log's records of consumer groups, folded into the registry: what a shard does when it loads and after
+"""The log's records of consumer groups, applied to the registry: when a shard loads, and after
 it wrote.
 
 Every record may come first (compaction keeps only the last of each key), so each creates the group and the
-member it speaks of. A tombstone of something that is not there says nothing.
+member in it. A tombstone for something that does not exist has no effect.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Replay:
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        # A group of another type that has no record of its own was made up to hold offsets: it gives way.
+        # A group of another type without a record of its own exists only for its offsets: it is replaced.
         if value is None or (group is not None and (group.protocol_type or not group.is_empty)):
             return None
         created = self._groups[group_id] = ConsumerGroup(group_id)

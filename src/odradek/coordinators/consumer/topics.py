@@ -1,11 +1,11 @@
-"""What a consumer group needs to know of topics, and how it subscribes to them: by name or by regular
+"""What a consumer group needs to know about topics, and how it subscribes to them: by name or by regular
 expression.
 
-`TopicsNow` tells groups which topics changed. `metadata_hash` boils the subscribed topics
-down to one number, stored with the group's epoch as Kafka 4.1 does (its record of partition counts is no
+`TopicsNow` tells groups which topics changed. `metadata_hash` reduces the subscribed topics
+to one number, stored with the group's epoch as Kafka 4.1 does (its record of partition counts is no
 longer written): when a topic appears, disappears or grows, the number differs and the group computes a new
 assignment. The number is our own (Kafka's hashes racks too), so a group taken over from Kafka computes its
-assignment once more, and nothing else happens.
+assignment once more, which does no harm.
 
 Regular expressions are RE2, which matches in time linear in the name whatever the pattern, so a client
 cannot stall the broker. As in Kafka the whole name has to match. Resolving is incremental: a change of the
@@ -27,9 +27,9 @@ from odradek.metadata.image import MetadataImage
 
 
 class TopicsNow:
-    """The newest metadata image, and which topics changed on the way to it.
+    """The newest metadata image, and which topics changed up to it.
 
-    A group remembers the version it last looked at and catches up when one of its members is heard of, so a
+    A group remembers the version it last looked at and catches up when one of its members sends a heartbeat, so a
     change costs nothing for groups that are idle.
     """
 
@@ -54,7 +54,7 @@ class TopicsNow:
             self._changes.append(changed)
 
     def changed_since(self, version: int) -> set[str] | None:
-        """None where that is too long ago to know."""
+        """None if that is too long ago to know."""
         count = self.version - version
         if version < 0 or count > len(self._changes):
             return None
@@ -62,7 +62,7 @@ class TopicsNow:
 
 
 class Subscription(NamedTuple):
-    """What a member reads. `names` is sorted and has no doubles, so like subscriptions are equal."""
+    """A member's subscription. `names` is sorted and has no duplicates, so equal subscriptions compare equal."""
 
     names: tuple[str, ...] = ()
     regex: str | None = None
@@ -109,7 +109,7 @@ def resolve(regex: str, image: MetadataImage) -> frozenset[str]:
 def resolve_again(
     regex: str, known: frozenset[str], changed: Collection[str], image: MetadataImage
 ) -> frozenset[str]:
-    """What the expression matches now, when it matched `known` and only the topics `changed` came or went."""
+    """What the expression matches now, if it matched `known` and only the topics `changed` appeared or disappeared."""
     matches = compiled(regex).fullmatch
     there = {name for name in changed if name in image.topics and matches(name)}
     return known.difference(changed) | there

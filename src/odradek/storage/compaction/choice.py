@@ -25,7 +25,7 @@ class SegmentFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """`segments` are all but the active one, which begins at `active_base_offset`."""
+    """`segments` are all but the active one, which starts at `active_base_offset`."""
 
     partition: TopicPartition
     config: LogConfig
@@ -79,7 +79,7 @@ def examine(facts: LogFacts, now_ms: int) -> CleaningTarget:
 
 
 def first_dirty_offset(facts: LogFacts) -> int:
-    """The checkpoint, unless the log does not reach there: then everything is dirty."""
+    """The checkpoint, unless it is outside the log: then everything is dirty."""
     clean_offset = facts.clean_offset
     if clean_offset is None or not facts.log_start_offset <= clean_offset <= facts.end_offset:
         return facts.log_start_offset
@@ -87,13 +87,13 @@ def first_dirty_offset(facts: LogFacts) -> int:
 
 
 def segments_from(segments: Sequence[SegmentFacts], offset: int) -> Sequence[SegmentFacts]:
-    """The segments from the one that holds this offset on."""
+    """The segments from the one with this offset on."""
     before = sum(1 for segment in segments if segment.base_offset <= offset)
     return segments[max(before - 1, 0) :]
 
 
 def uncleanable_limit(facts: LogFacts, dirty: Sequence[SegmentFacts], now_ms: int) -> int:
-    """Not cleaned: the active segment, what is not decided yet, and what is younger than the minimal lag."""
+    """Not cleaned: the active segment, open transactions, and records younger than the minimal lag."""
     limit = min(facts.last_stable_offset, facts.active_base_offset)
     lag_ms = facts.config.min_compaction_lag_ms
     if lag_ms > 0:

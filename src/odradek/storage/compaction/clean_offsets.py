@@ -21,6 +21,6 @@ class CleanOffsets:
         write_offsets(self._files, self._path, self.offsets)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Writes nothing, so that a topic can be deleted whatever the disk is like. The next note removes the entry
+        """Writes nothing, so that a topic can be deleted even if the disk is full. The next note removes the entry
         from the file, and so does the store before it creates a log of this name."""
         self.offsets.pop(partition, None)

@@ -1,10 +1,10 @@
-"""Having a log compacted in a process of its own.
+"""Compacting a log in a separate process.
 
-The work is done by `worker.py`. The broker gives it a job and puts each new segment in place as it
-comes, oldest first, so that the whole log need not be on disk twice. Whatever goes wrong (the process dies,
-the disk is full, the log was cut meanwhile) the job has failed, the log is as good as before, and the next
-round starts from the same checkpoint. Only a log that cannot be read is given up, with the reason, until
-somebody repairs it and restarts the broker, or calls `forget`.
+`worker.py` does the work. The broker gives it a job and puts each new segment in place as it is finished, oldest first,
+so that the whole log need not be on disk twice. If anything goes wrong (the process dies, the disk is full, the log was
+cut meanwhile), the job has failed, the log is as good as before, and the next round starts from the same checkpoint.
+Only a log that cannot be read is given up, with the reason, until an operator repairs it and restarts the broker, or
+`forget` is called.
 
 The process is started with the first job and stays for the next one; `stop` it when there is none.
 """
@@ -35,7 +35,7 @@ MAX_LINE_BYTES = 16 << 20
 
 
 class CleaningFailed(Exception):
-    """This round came to less than all. Later rounds may succeed, unless the log is given up."""
+    """This round was not completed. Later rounds may succeed, unless the log is given up."""
 
 
 class LogChanged(CleaningFailed):
@@ -142,7 +142,7 @@ class Cleaner:
         self.uncleanable.pop(partition, None)
 
     async def stop(self) -> None:
-        """End the process, whatever it is doing: it holds nothing that would be lost."""
+        """End the process, whatever it is doing: it has nothing that could be lost."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
@@ -170,17 +170,17 @@ def job_for(
 
 
 class Round:
-    """Puts what a round makes into its log, if the log still has what it was made from."""
+    """Puts the new segments of a round into its log, if the log still has their sources."""
 
     def __init__(self, files: Files, log: Log, sources: Sequence[Segment], now_ms: int) -> None:
         self._files = files
         self._log = log
-        # What is still to be replaced, and how large it was when the job was made.
+        # The segments still to be replaced, and their sizes when the job was created.
         self._sources = {segment.base_offset: (segment, segment.size) for segment in sources}
         self._now_ms = now_ms
 
     def check_unchanged(self) -> None:
-        """The broker aborts rounds before it cuts a log; retention may still take segments away."""
+        """The broker aborts rounds before it cuts a log; but retention may remove segments."""
         inactive = self._log.segments[:-1]
         for segment, size in self._sources.values():
             if segment not in inactive or segment.size != size:
@@ -206,7 +206,7 @@ class Round:
             cleaned.close()
 
     def remove_leftovers(self) -> None:
-        """What the worker made and nobody put in place. The worker must have ended."""
+        """Files that the worker wrote and that were not put in place. The worker must have ended."""
         try:
             for entry in self._files.list(self._log.directory):
                 if entry.name.endswith(CLEANED_SUFFIX):

@@ -1,6 +1,6 @@
-"""A compaction job on its way to the worker and back: what the two say to each other, and what a worker does.
+"""A compaction job on its way to the worker and back: the messages between the two, and the worker's loop.
 
-The work itself knows neither pipes nor processes: `worker.py` does it in a process of its own, and a simulated
+The work itself does not depend on pipes or processes: `worker.py` does it in a separate process, and a simulated
 host in the event loop.
 """
 
@@ -53,8 +53,8 @@ def job_from_json(message: Message) -> CompactionJob:
 
 
 def carry_out(files: Files, message: Message, throttle: Callable[[int], None]) -> Iterator[Message]:
-    """Do a job; yield a message for each segment made, and one for the end. `throttle` hears how many bytes were
-    worked on."""
+    """Do a job; yield a message for each new segment, and one at the end. `throttle` is told how many bytes were
+    processed."""
     stats = CompactionStats()
     try:
         for group in compact(files, job_from_json(message), stats, throttle):

@@ -1,4 +1,4 @@
-"""One round of compaction: what is to be done, and what came of it."""
+"""One round of compaction: the job and its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ DEFAULT_MAP_BYTES = 128 << 20
 
 
 class LastRecord(NamedTuple):
-    """What of an active producer must survive: its last batch, or where that is gone, its epoch's marker."""
+    """What must survive of an active producer: its last batch, or if that is gone, its epoch's marker."""
 
     last_data_offset: int | None
     producer_epoch: int
@@ -23,8 +23,8 @@ class SourceSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """One round on one log. `segments` are all up to `first_uncleanable_offset`, which one of them or the
-    active segment begins with; it is at most the last stable offset."""
+    """One round on one log. `segments` are all up to `first_uncleanable_offset`, at which one of them or the
+    active segment starts; it is at most the last stable offset."""
 
     directory: str
     segments: Sequence[SourceSegment]

@@ -1,6 +1,6 @@
-"""The offset of each key's latest record: what compaction decides by.
+"""The offset of each key's latest record, on which compaction bases its decisions.
 
-It is as large as memory allows. What comes after the last record that it noted is left for the next round.
+It is as large as memory allows. Records after the last one that fits are left for the next round.
 """
 
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from hashlib import blake2b
 
 from odradek.records.keys import KeyRow
 
-# What a key costs: the key, its offset and their places in the dict, at its growth's peak.
+# Memory per key: the key, its offset and their slots in the dict, when the dict is largest.
 MAP_ENTRY_BYTES = 200
 MAX_PLAIN_KEY_BYTES = 32
 
 
 class OffsetMap:
-    """A long key is stood in for by a hash that no plain key can equal."""
+    """A long key is replaced by a hash that no other key can equal."""
 
     def __init__(self, map_bytes: int, latest_offset: int) -> None:
         self.offsets: dict[bytes, int] = {}

@@ -30,7 +30,7 @@ from odradek.storage.segments.indexes import AbortedTransaction
 
 
 class Retention:
-    """What becomes of each batch of the log, taken in order from its start."""
+    """What remains of each batch of the log, taken in order from its start."""
 
     def __init__(self, job: CompactionJob, offset_map: OffsetMap, transactions: Transactions) -> None:
         self._map = offset_map
@@ -95,7 +95,7 @@ def rewritten(
 ) -> bytearray:
     """The batch with only the kept records. Its range of offsets stays, and with it the producer's sequence.
 
-    Records are copied as they are, unless a new delete horizon changes what their timestamps count from.
+    Records are copied unchanged, unless a new delete horizon changes the base of their timestamps.
     """
     if new_horizon_ms is not None:
         records = list(select(decode_batch(batch, header), kept))
@@ -113,7 +113,7 @@ def rewritten(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """The bare header, for what it says of its producer and of the end of the log."""
+    """The bare header, which keeps the producer's sequence and the end of the log known."""
     attributes = header.attributes & ~(DELETE_HORIZON | CODEC_MASK)
     return pack_batch(
         header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b""

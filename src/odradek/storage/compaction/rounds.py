@@ -1,30 +1,30 @@
-"""Compaction: of every key, keep the latest record.
+"""Compaction: for every key, keep the latest record.
 
 A log is clean up to some offset and dirty from there on. One round reads the dirty part and notes for each
 key the offset of its latest record (the offset map, as large as memory allows). Then it copies the log from
-its start to where the map ends, without the records that the map knows a later one of. Offsets never change:
-what is left has gaps, and a reader that asks for an offset in a gap gets the next record after it.
+its start to where the map ends, without records for which the map has a later one. Offsets never change:
+the result has gaps, and a reader that asks for an offset in a gap gets the next record after it.
 
 Rules that look small and are not:
 
-- A tombstone (a null value) is the latest record of its key and still goes, but only `delete.retention.ms`
-  after the round that first met it, so that readers who are on their way through the log learn of the
-  deletion. That round writes the time (the delete horizon) into the batch, in place of its base timestamp.
-- Data of an aborted transaction goes at once; its marker only in a round that no longer meets any of the
-  data, and then with a delete horizon of its own. The aborted transactions whose data was met go into the new
-  segment's transaction index. So a reader never sees aborted data without the word that it is aborted.
-- A batch without records stays as a bare header while it tells the last sequence of an active producer, and
+- A tombstone (a null value) is the latest record of its key and is still removed, but only `delete.retention.ms`
+  after the round that first saw it, so that readers in the middle of the log see the deletion. That round writes the
+  time (the delete horizon) into the batch, in place of its base timestamp.
+- Data of an aborted transaction is removed at once; its marker only in a round that no longer finds any of the
+  data, and then with its own delete horizon. The aborted transactions whose data was found go into the new
+  segment's transaction index. So a reader never sees aborted data without learning that it is aborted.
+- A batch without records stays as a bare header while it has the last sequence of an active producer, and
   at the very end of a round, so that the end of the log remains known.
-- Records beyond the map are kept as they are.
+- Records beyond the map are kept unchanged.
 
 Small segments are merged, up to `segment.bytes` and to what an index can address. The result of a group of
-segments is a new segment in files that end in `.cleaned`, synced; putting it in place of its sources is the
-log's work. Groups must be put in place from the oldest on: a tombstone may only go after what it deleted.
+segments is a new segment in files that end in `.cleaned`, synced; the log puts it in place of its sources.
+Groups must be put in place oldest first: a tombstone may only be removed after the records it deleted.
 
-CRCs are checked on the way: rewriting a damaged batch would give it a fresh CRC and hide the damage.
+CRCs are checked: rewriting a damaged batch would give it a fresh CRC and hide the damage.
 
-What Kafka does and this does not: splitting a segment whose offsets overflow its index, which logs of
-format v2 do not have.
+Unlike Kafka, this does not split a segment whose offsets overflow its index: logs of format v2 do not have such
+segments.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +171,7 @@ def clean_group(
     stats: CompactionStats,
     throttle: Throttle,
 ) -> CleanedGroup:
-    """Copy what is retained of a group of segments into a new one, and sync it."""
+    """Copy the retained records of a group of segments into a new one, and sync it."""
     base_offset = group[0].base_offset
     remove_cleaned(files, job.directory, base_offset)
     cleaned = Segment.create(files, job.directory, base_offset, job.config, job.now_ms, CLEANED_SUFFIX)

@@ -1,4 +1,4 @@
-"""What compaction knows of transactions: which batches were aborted, and which markers still mark something."""
+"""What compaction knows about transactions: which batches were aborted, and which markers still mark something."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class AbortedBatches:
 
 
 class Transactions:
-    """Follows the transactions of a log from its start, to know which markers have nothing left to mark."""
+    """Follows the transactions of a log from its start, to know which markers are no longer needed."""
 
     def __init__(self, aborted: AbortedBatches) -> None:
         self._aborted = aborted
@@ -63,7 +63,7 @@ class Transactions:
         return True
 
     def note_marker(self, batch: memoryview, header: BatchHeader) -> tuple[bool, AbortedTransaction | None]:
-        """Whether the marker has no data left before it; if it has, the aborted transaction that it ends."""
+        """Whether no data is left before the marker; otherwise the aborted transaction that it ends."""
         if header.record_count == 0:
             return True, None
         control_type = decode_control_key(decode_batch(batch, header)[0].key)

@@ -1,13 +1,13 @@
-"""The process that compacts, fed by the broker's `cleaner.py` through pipes, one JSON object a line.
+"""The process that compacts, controlled by the broker's `cleaner.py` through pipes, one JSON object per line.
 
 In:  a job, as `job_to_json` makes it.
-Out: `{"group": …}` for each new segment that is on disk; then `{"done": …}` with the round's figures, or
+Out: `{"group": …}` for each new segment that is on disk; then `{"done": …}` with the round's numbers, or
      `{"failed": reason, "corrupt": whether trying again is useless}`.
 
-A thread in the broker would not do: it would take the interpreter's lock from the event loop. This process is
-nicer than the broker's, keeps to a rate of bytes a second, and never renames or removes a file of the log: it
-only makes `.cleaned` files. It ends when its input does, and when it finds that its parent is gone, since the
-next broker on this directory would start a worker of its own.
+A thread in the broker would not do: it would compete with the event loop for the interpreter's lock. This process has
+a lower priority than the broker, limits its bytes per second, and never renames or removes a file of the log: it
+only writes `.cleaned` files. It exits when its input is closed, and when it finds that its parent is gone, since the
+next broker on this directory will start its own worker.
 """
 
 import json
@@ -25,7 +25,7 @@ LONGEST_SLEEP_SECONDS = 1.0
 
 
 class RateLimit:
-    """Sleeps so that no more than so many bytes a second pass. A thrifty start does not earn a later rush."""
+    """Sleeps so that no more than this many bytes per second pass. Unused bytes are not saved up for a later burst."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ def run(files: DiskFiles, message: Message, send: Callable[[Message], None], par
 
 def exit_if_orphaned(parent: int) -> None:
     if os.getppid() != parent:
-        sys.exit("The broker is gone")
+        sys.exit("The broker has exited")
 
 
 def send_line(message: Message) -> None:
@@ -70,7 +70,7 @@ def send_line(message: Message) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(1)  # the broker was killed: nobody reads this, nor a traceback
+        os._exit(1)  # the broker was killed: no one reads this or a traceback
 
 
 def main() -> None:

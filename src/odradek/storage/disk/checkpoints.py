@@ -1,9 +1,9 @@
-"""The small text files beside the data, in Kafka's formats, each written as a whole or not at all.
+"""The small text files next to the data, in Kafka's formats, each written as a whole or not at all.
 
-A checkpoint file holds a version, the number of entries and one entry a line: `topic partition offset` in
+A checkpoint file has a version, the number of entries and one entry per line: `topic partition offset` in
 the checkpoints of a data directory, `epoch start-offset` in a partition's `leader-epoch-checkpoint`. A file
 that is not there is an empty one. A file that cannot be read is refused by name: guessing a recovery point
-or a log start would risk data, and its operator can remove it knowingly.
+or a log start offset would risk data, and the operator can remove it knowingly.
 """
 
 import json
@@ -31,8 +31,8 @@ class MalformedCheckpoint(DamagedData):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"{path} {reason}. Restore it from a backup. If you remove it, the broker forgets what it says: without "
-            "recovery points logs are checked in full, without log start offsets deleted records come back"
+            f"{path} {reason}. Restore it from a backup. If you remove it, its contents are lost: without "
+            "recovery points logs are checked in full, without log start offsets deleted records reappear"
         )
 
 
@@ -60,11 +60,11 @@ def parse_entries(path: str, data: bytes) -> list[list[str]]:
         lines = data.decode("ascii").splitlines()
         version, count = int(lines[0]), int(lines[1])
     except (ValueError, IndexError) as error:
-        raise MalformedCheckpoint(path, "does not begin with a version and a number of entries") from error
+        raise MalformedCheckpoint(path, "does not start with a version and a number of entries") from error
     if version != VERSION:
         raise MalformedCheckpoint(path, f"has version {version}, which is not {VERSION}")
     if count != len(lines) - 2:
-        raise MalformedCheckpoint(path, f"has {len(lines) - 2} entries, not {count} as it says")
+        raise MalformedCheckpoint(path, f"has {len(lines) - 2} entries, but says that it has {count}")
     return [line.split() for line in lines[2:]]
 
 
@@ -91,15 +91,15 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 
 
 class OffsetCheckpoint:
-    """One checkpoint file of a data directory, and what is known of its content.
+    """One checkpoint file of a data directory, and what is known about its content.
 
-    Entries go by name, and a name may be used again: `may_name` tells whether one has to be dropped first.
+    Entries are by name, and a name may be used again: `may_name` says whether one has to be dropped first.
     """
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
-        self._on_disk: Mapping[TopicPartition, int] | None = {}  # None: a write failed, so nobody knows
+        self._on_disk: Mapping[TopicPartition, int] | None = {}  # None: unknown, because a write failed
 
     def read(self) -> dict[TopicPartition, int]:
         offsets = read_offsets(self._files, self._path)
@@ -134,8 +134,8 @@ def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def parse_partition_metadata(data: bytes) -> uuid.UUID:
-    """The topic's id; the id of no topic where the file is missing, was cut short by a crash while it was made,
-    or cannot be read."""
+    """The topic's id; NO_TOPIC_ID if the file is missing, was cut short by a crash while it was written, or cannot be
+    read."""
     for line in data.decode("ascii", "replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "topic_id" and len(value) == 22:

@@ -1,9 +1,9 @@
-"""Files that are no longer part of a log, but may still be on their way to a consumer.
+"""Files that are no longer part of a log, but may still be being sent to a consumer.
 
-They carry another name already (`.deleted`, `-delete`), so that after a crash they are known to be rubbish,
+They already have another name (`.deleted`, `-delete`), so that after a crash they are known to be garbage,
 and are removed for good once `file.delete.delay.ms` has passed.
 
-What cannot be removed is tried again, each time after a longer while, and keeps nothing else from being removed.
+A failed removal is tried again, each time after a longer pause, and does not block other removals.
 """
 
 import heapq
@@ -20,7 +20,7 @@ LONGEST_RETRY_MS = 600_000
 
 class Deletion(NamedTuple):
     due_ms: int
-    order: int  # what is due at the same time is removed in the order in which it was scheduled
+    order: int  # files that are due at the same time are removed in the order in which they were scheduled
     remove: Callable[[], None]
     failures: int = 0
 
@@ -30,7 +30,7 @@ class Deletion(NamedTuple):
 
 
 class Deletions:
-    """What is to be removed, by the time at which it may be."""
+    """Files to remove, by the time at which they may be removed."""
 
     def __init__(self) -> None:
         self._due: list[Deletion] = []
@@ -40,12 +40,12 @@ class Deletions:
         return len(self._due)
 
     def schedule(self, due_ms: int, remove: Callable[[], None]) -> None:
-        """`remove` is called until it returns, so it must cope with what an earlier call has removed."""
+        """`remove` is called until it returns, so it must cope with files that an earlier call has removed."""
         heapq.heappush(self._due, Deletion(due_ms, next(self._order), remove))
 
     def run_next(self, now_ms: int) -> bool:
-        """Remove what has been due longest; whether there was something. A topic may have a thousand partitions,
-        so whoever calls this does other work in between."""
+        """Remove the file that has been due longest; returns whether there was one. A topic may have a thousand
+        partitions, so the caller does other work in between."""
         if not self._due or self._due[0].due_ms > now_ms:
             return False
         deletion = heapq.heappop(self._due)

@@ -1,15 +1,15 @@
 """The few file operations that storage is built on, and how they are done on a real disk.
 
-Everything above this module speaks to `Files` and `File`, so that the simulator can run the very same code on
+Everything above this module uses `Files` and `File`, so that the simulator can run the same code on
 a disk that loses what was not synced (`simulated.py`).
 
 A `File` is a name, not a descriptor: it is opened when it is first used, and closed again, least recently
 used first, when more than `max_open` are open. That way the number of descriptors does not grow with the
-number of partitions. A descriptor that `fileno` returned is therefore good until the next call into this
-module, unless the file is pinned; a thread that syncs works on pinned files only.
+number of partitions. A descriptor that `fileno` returned is therefore valid until the next call into this
+module, unless the file is pinned; a thread that syncs uses pinned files only.
 
-When the process has no descriptor left, files that nobody uses are closed to make room, and then the reserve is used
-(`shortage.py`). Only if neither helps does a call raise `CannotOpen`, which says that nothing has happened yet.
+When the process has no descriptor left, unused files are closed to make room, and then the reserve is used
+(`shortage.py`). Only if neither helps does a call raise `CannotOpen`, which means that nothing has happened yet.
 
 There are no memory maps here: reading one after its file was cut short would kill the process.
 """
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 DEFAULT_MAX_OPEN_FILES = 4096
-# One fdatasync waits for one file; syncfs waits for all of a file system at once, and costs as much as a few.
+# One fdatasync waits for one file; syncfs waits for a whole file system at once, and costs as much as a few of them.
 MAX_SINGLE_SYNCS = 4
-# Files closed for one that cannot be opened. One is enough, unless it is the whole system that has no descriptor left.
+# Files to close for one that cannot be opened. One is enough, unless the whole system has no descriptor left.
 MAX_EVICTIONS = 8
 
 fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -49,7 +49,7 @@ class DirectoryEntry(NamedTuple):
 
 
 class DataDirectoryLocked(Exception):
-    """Another process works in this data directory."""
+    """Another process uses this data directory."""
 
 
 class Lock(Protocol):
@@ -62,7 +62,7 @@ class File(Protocol):
     def size(self) -> int: ...
     def fileno(self) -> int: ...
     def ensure_open(self) -> None:
-        """Open it now, where it can still be said that there is no descriptor."""
+        """Open it now, while it is still safe to fail for lack of a descriptor."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
@@ -76,19 +76,19 @@ class File(Protocol):
     def unpin(self) -> None: ...
     def rename(self, path: str) -> None: ...
     def remove(self) -> None:
-        """A file that is gone already counts as removed."""
+        """A file that is already gone counts as removed."""
 
     def close(self) -> None: ...
 
 
 class Files(Protocol):
-    """Whatever opens something raises `CannotOpen` where there is no descriptor for it."""
+    """Every call that opens a file raises `CannotOpen` if there is no descriptor for it."""
 
-    max_open: int  # files may be open at a time, beside those that are pinned
-    syncs_may_block: bool  # for long: then none that records wait for is done on the event loop
+    max_open: int  # files that may be open at a time, besides those that are pinned
+    syncs_may_block: bool  # for long: then syncs that records wait for are not done on the event loop
 
     def file(self, path: str) -> File:
-        """A handle on a file that is there already, or will be when the handle is first used."""
+        """A handle on a file that exists, or will exist when the handle is first used."""
 
     def to_sync(self, path: str) -> File:
         """A handle on a file or a directory that is good for syncing, and open only while it is pinned."""
@@ -98,16 +98,16 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes: ...
     def list(self, directory: str) -> Sequence[DirectoryEntry]:
-        """By name, so that what is done with them is done in one order on every disk."""
+        """Sorted by name, so that the order is the same on every disk."""
 
     def exists(self, path: str) -> bool: ...
     def make_directory(self, path: str, mode: int = 0o777) -> None:
-        """And those above it, which have the usual mode. One that is there stays as it is."""
+        """Also creates its parents, with the usual mode. An existing one is not changed."""
 
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, directory: str) -> None:
-        """A directory that is gone already counts as removed."""
+        """A directory that is already gone counts as removed."""
 
     def sync_directory(self, path: str) -> None: ...
     def sync_many(self, files: Sequence[File]) -> None:
@@ -118,7 +118,7 @@ class Files(Protocol):
 
 @contextmanager
 def pinned(*files: File) -> Iterator[None]:
-    """Open all of these, or none, before work begins that must not fail half-way for want of a descriptor."""
+    """Open all of these, or none, before work that must not fail half-way for lack of a descriptor."""
     with ExitStack() as stack:
         for file in files:
             file.pin()
@@ -176,14 +176,14 @@ class DiskFile:
         while written < len(data):
             count = os.pwrite(descriptor, rest[written:], position + written)
             if count == 0:
-                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
+                raise OSError(errno.EIO, "the disk accepts no more bytes", self.path)
             written += count
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fileno(), size)
 
     def sync_descriptor(self) -> int:
-        """For another thread, where a pinned file must not touch the order of use."""
+        """For another thread, which must not change the order of use of pinned files."""
         return self._descriptor if self._pins else self.fileno()
 
     def sync(self) -> None:
@@ -242,7 +242,7 @@ class DiskName(DiskFile):
 
 
 class DiskFiles:
-    """The real file system. `reserve` descriptors are held back for a moment in which there are no others."""
+    """The real file system. `reserve` descriptors are kept for a moment in which there are no others."""
 
     syncs_may_block = False
 
@@ -250,13 +250,13 @@ class DiskFiles:
         self.max_open = max_open
         self.open_files: OrderedDict[DiskFile, None] = OrderedDict()
         self._reserve = Reserve(reserve)
-        self._is_short = False  # room had to be made for the last file that was opened
-        self._has_failed = False  # and there was none
+        self._is_short = False  # to open the last file, others had to be closed
+        self._has_failed = False  # and even that did not help
 
     # Making room
 
     def attempt(self, call: Callable[[], Result], path: str) -> Result:
-        """Do what needs a descriptor; where there is none, make room and do it again."""
+        """Make a call that needs a descriptor; if there is none, make room and try again."""
         try:
             result = call()
         except OSError as error:
@@ -281,7 +281,7 @@ class DiskFiles:
         if not self._has_failed:
             self._has_failed = True
             logger.error(
-                "cannot open %s: %s. What needs it fails until descriptors are free; "
+                "cannot open %s: %s. Requests that need it fail until descriptors are free; "
                 "if this happens again, raise the limit (ulimit -n)",
                 path,
                 error.strerror,
@@ -393,7 +393,7 @@ class DiskFiles:
 
 
 class DiskLock:
-    """Held on a data directory's `.lock`. POSIX locks as Kafka takes them, so the two exclude each other."""
+    """A lock on a data directory's `.lock`. POSIX locks as Kafka takes them, so the two exclude each other."""
 
     # A process does not exclude itself with POSIX locks: two brokers in one test would not notice each other.
     held_here: set[str] = set()
@@ -401,14 +401,14 @@ class DiskLock:
     def __init__(self, path: str) -> None:
         self._key = os.path.realpath(path)
         if self._key in self.held_here:
-            raise DataDirectoryLocked(f"{path} is held by another broker in this process")
+            raise DataDirectoryLocked(f"{path} is in use by another broker in this process")
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
             raise DataDirectoryLocked(
-                f"{path} is held by another process: a data directory belongs to one broker at a time"
+                f"{path} is in use by another process: only one broker at a time can use a data directory"
             ) from error
         self.held_here.add(self._key)
 

@@ -1,13 +1,13 @@
-"""Whether a log takes records, and what the errors of its disk mean for it.
+"""Whether a log accepts records, and what the errors of its disk mean for it.
 
 An error means one of three things, and where it happens decides which:
 
-- Nothing has changed: the caller gets KAFKA_STORAGE_ERROR and may try again (`guard`). Being out of descriptors
+- Nothing has changed: the caller gets KAFKA_STORAGE_ERROR and may try again (`guard`). Running out of descriptors
   (`CannotOpen`) always means this.
-- Something is left to be done, such as cutting off a write that failed half-way. It is remembered (`finish_later`) and
-  done before the next record is taken.
-- Nobody knows what is on disk: a sync failed, or a change stopped half-way. The log has failed for good. It takes no
-  more records and still serves reads.
+- Something remains to be done, such as cutting off a write that failed half-way. It is remembered (`finish_later`) and
+  done before the next record is accepted.
+- The state of the disk is unknown: a sync failed, or a change stopped half-way. The log has failed for good. It accepts
+  no more records, but still serves reads.
 """
 
 import logging
@@ -24,13 +24,13 @@ Step = Callable[[], None]
 
 
 class Health:
-    """`is_sound`: not failed and nothing unfinished, so that an append needs to look at one field."""
+    """`is_sound`: not failed and nothing unfinished, so that an append checks a single field."""
 
     __slots__ = ("_topic_partition", "_unfinished", "failed", "is_sound")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
-        self._unfinished: list[Step] = []  # in the order in which they are to be done, each once
+        self._unfinished: list[Step] = []  # in the order in which to do them, each once
         self.failed = False  # never becomes False again
         self.is_sound = True
 
@@ -47,7 +47,7 @@ class Health:
 
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:
-        """Around what changes nothing if it fails."""
+        """For a call that changes nothing if it fails."""
         try:
             yield
         except OSError as error:
@@ -55,7 +55,7 @@ class Health:
 
     @contextmanager
     def guard_change(self, what: str) -> Iterator[None]:
-        """Around a change that opens its files first: without descriptors it has not begun, and any other error
+        """For a change that opens its files first: without descriptors it has not begun, and any other error
         leaves it half done."""
         try:
             yield
@@ -66,26 +66,26 @@ class Health:
 
     @contextmanager
     def fatal(self) -> Iterator[None]:
-        """Around what leaves an unknown state behind, whatever the error is."""
+        """For a call that leaves an unknown state behind, whatever the error is."""
         try:
             yield
         except OSError:
             self.fail()
             raise
 
-    # What is unfinished
+    # Unfinished steps
 
     def finish_later(self, *steps: Step) -> None:
         self._unfinished += [step for step in steps if step not in self._unfinished]
         self.is_sound = self.is_sound and not self._unfinished
 
     def nothing_to_finish(self) -> None:
-        """A larger change made up for all that was unfinished."""
+        """A larger change made all unfinished steps unnecessary."""
         self._unfinished.clear()
         self.is_sound = not self.failed
 
     def finish(self) -> None:
-        """Do what is unfinished. What cannot be done for want of a descriptor stays so."""
+        """Do the unfinished steps. Those that fail for lack of a descriptor stay unfinished."""
         steps = self._unfinished
         with self.guard_change("finish its last change"):
             while steps:
@@ -99,4 +99,4 @@ class Health:
             raise self.error("be written to", "its disk has failed")
         if self._unfinished:
             self.finish()
-            logger.info("the log of %s takes records again", self._topic_partition)
+            logger.info("the log of %s accepts records again", self._topic_partition)

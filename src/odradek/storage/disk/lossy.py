@@ -1,15 +1,15 @@
-"""A real disk that can lose what was not synced, for tests of what a power cut does (`odradek.testing`).
+"""A real disk that can lose what was not synced, to test power cuts (`odradek.testing`).
 
-The files are real, so everything above works as it always does. Beside them `LossyFiles` remembers what the disk is
-sure to hold: the names in each directory when it was last synced, and, for each file written since its last sync, its
-size then and the bytes that were overwritten. `cut_power` rebuilds the data directory from that. The rules are those
+The files are real, so everything above works as usual. In addition `LossyFiles` remembers what is certainly on disk:
+the names in each directory when it was last synced, and, for each file written since its last sync, its size then and
+the bytes that were overwritten. `cut_power` rebuilds the data directory from that. The rules are those
 of `simulated`: a file's bytes are durable once it is synced, its name once its directory is.
 
-Files and directories are known by their inode number, because names change. One that was removed, or replaced by a
-rename, while its directory still holds its name on disk, is set aside in a directory of our own, so that it can come
-back and its number is not given to another.
+Files and directories are identified by their inode number, because names change. One that was removed, or replaced by a
+rename, while its directory on disk still has its name, is moved to a private directory, so that it can come back and
+its number is not reused.
 
-What was on disk when the process started counts as durable. A sync only takes note: the real disk is not asked to
+What was on disk when the process started counts as durable. A sync is only noted: the real disk is not asked to
 sync, since the data of a test does not outlive the machine. `hold_syncs` makes all syncs outside the event loop wait.
 """
 
@@ -91,7 +91,7 @@ class LossyName(DiskName):
 
 
 class LossyFiles(DiskFiles):
-    """`directory` is what a power cut concerns; `aside` is a directory of our own on the same file system."""
+    """`directory` is affected by a power cut; `aside` is a private directory on the same file system."""
 
     syncs_may_block = True
 
@@ -119,9 +119,9 @@ class LossyFiles(DiskFiles):
 
     def hold_syncs(self, on_held: Callable[[], None] = lambda: None) -> None:
         """Let syncs wait until `release_syncs`: those of the flusher, which records wait for. The few that are done
-        on the event loop (a new topic, a roll, a checkpoint) go on, or the broker would stand still.
+        on the event loop (a new topic, a roll, a checkpoint) are not held, or the broker would hang.
 
-        `on_held` is called for each that waits, in the thread that does."""
+        `on_held` is called for each that waits, in its thread."""
         with self.lock_model:  # when this returns, none is under way
             self._may_sync.clear()
             self._on_held = on_held
@@ -130,7 +130,7 @@ class LossyFiles(DiskFiles):
         self._may_sync.set()
 
     def cut_power(self) -> None:
-        """Lose what is not durable. Every handle from before is void: the process must end at once."""
+        """Lose what is not durable. Every handle from before is invalid: the process must exit at once."""
         with self.lock_model:
             paths = {_inode(path): path for top in (self._directory, self._aside) for path in _files_in(top)}
             durable = f"{self._directory}.durable"
@@ -141,7 +141,7 @@ class LossyFiles(DiskFiles):
             os.rename(self._directory, lost)
             os.rename(durable, self._directory)
             shutil.rmtree(self._aside)
-            shutil.rmtree(lost, ignore_errors=True)  # another process may still compact a log in it
+            shutil.rmtree(lost, ignore_errors=True)  # another process may still be compacting a log in it
 
     def _rebuild(self, directory: int, path: str, paths: dict[int, str]) -> None:
         os.mkdir(path)
@@ -219,7 +219,7 @@ class LossyFiles(DiskFiles):
             self._set_aside[inode] = kept, directory
 
     def _bury(self, directory: int) -> None:
-        """Let go of what was set aside from a directory and has no name in it any more."""
+        """Remove files that were set aside from a directory and no longer have a name in it."""
         names = self._names.get(directory, {}).values()
         gone = [inode for inode, (_, of) in self._set_aside.items() if of == directory and inode not in names]
         for inode in gone:

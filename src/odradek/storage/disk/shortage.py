@@ -1,12 +1,12 @@
-"""A moment without descriptors: what it is, and what is held back for it.
+"""A moment without descriptors: what it means, and the reserve for it.
 
-A process may have only so many descriptors, and so may the whole system. When there is none left, nothing can be
+A process may have only so many descriptors, and so may the whole system. When there is none left, no file can be
 opened, but nothing is wrong with the disk either: nothing was read, written or synced, and the same call succeeds a
-moment later. Whoever opens files therefore raises `CannotOpen` for this and for nothing else, so that a log can tell
+moment later. So code that opens files raises `CannotOpen` for this and for nothing else, so that a log can tell
 "try again" from "the disk has failed".
 
-A few descriptors are kept open on `/dev/null` from the start. They are given up, one by one, when storage can get
-none in another way: undoing a failed write or writing a checkpoint must not wait for a client to hang up.
+A few descriptors are kept open on `/dev/null` from the start. They are closed, one by one, when storage can get
+none otherwise: undoing a failed write or writing a checkpoint must not wait for a client to disconnect.
 """
 
 import errno
@@ -16,16 +16,16 @@ SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class CannotOpen(OSError):
-    """There is no descriptor, or no memory for one, at this moment. Nothing has happened: try again later."""
+    """There is no descriptor, or no memory for one, right now. Nothing has happened: try again later."""
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether a call that opens something failed for want of a descriptor or of memory."""
+    """Whether a call that opens something failed for lack of a descriptor or of memory."""
     return error.errno in SHORTAGES
 
 
 class Reserve:
-    """Open descriptors that serve no purpose but to be closed when others are needed."""
+    """Open descriptors whose only purpose is to be closed when others are needed."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -36,7 +36,7 @@ class Reserve:
         return len(self._held)
 
     def refill(self) -> None:
-        """As far as there are descriptors."""
+        """As many as there are descriptors for."""
         try:
             while len(self._held) < self._size:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -1,20 +1,22 @@
 """A disk in memory that forgets what was not synced, for tests and the simulator.
 
-A write is at once seen by reads, and durable once its file is synced. A file's name is durable once its
+Reads see a write at once; it is durable once its file is synced. A file's name is durable once its
 directory is: creating, renaming and removing are changes to a directory like writes to a file. `crash`
-throws away what is not durable, or, given `rng`, keeps of each file and directory the changes up to a
-random one, that one perhaps torn. With `is_scattered`, it keeps any of them: a write may be on disk though an earlier
+throws away what is not durable, or, given `rng`, keeps the changes of each file and directory up to a
+random one, which may be torn. With `is_scattered`, it keeps any of them: a write may be on disk though an earlier
 one to the same file is not, any pages of a write though others are not, and one name may be renamed though another,
-renamed before, is not. Only what concerns the same name keeps its order, and nothing survives a lost truncation of its
+renamed before, is not. Only changes to the same name keep their order, and nothing survives a lost truncation of its
 file.
 
-`cut_power` is a crash under a running broker: the disk goes on as a new object, and whoever still uses the old one
-gets `PowerCut`, which is no `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
+`cut_power` is a crash under a running broker: the disk continues as a new object, and any use of the old one raises
+`PowerCut`, which is not an `Exception`. `on_change` and `on_sync` may call it in the middle of anything.
 
 Errors: `free_bytes` makes the disk full when used up; `fail_syncs` lets the next syncs fail. A failed sync
-loses what it should have written, and the one after it succeeds, as Linux has it: whoever tries again is
-fooled. `run_out_of_descriptors` closes all files but pinned ones and lets nothing be opened, at once or after a few
-more, until `free_descriptors`.
+of a file loses what was written to it, though reads still see it, and the one after it succeeds, as Linux has it:
+whoever tries again is fooled. The size of a file that was cut, and names, are in the file system's journal. If that
+cannot be written, which is what a failed sync of a directory means, the file system shuts down: nothing can be changed
+or synced before the machine was off. `run_out_of_descriptors` closes all files but pinned ones and lets nothing be
+opened, at once or after a few more, until `free_descriptors`.
 """
 
 import copy
@@ -28,11 +30,11 @@ from odradek.records.batch import Buffer
 from odradek.storage.disk.files import DEFAULT_MAX_OPEN_FILES, DataDirectoryLocked, DirectoryEntry, File
 from odradek.storage.disk.shortage import CannotOpen
 
-PAGE_BYTES = 64  # of a real disk it is 4,096; small ones tear small batches, too
+PAGE_BYTES = 64  # 4,096 on a real disk; small pages also tear small batches
 
 
 class PowerCut(BaseException):
-    """The machine is off: nobody handles this, nothing comes after it."""
+    """The machine is off: no code may catch this."""
 
 
 class _Data:
@@ -52,12 +54,16 @@ class _Data:
             _apply(self.durable, position, data)
         self.changes.clear()
 
+    def fail(self) -> None:
+        """What was written is lost; where the file was cut is not."""
+        self.changes = [(position, data) for position, data in self.changes if data is None]
+
     @property
     def unsynced_bytes(self) -> int:
         return sum(len(data) for _, data in self.changes if data is not None)
 
     def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many bytes that were not synced are there all the same."""
+        """Returns how many bytes survived although they were not synced."""
         kept = _kept_writes(self.changes, rng, is_scattered) if rng and self.changes else []
         for position, data in kept:
             _apply(self.durable, position, data)
@@ -125,12 +131,15 @@ class _Directory:
             _apply_name(self.durable, name, to)
         self.changes.clear()
 
+    def fail(self) -> None:
+        self.changes.clear()
+
     @property
     def unsynced_bytes(self) -> int:
         return sum(node.unsynced_bytes for node in self.seen.values())
 
     def crash(self, rng: random.Random | None, is_scattered: bool) -> int:
-        """Returns how many bytes that were not synced are there all the same."""
+        """Returns how many bytes survived although they were not synced."""
         if self.changes:
             for name, to in self._kept(rng, is_scattered) if rng else ():
                 _apply_name(self.durable, name, to)
@@ -233,7 +242,7 @@ class SimulatedFile:
 
 
 class SimulatedName(SimulatedFile):
-    """A file or directory opened for a sync alone. Pinned, it stays with what it was opened for, like a descriptor."""
+    """A file or directory opened only for a sync. While pinned it refers to the same file, like a descriptor."""
 
     __slots__ = ("_node",)
 
@@ -287,31 +296,36 @@ class SimulatedFiles:
         # Called with the path before each write, truncation and change of names.
         self.on_change: Callable[[str], None] | None = None
         self.is_off = False
+        self.is_shut_down = False  # its journal could not be written
 
     # Faults
 
     def crash(self, rng: random.Random | None = None, is_scattered: bool = False) -> int:
-        """Lose what is not durable; every handle and lock from before is void. Returns how many bytes that were written
+        """Lose what is not durable; every handle and lock from before is invalid. Returns how many written bytes
         are lost."""
         self._locks.clear()
+        self.is_shut_down = False
         written = self._root.unsynced_bytes
         return max(0, written - self._root.crash(rng, is_scattered))
 
     def cut_power(self) -> "SimulatedFiles":
-        """The disk, to be crashed and used again; this object is of no use to anybody any more."""
+        """The disk, to be crashed and used again; this object must not be used any more."""
         self.is_off = True
         other = SimulatedFiles()
         other._root, self._root = self._root, _Directory()
         other.max_open = self.max_open
         other.free_bytes, other.opens_left = self.free_bytes, self.opens_left
+        other.is_shut_down = self.is_shut_down
         return other
 
     def about_to_change(self, path: str) -> None:
         if self.on_change is not None:
             self.on_change(path)
+        if self.is_shut_down:
+            raise OSError(errno.EROFS, "the simulated file system has shut down", path)
 
     def twin(self) -> "SimulatedFiles":
-        """Another disk in the same state, as a killed process leaves it: every write is seen, no lock is held."""
+        """Another disk in the same state, as a killed process leaves it: every write is visible, no lock is held."""
         other = SimulatedFiles()
         other._root = copy.deepcopy(self._root)
         return other
@@ -341,7 +355,7 @@ class SimulatedFiles:
             self.free_bytes += count
 
     def run_out_of_descriptors(self, after: int = 0) -> None:
-        """Others take the descriptors of files that are not pinned; a few more can be opened, and then none."""
+        """Take away the descriptors of files that are not pinned; a few more can be opened, and then none."""
         self.opens_left = after
         self.shortages += 1
 
@@ -362,9 +376,12 @@ class SimulatedFiles:
             raise PowerCut
         if self.on_sync is not None:
             self.on_sync()
+        if self.is_shut_down:
+            raise OSError(errno.EIO, "the simulated file system has shut down")
         if self.fail_syncs:
             self.fail_syncs -= 1
-            node.changes.clear()
+            node.fail()
+            self.is_shut_down = isinstance(node, _Directory)
             raise OSError(errno.EIO, "the simulated disk failed to sync")
         node.sync()
 

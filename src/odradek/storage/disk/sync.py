@@ -1,7 +1,7 @@
-"""What of a log is on disk, and group commit: handing out the rest so that someone else makes it durable.
+"""Which part of a log is on disk, and group commit: handing out the rest for a shared sync.
 
-The log says which files are dirty and how far it reached (`SyncTicket`); the files stay open until the
-ticket is given back. Many logs' tickets are synced together, perhaps by a thread, because one system call for a whole
+The log says which files are dirty and how far it has been written (`SyncTicket`); the files stay open until the
+ticket is returned. Tickets of many logs are synced together, perhaps by a thread, because one system call for a whole
 file system costs as much as a few for single files.
 """
 
@@ -29,10 +29,10 @@ class SyncTicket:
 
 
 class Durability:
-    """Which files of a log are not on disk yet as they are, and how far the log is.
+    """Which files of a log are dirty, and up to which offset the log is synced.
 
-    After a sync that failed nobody knows what is on disk, and a second sync would not tell: the log has failed, and
-    `synced_offset` does not move any more.
+    After a failed sync the state of the disk is unknown, and a second sync would not tell: the log has failed, and
+    `synced_offset` no longer moves.
     """
 
     __slots__ = ("_health", "_ticket", "dirty", "synced_offset")
@@ -46,7 +46,7 @@ class Durability:
     # By tickets
 
     def begin(self, end_offset: int) -> SyncTicket | None:
-        """What must be synced, if anything must and no ticket is out. The ticket always goes to `complete`."""
+        """A ticket for the dirty files, if there are any and no ticket is out. Always pass it to `complete`."""
         if not self.dirty or self._ticket is not None or self._health.failed:
             return None
         files = self._pin_dirty()
@@ -59,7 +59,7 @@ class Durability:
         return self._ticket
 
     def _pin_dirty(self) -> list[File]:
-        """Open as many as may be in one ticket, or as there are descriptors for, but at least one."""
+        """Open as many as fit in one ticket, or as there are descriptors for, but at least one."""
         files: list[File] = []
         try:
             for file in islice(self.dirty, MAX_FILES_OF_A_TICKET):
@@ -79,7 +79,7 @@ class Durability:
             file.unpin()
         if error is not None:
             self._health.fail()
-        elif ticket.offset > self.synced_offset:
+        elif ticket.offset > self.synced_offset and not self._health.failed:
             self.synced_offset = ticket.offset
 
     def sync(self, files: Files, end_offset: int) -> None:
@@ -91,28 +91,36 @@ class Durability:
             if error is not None:
                 raise self._health.error("sync", error) from error
 
-    # By hand
+    # Without a ticket
 
     def sync_all_dirty(self, end_offset: int) -> None:
-        """Sync one file after the other, whoever may have a ticket out."""
+        """Sync one file after the other, even if a ticket is out."""
         for file in self.dirty:
             with pinned(file):
                 self.sync_open(file)
         self.dirty.clear()
-        self.synced_offset = end_offset
+        self.reached(end_offset)
+
+    def reached(self, offset: int) -> None:
+        """Everything below is on disk; with a ticket out, once it comes back without an error. If its sync has failed
+        and nobody knows yet, another one of the same file succeeds, and tells nothing."""
+        if self._ticket is None:
+            self.synced_offset = offset
+        else:
+            self._ticket.offset = offset
 
     def sync_open(self, file: File) -> None:
-        """Sync a file that is pinned: whatever goes wrong then, the disk has failed."""
+        """Sync a file that is pinned: any error then means that the disk has failed."""
         with self._health.fatal():
             file.sync()
 
-    # What changes about the files
+    # Changes to the set of files
 
     def mark(self, files: Iterable[File]) -> None:
         self.dirty.update(dict.fromkeys(files))
 
     def forget(self, files: Iterable[File]) -> None:
-        """These are gone, or somebody else's to sync."""
+        """These are gone, or synced elsewhere."""
         for file in files:
             self.dirty.pop(file, None)
 
@@ -124,7 +132,7 @@ class Durability:
 
 
 def sync_tickets(files: Files, tickets: Sequence[SyncTicket]) -> list[OSError | None]:
-    """Sync the files of all tickets, and tell for each what went wrong. May run in another thread."""
+    """Sync the files of all tickets, and return the error of each. May run in another thread."""
     everything = [file for ticket in tickets for file in ticket.files]
     if len(everything) > MAX_SINGLE_SYNCS:
         error = _attempt(files, everything)

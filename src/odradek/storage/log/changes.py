@@ -1,6 +1,6 @@
-"""How a log says that it has changed: once, until whoever looks after it has looked.
+"""How a log reports that it has changed: once, until its listener has looked.
 
-A log is appended to thousands of times between two looks. So it tells only of the first change, and an append costs one
+A log is appended to thousands of times between two looks. So it reports only the first change, and an append costs one
 look at `is_told`.
 """
 

@@ -12,7 +12,7 @@ from odradek.storage.segments.segment import Segment
 
 
 class LogHome(NamedTuple):
-    """Where a log lives, and what it shares with the other logs of its store."""
+    """Where a log is, and what it shares with the other logs of its store."""
 
     files: Files
     directory: str
@@ -21,7 +21,7 @@ class LogHome(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What is in a log when it is created or opened."""
+    """The contents of a log when it is created or opened."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs

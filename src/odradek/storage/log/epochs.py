@@ -1,10 +1,10 @@
-"""Which leader epoch began at which offset: what followers and consumers ask when they check for divergence.
+"""Which leader epoch began at which offset, for followers and consumers that check for divergence.
 
 Entries rise in both epoch and start offset. A leader enters its epoch when it takes over, before there is any
-batch of it. That entry lives in memory, so that idle partitions cost no writes; it is on disk before the first
-batch of the epoch is, and what recovery finds in the log can be checked against it. If the leader goes before
-it appended anything, the next one begins at the same offset and its entry takes the place of this one: nothing
-is lost that was not written.
+batch of it. That entry is in memory, so that idle partitions cost no writes; it is on disk before the first
+batch of the epoch is, so recovery can check the log against it. If the leader is replaced before
+it appended anything, the next one begins at the same offset and its entry replaces this one: nothing
+was written, so nothing is lost.
 """
 
 from bisect import bisect_right
@@ -54,7 +54,7 @@ class LeaderEpochs:
         self._enter(epoch, end_offset)
 
     def _enter(self, epoch: int, start_offset: int) -> bool:
-        """Entries of later offsets or epochs never came to hold data and are dropped. False if it is known."""
+        """Entries of later offsets or epochs never got data and are dropped. False if it is already known."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return False
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -65,7 +65,7 @@ class LeaderEpochs:
         return True
 
     def persist(self) -> None:
-        """Write what changed since the last time."""
+        """Write the changes since the last time."""
         if self.persisted_epoch == NOT_PERSISTED:
             write_epochs(self._files, self._path, self.entries)
             self.persisted_epoch = self.latest
@@ -92,7 +92,7 @@ class LeaderEpochs:
             self.persisted_epoch = NOT_PERSISTED
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log starts here: forget what ended before, and let the epoch of the start begin there."""
+        """The log starts here: forget epochs that ended before, and let the current one begin there."""
         slot = bisect_right(self._starts, start_offset) - 1
         if slot > 0 or (slot == 0 and self._starts[0] != start_offset):
             del self._epochs[:slot], self._starts[:slot]

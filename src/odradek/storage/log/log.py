@@ -1,15 +1,15 @@
 """A partition's log: appending to it, reading from it, making it durable, cutting it.
 
-A log is a row of segments (`segments/row.py`), and what is known of the records in it: who produced them, in which
-leader epoch, from where to where. The leader's append is the hot path: check the producer, patch offset and leader
+A log is a row of segments (`segments/row.py`), and what is known about the records in it: their producers,
+leader epochs and range of offsets. The leader's append is the hot path: check the producer, patch offset and leader
 epoch into the batch, one write, and a few numbers in memory. Nothing is decoded and nothing is read from disk.
 
 What is written is not yet durable. `begin_sync` hands out the dirty files, `complete_sync` moves `synced_offset`
-(`disk/sync.py`). What errors of the disk mean is decided in one place (`disk/health.py`): a write that failed is
+(`disk/sync.py`). The meaning of disk errors is decided in one place (`disk/health.py`): a write that failed is
 undone, and the next one may succeed; a log whose sync failed never trusts its disk again.
 
 Every method runs in the broker's one thread. Finding offsets by time is in `lookup.py`, deleting by age and
-size in `retention.py`, making and opening in `opening.py`, recovering in `recovery.py`.
+size in `retention.py`, creating and opening in `opening.py`, recovering in `recovery.py`.
 """
 
 import logging
@@ -64,14 +64,14 @@ class Log:
         contents: Contents,
     ) -> None:
         self.topic_partition = topic_partition
-        self.topic_id = topic_id  # NO_TOPIC_ID where a crash came before the log knew it
-        # Records below are deleted, though some of their bytes may still be there.
+        self.topic_id = topic_id  # NO_TOPIC_ID if a crash came before it was written
+        # Records below it are deleted, though some of their bytes may still be there.
         self.log_start_offset = contents.log_start_offset
         self.end_offset = contents.end_offset  # of the next record, and never below `log_start_offset`
         self.leader_epochs = contents.leader_epochs
         self.producers = contents.producers  # as of `end_offset`
         self.changes = Changes()
-        self.is_unsaved = False  # in memory is what `persist_state` would write
+        self.is_unsaved = False  # there is something in memory for `persist_state` to write
         self._config = config
         self._health = Health(topic_partition)
         self._rng = home.rng
@@ -99,7 +99,7 @@ class Log:
 
     @property
     def segments(self) -> list[Segment]:
-        """By base offset, at least one. Whoever wants them changed asks the log."""
+        """By base offset, at least one. Only the log changes them."""
         return self._row.segments
 
     @property
@@ -118,7 +118,7 @@ class Log:
 
     @property
     def failed(self) -> bool:
-        """Nobody knows what is on disk: no more appends, for good."""
+        """The state of the disk is unknown: no more appends, for good."""
         return self._health.failed
 
     def _mark_changed(self) -> None:
@@ -162,10 +162,10 @@ class Log:
         return [self._try_to_append(batch, header, leader_epoch, now_ms) for batch, header in batches]
 
     def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
-        """Append what a leader's log holds: batches with their offsets, never below the end, gaps allowed.
+        """Append a piece of a leader's log: batches with their offsets, never below the end, gaps allowed.
 
         A last batch that is cut short is left out. Returns the bytes taken. If a write fails, the batches
-        before it stay: the end offset tells how far the log came.
+        before it stay: the end offset says how far the log got.
         """
         if not self._health.is_sound:
             self._health.mend()
@@ -185,7 +185,7 @@ class Log:
         marker: Marker | None,
         now_ms: int,
     ) -> None:
-        """Put a batch that has its offset and leader epoch into the log; if that fails, nothing of it is there."""
+        """Put a batch that has its offset and leader epoch into the log; if that fails, none of it is there."""
         last_offset = base_offset + header.last_offset_delta
         if leader_epoch != self.leader_epochs.persisted_epoch:
             self._enter_epoch(leader_epoch, base_offset)
@@ -201,7 +201,7 @@ class Log:
             self.producers.replay_batch(header, base_offset, marker)
 
     def _append_run(self, run: Run) -> bool:
-        """Put a run into the active segment. False if it could not be written: nothing of it is there."""
+        """Put a run into the active segment. False if it could not be written: none of it is there."""
         try:
             self._write(b"".join(run.placed))
         except KafkaError:
@@ -235,12 +235,12 @@ class Log:
     def _make_room(
         self, size: int, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> None:
-        """Begin a new segment, unless the active one only had to be read to see that the batch goes into it."""
+        """Start a new segment, unless reading the active one shows that the batch fits into it."""
         segment_bytes = self._config.segment_bytes
         if size > segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"A batch of {size} bytes is larger than a segment of {self.topic_partition} may be",
+                f"A batch of {size} bytes is larger than segment.bytes of {self.topic_partition} allows",
             )
         with self._health.guard("read its newest segment"):
             self.active.load()
@@ -248,7 +248,7 @@ class Log:
             self.roll(now_ms, base_offset)
 
     def _write(self, data: Buffer) -> None:
-        """Put bytes behind the last batch, and nothing if that fails."""
+        """Put bytes after the last batch; if that fails, none of them."""
         segment = self._row.active
         try:
             segment.log.write_at(segment.size, data)
@@ -272,7 +272,7 @@ class Log:
         try:
             self._health.finish()
         except KafkaError as error:
-            logger.error("%s. It takes no records until that is done.", error)
+            logger.error("%s. It accepts no records until that is done.", error)
 
     def _cut_tail(self) -> None:
         self._row.cut_tail(self.end_offset)
@@ -284,12 +284,12 @@ class Log:
     # Rolling
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Bring the active segment to disk and begin a new one: a crash never leaves a hole between them."""
+        """Sync the active segment and start a new one: a crash never leaves a hole between them."""
         old = self.active
         base_offset = self.end_offset if base_offset is None else base_offset
         if old.size == 0 and old.base_offset == base_offset:
             return old
-        with self._health.guard("begin a new segment"):
+        with self._health.guard("start a new segment"):
             self._complete_active(base_offset)
             segment = self._row.begin_segment(base_offset, self._config, now_ms)
         segment.roll_after_ms = self._next_roll_after_ms()
@@ -302,7 +302,7 @@ class Log:
             self.roll(now_ms)
 
     def _complete_active(self, offset: int) -> None:
-        """Bring all that is dirty, and what is known of the producers at this offset, to disk."""
+        """Sync all dirty files, and the state of the producers at this offset."""
         if not self._health.is_sound:
             self._health.mend()
         self.active.finish()
@@ -317,7 +317,7 @@ class Log:
     # Reading
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, minimum_one: bool = True) -> Slice | None:
-        """Bytes from the batch that holds `offset`, up to where the one that holds `upper_offset` begins.
+        """Bytes from the batch with `offset`, up to where the one with `upper_offset` begins.
 
         At most `max_bytes`, possibly ending within a batch; with `minimum_one` the first batch is whole.
         """
@@ -331,7 +331,7 @@ class Log:
         return self._row.read(offset, upper_offset, self.end_offset, max_bytes, minimum_one)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """What a consumer that reads only committed data may see ends here."""
+        """The end of what a `read_committed` consumer may see."""
         first_unstable = self.producers.first_unstable_offset(high_watermark)
         if first_unstable is None:
             return high_watermark
@@ -344,11 +344,11 @@ class Log:
     # Durability
 
     def begin_sync(self) -> SyncTicket | None:
-        """What must be synced, if anything must and no ticket is out. The ticket always goes to `complete_sync`."""
+        """A ticket for the dirty files, if there are any and no ticket is out. Always pass it to `complete_sync`."""
         return self._row.durability.begin(self.end_offset)
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
-        """After an error nobody knows what is on disk: the log has failed."""
+        """After an error the state of the disk is unknown: the log has failed."""
         self._row.durability.complete(ticket, error)
 
     def sync(self) -> None:
@@ -357,7 +357,7 @@ class Log:
 
     @contextmanager
     def held_open(self) -> Iterator[None]:
-        """Open what an append and its sync need, so that a record is not left between the two for want of a
+        """Open the files that an append and its sync need, so that a record is not left between the two for lack of a
         descriptor."""
         with ExitStack() as stack:
             with self._health.guard("open its files"):
@@ -365,12 +365,12 @@ class Log:
             yield
 
     def mark_unsynced(self, files: list[File], synced_offset: int) -> None:
-        """These files were made, or read by recovery, which does not tell whether they are on disk."""
+        """These files were created, or read by recovery, which cannot know whether they are on disk."""
         self._row.durability.mark(files)
         self._row.durability.lower_to(synced_offset)
 
     def persist_state(self) -> None:
-        """Bring all that is kept in memory to disk: a later start finds everything in place."""
+        """Write all that is kept in memory to disk: a later start finds everything in place."""
         with self._health.guard("write its state"):
             self._complete_active(self.end_offset)
             self.leader_epochs.persist()
@@ -382,13 +382,13 @@ class Log:
         self._row.move(directory)
 
     def close(self) -> None:
-        """Close the files, and nothing else: `persist_state` and `sync` come before."""
+        """Only close the files; call `persist_state` and `sync` before."""
         self._row.close()
 
     # Cutting
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut off all from this offset on, and the whole batch that holds it. False if there is nothing."""
+        """Cut off everything from the batch with this offset on. False if there is nothing."""
         if offset >= self.end_offset:
             self.leader_epochs.truncate_from_end(self.end_offset)
             return False
@@ -397,10 +397,10 @@ class Log:
             return True
         with self._health.guard_change("truncate"):
             offset = self._row.cut(offset)
-        self._health.nothing_to_finish()  # what lay beyond the end was cut off, or removed
+        self._health.nothing_to_finish()  # whatever was beyond the end was cut off, or removed
         self._ends_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        self._row.durability.synced_offset = offset  # older segments were synced when they were rolled
+        self._row.durability.reached(offset)  # older segments were synced when they were rolled
         self.leader_epochs.truncate_from_end(offset)
         self._finish_later(self.leader_epochs.persist, self._rebuild_producers)
         self._health.finish()
@@ -439,7 +439,7 @@ class Log:
         return self.log_start_offset
 
     def delete_segments(self, count: int, now_ms: int) -> None:
-        """Drop the oldest segments; their files get another name now and are removed later."""
+        """Drop the oldest segments; their files are renamed now and removed later."""
         if count == len(self.segments):
             self.roll(now_ms)
         first_offset = self.segments[count].base_offset
@@ -449,9 +449,9 @@ class Log:
             self._saved.remove_snapshots(lambda offset: offset < first_offset)
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
-        """Put compacted segments, made with `.cleaned` behind their names and finished, in others' place.
+        """Replace segments by compacted ones, which are finished and named `.cleaned`.
 
-        Wherever this is interrupted, opening the log finds all of the old ones or completes the new. `new`
+        Wherever it is interrupted, opening the log finds all of the old ones or completes the new. `new`
         may be empty only if the log keeps another segment.
         """
         with self._health.guard_change("replace segments"):

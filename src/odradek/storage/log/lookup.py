@@ -1,6 +1,6 @@
-"""Finding records by their timestamps: the one question to a log that needs its batches decoded.
+"""Finding records by their timestamps: the only lookup that needs to decode batches.
 
-The time index leads to the first batch whose largest timestamp reaches the one asked for; which of its
+The time index leads to the first batch whose largest timestamp reaches the requested one; which of its
 records that is can only be told by decoding that one batch.
 """
 
@@ -23,7 +23,7 @@ class FoundRecord(NamedTuple):
 
 
 def offset_for_timestamp(log: Log, timestamp: int, upper_offset: int) -> FoundRecord | None:
-    """The first record below `upper_offset` whose timestamp is at or after the one asked for."""
+    """The first record below `upper_offset` whose timestamp is at or after the requested one."""
     start_offset = log.log_start_offset
     for segment in log.segments:
         segment.load()
@@ -59,12 +59,12 @@ def offset_of_max_timestamp(log: Log) -> FoundRecord | None:
 
 def _record_times(segment: Segment, position: int, header: BatchHeader) -> list[tuple[int, int]]:
     """Timestamp and offset of each record of a batch. Produce does not look into every batch it stores, so the
-    records of one may turn out to be unreadable: then its header answers for them."""
+    records of one may turn out to be unreadable: then the timestamp in its header is used."""
     try:
         records = decode_batch(segment.batch_bytes(position, header), header)
     except KafkaError as error:
         log.warning(
-            "%s: the records from offset %d to %d cannot be read, answering by the batch's own timestamp: %s",
+            "%s: the records from offset %d to %d cannot be read, using the timestamp of the batch instead: %s",
             segment.log.path, header.base_offset, header.last_offset, error,
         )  # fmt: skip
         return [_time_of_batch(header)]

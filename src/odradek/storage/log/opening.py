@@ -1,4 +1,4 @@
-"""Making a new log, and opening one that is on disk. What is found there is `recovery.py`'s to judge."""
+"""Creating a new log, and opening one that is on disk, which `recovery.py` checks."""
 
 import os
 import uuid
@@ -24,8 +24,8 @@ STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA)  # besides segments and snapsh
 def create_log(
     home: LogHome, topic_partition: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int
 ) -> Log:
-    """Make a new log's directory and files. They come to disk with its first records: until then nobody would
-    miss them, and a topic of a thousand partitions must not wait for as many syncs."""
+    """Create a new log's directory and files. They are synced with its first records: until then it does not matter if
+    they are lost, and a topic of a thousand partitions must not wait for as many syncs."""
     files, directory = home.files, home.directory
     files.make_directory(directory)
     metadata = files.create(f"{directory}/{PARTITION_METADATA}")
@@ -50,7 +50,7 @@ def open_log(
     report: RecoveryReport | None = None,
 ) -> Log:
     """Open the log in a directory; recover it unless it was shut down cleanly. `sizes` are those of its files,
-    if the caller has listed them; what recovery does is added to `report`."""
+    if the caller has listed them; the work of recovery is added to `report`."""
     files, directory = home.files, home.directory
     sizes = tidy(files, directory, list_log_files(files, directory) if sizes is None else sizes, config)
     epochs = LeaderEpochs(files, f"{directory}/{LEADER_EPOCHS}")
@@ -67,7 +67,7 @@ def open_log(
 
 
 def list_log_files(files: Files, directory: str) -> dict[str, int]:
-    """The sizes of the files that make up the log in this directory: none if it holds no log."""
+    """The sizes of the files that make up the log in this directory: none if it contains no log."""
     return {
         entry.name: entry.size
         for entry in files.list(directory)
@@ -76,5 +76,5 @@ def list_log_files(files: Files, directory: str) -> dict[str, int]:
 
 
 def _names(home: LogHome) -> list[File]:
-    """What says which files there are, and that there is a log at all."""
+    """The files that show that there is a log at all."""
     return [home.files.to_sync(home.directory), home.files.to_sync(os.path.dirname(home.directory))]

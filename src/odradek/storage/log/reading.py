@@ -1,4 +1,4 @@
-"""Reading a whole log from its beginning, for those who replay it: metadata and coordinators."""
+"""Reading a whole log from its beginning, to replay it: for metadata and coordinators."""
 
 from collections.abc import Iterator
 

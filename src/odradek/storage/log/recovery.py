@@ -1,10 +1,10 @@
-"""What a log that is opened holds, and making it whole again after a crash.
+"""Finding out what a log contains when it is opened, and repairing it after a crash.
 
 After a clean shutdown nothing is scanned: the end of the log is found from the last index entry. After a
 crash every segment that was not known to be synced is read again from its start. Each batch must be whole,
 offsets must increase and stay below the next segment, and leader epochs must not decrease. From the recovery
 point on, the CRC must be right and the leader epoch must be the one on record for that offset. The log is cut
-before the first batch that fails, and what follows is dropped. The indexes of the segments read are rebuilt.
+before the first batch that fails, and everything after it is dropped. The indexes of the segments read are rebuilt.
 
 A gap in the offsets is never damage: compaction leaves gaps, followers copy them, and the topic's cleanup
 policy may have changed since. But the base offset is not covered by the CRC. A flipped bit that lowers it, or
@@ -14,11 +14,13 @@ ahead is then the damaged one. What is not detected: the last batch of a segment
 (its records keep their content under larger offsets), and damage to records below the recovery point, which
 were synced and are not read again.
 
-The files in the directory are what counts. Where a checkpoint contradicts them, it was not made from this
+The files in the directory are authoritative. If a checkpoint contradicts them, it was not made from this
 log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
-checked, and a log start beyond the end is ignored unless the log holds no record at all.
+checked, and a log start offset beyond the end is ignored unless the log has no record at all.
 
-A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`.
+A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`. It also writes again what is
+beyond the recovery point: a sync that failed may have left it in the page cache alone, where it is read like anything
+else and no later sync writes it.
 """
 
 import logging
@@ -50,15 +52,17 @@ from odradek.wording import count_of
 
 logger = logging.getLogger(__name__)
 
+REWRITE_BYTES = 1 << 20
+
 
 class Opening(NamedTuple):
-    """What is known of a log before its directory is looked at.
+    """What is known about a log before its directory is read.
 
     `strict` is for a log that must be complete or not be opened: it has no gaps, and the only damage that is
     cut off is a torn last batch beyond the recovery point, with no intact batch after it, unless it lies in an
-    `unsynced_run`: from that offset on, batches were written without a sync between them. Anything else
-    raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery point, but for segments
-    that end before `needed_from`: what they hold is in a snapshot as well.
+    `unsynced_run`: from that offset on, batches were written without a sync between them that is known to have
+    succeeded. Anything else raises `DamagedData` and removes nothing. All of it is checked, whatever the recovery
+    point, but for segments that end before `needed_from`: what they hold is in a snapshot as well.
     """
 
     clean: bool  # the last shutdown was, so nothing needs recovery
@@ -105,7 +109,7 @@ class Recovery:
         end_offset = segments[-1].next_offset()
         if start_offset > end_offset:
             logger.warning(
-                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which is of another log",
+                "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which belongs to another log",
                 self.directory,
                 end_offset,
                 start_offset,
@@ -123,7 +127,7 @@ class Recovery:
         return Contents(segments, self.epochs, self.snapshots, producers, start_offset, end_offset)
 
     def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
-        """A log without records begins where its files or its log start say, whichever is later."""
+        """A log without records starts where its files or its log start offset say, whichever is later."""
         if segments and segments[-1].base_offset >= offset:
             return segments
         self._drop(segments, "it is empty, and before the log start offset")
@@ -177,32 +181,43 @@ class Recovery:
         return self._recover(recovered)
 
     def _check_continuity(self, segments: list[Segment]) -> None:
-        expected = self.opening.needed_from
-        for slot, segment in enumerate(segments[self._first_to_read(segments) :]):
+        expected, segments = self.opening.needed_from, segments[self._first_to_read(segments) :]
+        for slot, segment in enumerate(segments):
+            if slot and segment.base_offset > expected and self._may_end_at(expected, segments[slot:]):
+                return
             if segment.base_offset > expected or (slot and segment.base_offset < expected):
                 raise DamagedData(
-                    f"{segment.log.path} begins at offset {segment.base_offset}, but what comes before it "
+                    f"{segment.log.path} begins at offset {segment.base_offset}, but the segment before it "
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
             expected = segment.next_offset()
 
+    def _may_end_at(self, offset: int, following: list[Segment]) -> bool:
+        """A crash may lose what was not synced, and so what a roll has taken for synced by mistake: a sync that comes
+        after one that failed succeeds. Then there is nothing yet in the new segment, or it is part of the run."""
+        return offset >= self.recovery_point and (
+            self._is_in_run(offset) or not any(segment.size for segment in following)
+        )
+
     def _without_leftovers(self, segments: list[Segment]) -> list[Segment]:
-        """A crash may undo the deletion of a segment, but not that of a later one. What is before such a hole was
-        deleted because it is in a snapshot."""
+        """A crash may undo the deletion of a segment, but not that of a later one. The segments before such a hole
+        were deleted because they are in a snapshot."""
         for slot in range(self._first_to_read(segments), 0, -1):
             if segments[slot - 1].next_offset() != segments[slot].base_offset:
-                self._drop(segments[:slot], "it was deleted before the crash, and what follows it is gone")
+                self._drop(
+                    segments[:slot], "it was deleted before the crash, and the segments after it are gone"
+                )
                 return segments[slot:]
         return segments
 
     def _first_to_read(self, segments: list[Segment]) -> int:
-        """The last segment that begins at or before where reading must begin."""
+        """The last segment that starts at or before the position to read from."""
         offset = self.opening.needed_from if self.opening.strict else self.recovery_point
         below = [slot for slot, segment in enumerate(segments) if segment.base_offset <= offset]
         return below[-1] if below else 0
 
     def _recover(self, segments: list[Segment]) -> list[Segment]:
-        """Read again what may not have been synced, cut at the first batch that is not whole."""
+        """Read everything again that may not have been synced, and cut at the first batch that is not whole."""
         self.recovered.clear()
         if not segments:
             return segments
@@ -212,21 +227,22 @@ class Recovery:
         rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
-            is_last = slot + 1 == len(segments)
-            limit = (
-                segment.base_offset + MAX_RELATIVE_OFFSET if is_last else segments[slot + 1].base_offset - 1
-            )
-            is_whole = self._recover_segment(segment, producers, limit, is_last)
+            following = segments[slot + 1 :]
+            is_whole = self._recover_segment(segment, producers, following)
+            if self.opening.strict and following and segment.next_offset() < following[0].base_offset:
+                self._drop(following if is_whole else [], "what comes before it was not synced, and is lost")
+                is_whole = False
             self.recovered.extend(segment.files)
             if snapshot is not None:
                 self.recovered.append(snapshot)
             if not is_whole:
-                self._drop(segments[slot + 1 :], "it follows a damaged segment")
                 return segments[: slot + 1]
         return segments
 
-    def _recover_segment(self, segment: Segment, producers: Producers, limit: int, is_last: bool) -> bool:
-        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was."""
+    def _recover_segment(self, segment: Segment, producers: Producers, following: list[Segment]) -> bool:
+        """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was. Otherwise those that follow
+        are gone first: if a crash left one of them behind a segment that was cut, the hole would look lawful."""
+        limit = following[0].base_offset - 1 if following else segment.base_offset + MAX_RELATIVE_OFFSET
         size, end_offset = segment.size, segment.base_offset
         segment.size = 0
         segment.reset_indexes()
@@ -234,6 +250,7 @@ class Recovery:
         self.report.segments_scanned += 1
         self.report.bytes_scanned += size
         scan = SegmentScan(segment.log, size)
+        synced_size = 0
         for position, header in self._sound_batches(scan, segment.base_offset, limit):
             try:
                 aborted = replay_batch(producers, segment, position, header)
@@ -241,18 +258,30 @@ class Recovery:
                 break
             segment.appended(position, header.size, header.last_offset, header.max_timestamp)
             end_offset = header.next_offset
+            if end_offset <= self.recovery_point:
+                synced_size = segment.size
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if aborted is not None:
                 segment.aborted.append(aborted)
         if segment.size < size:
             if self.opening.strict:
-                may_be_torn = is_last and end_offset >= self.recovery_point
+                may_be_torn = self._may_end_at(end_offset, following)
                 self._check_torn_tail(segment, scan, may_be_torn, may_be_torn and self._is_in_run(end_offset))
             self._report_cut(segment, scan, size, end_offset)
+            self._drop(following, "it follows a damaged segment")
             segment.log.truncate(segment.size)
+        if self.opening.strict:
+            self._write_again(segment, synced_size)
         segment.finish()
         return segment.size == size
+
+    @staticmethod
+    def _write_again(segment: Segment, position: int) -> None:
+        while position < segment.size:
+            data = segment.log.read_at(position, min(REWRITE_BYTES, segment.size - position))
+            segment.log.write_at(position, data)
+            position += len(data)
 
     def _report_cut(self, segment: Segment, scan: SegmentScan, size: int, end_offset: int) -> None:
         records, position = 0, segment.size
@@ -279,8 +308,8 @@ class Recovery:
     def _check_torn_tail(
         segment: Segment, scan: SegmentScan, may_be_torn: bool, may_be_followed: bool
     ) -> None:
-        """A crash tears the batches that were not synced, and nothing before them. There was one, unless they
-        `may_be_followed` by others."""
+        """A crash tears only batches that were not synced. There was one of them, unless they `may_be_followed` by
+        others."""
         intact = scan.find_intact(segment.size)
         if may_be_torn and intact is None:
             return
@@ -320,7 +349,7 @@ class Recovery:
         return self.epochs.epoch_for_offset(header.base_offset) in (NO_EPOCH, header.leader_epoch)
 
     def _may_jump(self, scan: SegmentScan, position: int, header: BatchHeader) -> bool:
-        """A gap is lawful, unless the next batch is intact and goes back behind it: then the gap is not real."""
+        """A gap is allowed, unless the next batch is intact and goes back to before it: then the gap is not real."""
         following_position = position + header.size
         following = scan.header(following_position)
         return not self.opening.strict and (
@@ -334,5 +363,4 @@ class Recovery:
             logger.warning("removed %s of %d bytes: %s", segment.log.path, segment.size, reason)
             self.report.segments_removed += 1
             segment.remove()
-        if segments:
-            self.files.sync_directory(self.directory)
+            self.files.sync_directory(self.directory)  # before the next: see `SegmentRow`

@@ -1,9 +1,9 @@
-"""Deleting the oldest segments of a log: those before its start, too old, or more than it may hold.
+"""Deleting the oldest segments of a log: those before its start, too old, or beyond its size limit.
 
-Only whole segments go, oldest first, and none that holds records at or above the high watermark. The last one can go
-only where another takes its place, so an empty one stays, and that of a log that has failed.
-`next_due_ms` tells when there will be something to do if nothing is written meanwhile, so that nobody has
-to look at idle logs.
+Only whole segments are deleted, oldest first, and none with records at or above the high watermark. The last one can be
+deleted only if another replaces it, so an empty one stays, and that of a log that has failed.
+`next_due_ms` says when there will be something to do if nothing is written meanwhile, so that idle logs need not be
+looked at.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from odradek.storage.segments.segment import Segment
 
 
 def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
-    """Delete what retention does not keep. Returns the number of segments deleted."""
+    """Delete the segments that retention does not keep. Returns the number of segments deleted."""
     deleted = _delete_while(log, now_ms, high_watermark, _before_log_start(log))
     if log.config.delete:
         deleted += _delete_while(log, now_ms, high_watermark, _beyond_size(log))
@@ -37,7 +37,7 @@ def next_due_ms(log: Log) -> int | None:
 
 
 def newest_time_ms(segment: Segment) -> int:
-    """What retention counts from: the largest timestamp; when the segment was made if there is none."""
+    """The time from which retention counts: the largest timestamp, or if there is none the segment's creation."""
     return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
 
 

@@ -1,7 +1,7 @@
-"""A run: batches of clients that go into one segment by one write.
+"""A run: batches of clients that go into one segment with one write.
 
-Each is checked against what the log remembers of its producer, which includes the batches before it in the run. So the
-producers are brought up to date while the run is made, and put back if it cannot be written.
+Each is checked against the state of its producer, which includes the batches before it in the run. So the producers'
+state is updated while the run is built, and put back if it cannot be written.
 """
 
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ class Run:
         self.stored: list[AppendResult] = []
 
     def fits_into(self, segment: Segment, end_offset: int, now_ms: int, segment_bytes: int) -> bool:
-        """Whether nothing but the write itself can keep the run from going into this segment. Where nothing is known of
-        the segment's age, a batch of the run might be too young to go in with the first."""
+        """Whether only the write itself can keep the run from going into this segment. If the segment's age is not
+        known, a batch of the run might be too young to go in with the first."""
         if segment.first_timestamp < 0:
             return False
         size = sum([len(batch) for batch, _ in self._batches])
@@ -67,7 +67,7 @@ class Run:
             base_offset = last_offset + 1
 
     def _check(self, header: BatchHeader, base_offset: int) -> AppendResult | KafkaError | None:
-        """None if this batch may be appended; then its producer knows of it already."""
+        """None if this batch may be appended; its producer's state then includes it already."""
         producers, producer_id = self._producers, header.producer_id
         if producer_id not in self._before:
             self._before[producer_id] = producers.copy_of(producer_id)

@@ -1,4 +1,4 @@
-"""Reading a segment file that may be damaged: batches front to back, or any batch that is left of one.
+"""Reading a segment file that may be damaged: batches front to back, or any intact batch that remains.
 
 `records/walk.py` trusts headers; this module is for recovery, which does not.
 """
@@ -14,7 +14,7 @@ MAGIC_BYTE = bytes([MAGIC])
 
 
 class SegmentScan:
-    """Reads the first `size` bytes of a file in large pieces, and gives out headers and batches."""
+    """Reads the first `size` bytes of a file in large pieces, and returns headers and batches."""
 
     def __init__(self, file: File, size: int) -> None:
         self._file = file

@@ -1,7 +1,6 @@
-"""Whether bytes are batches that continue a log: what a follower asks of a leader's answer, and recovery of a
-file.
+"""Whether bytes are batches that continue a log: for a follower that checks a leader's response, and for recovery.
 
-The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic lie before
+The CRC covers all but the first 21 bytes of a batch. Base offset, length, leader epoch and magic are before
 it, so those are checked for sense: a batch may not begin below the end of the one before it, nor go back to
 an older leader epoch.
 """
@@ -22,7 +21,7 @@ def is_plausible(header: BatchHeader) -> bool:
 
 def _refuse(header: BatchHeader) -> None:
     raise KafkaError(
-        ErrorCode.CORRUPT_MESSAGE, f"What was fetched is not a batch: its header says {header[:4]}"
+        ErrorCode.CORRUPT_MESSAGE, f"The fetched data is not a batch: its header says {header[:4]}"
     )
 
 
@@ -40,7 +39,7 @@ def checked_batches(data: memoryview, end_offset: int) -> list[Batch]:
         if header.base_offset < end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"A fetched batch begins at offset {header.base_offset}, but the log ends at {end_offset}",
+                f"A fetched batch starts at offset {header.base_offset}, but the log ends at {end_offset}",
             )
         end_offset = header.next_offset
         found.append(batch)

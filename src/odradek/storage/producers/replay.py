@@ -1,4 +1,4 @@
-"""Rebuilding what is known of a log's producers from its batches: on opening, recovering, truncating."""
+"""Rebuilding the state of a log's producers from its batches: on opening, recovering, truncating."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

@@ -1,4 +1,4 @@
-"""What a log knows of its producers, with what of it is saved on disk: snapshots, and the batches since the newest."""
+"""The state of a log's producers, and what of it is saved on disk: snapshots, and the batches since the newest."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,13 +18,13 @@ class SavedProducers:
         self._durability = durability
 
     def save(self, offset: int) -> None:
-        """Write what is known at this offset, unless that was done. It is on disk once the log is synced."""
+        """Write the state at this offset, unless that was done. It is on disk once the log is synced."""
         snapshot = self.snapshots.write(self._producers, offset)
         if snapshot is not None:
             self._durability.mark([snapshot])
 
     def rebuild(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> None:
-        """The log was cut: go back to what was known at its end."""
+        """The log was cut: go back to the state at its end."""
         try:
             rebuild_producers(self._producers, self.snapshots, segments, start_offset, end_offset)
         finally:
@@ -37,7 +37,7 @@ class SavedProducers:
             self._forget_removed()
 
     def _forget_removed(self) -> None:
-        """What is not there any more cannot be synced, and need not be."""
+        """Files that no longer exist cannot be synced, and need not be."""
         there = set(map(self.snapshots.path, self.snapshots.offsets))
         saved = [file for file in self._durability.dirty if file.path.endswith(SUFFIX)]
         self._durability.forget(file for file in saved if file.path not in there)

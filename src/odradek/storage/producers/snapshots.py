@@ -1,4 +1,4 @@
-"""Producer-state snapshots: `%020d.snapshot`, what is known of the producers up to that offset.
+"""Producer-state snapshots: `%020d.snapshot`, the state of the producers at that offset.
 
 Without them, opening a log would mean reading all of it. One is written when a segment is rolled and when
 the log is closed, in Kafka's format, which keeps only the last batch of each producer:
@@ -7,8 +7,8 @@ the log is closed, in Kafka's format, which keeps only the last batch of each pr
     producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
     timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (-1: none)
 
-A producer may have five batches in flight when a broker stops, and asks for all of them again when it is back. So
-the batches before the last follow, oldest first, where Kafka does not read on:
+A producer may have five batches in flight when a broker stops, and sends all of them again when it is back. So
+the batches before the last follow, oldest first, where Kafka stops reading:
 
     producer id int64, last sequence int32, last offset int64, offset delta int32, timestamp int64
 """
@@ -116,7 +116,7 @@ class Snapshots:
         return f"{self._directory}/{offset:020d}{SUFFIX}"
 
     def write(self, producers: Producers, offset: int) -> File | None:
-        """Write what is known at this offset, unless that was done; the caller syncs the file."""
+        """Write the state at this offset, unless that was done; the caller syncs the file."""
         if self.offsets and self.offsets[-1] >= offset:
             return None
         file = self._files.create(self.path(offset))

@@ -1,9 +1,9 @@
-"""What a log remembers of its producers: to refuse gaps, to recognise retries, and to know open transactions.
+"""What a log remembers about its producers: to refuse gaps, to recognise retries, and to know open transactions.
 
 For each producer id: its epoch, its last five batches, and the first offset of its open transaction. A
-batch that repeats one of the five is answered with the offset it was first stored at. A producer that is
-not known (it never wrote here, was idle too long, or its records are gone) may begin at any sequence, as in
-today's Kafka, which no longer answers UNKNOWN_PRODUCER_ID.
+batch that repeats one of the five gets the offset at which it was first stored. A producer that is
+not known (it never wrote here, was idle too long, or its records are gone) may start at any sequence, as in
+today's Kafka, which no longer returns UNKNOWN_PRODUCER_ID.
 
 `check` decides and changes nothing; `replay` changes and cannot refuse. The leader does both, around its
 write; followers and recovery only replay.
@@ -57,14 +57,14 @@ class Producer:
         self.batches: list[ProducedBatch] = []
 
     def expects(self, header: BatchHeader) -> bool:
-        """Whether this batch follows the last one; a new epoch begins at 0."""
+        """Whether this batch follows the last one; a new epoch starts at 0."""
         if header.producer_epoch != self.epoch:
             return header.base_sequence == 0 or self.epoch == NO_PRODUCER_EPOCH
         last = self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
         return header.base_sequence == (last + 1) & MAX_SEQUENCE
 
     def repeated(self, header: BatchHeader) -> ProducedBatch:
-        """The batch that one out of order repeats, or else it is refused."""
+        """The stored batch that an out-of-order one repeats; if there is none, it is refused."""
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
             if (
@@ -100,7 +100,7 @@ class Producers:
         self.open_transactions: dict[int, int] = {}
         # First offset -> offset of the marker, while that is not below the high watermark.
         self._ended: dict[int, int] = {}
-        self.next_expiry_ms: int | None = None  # before then `expire` finds nothing and need not look
+        self.next_expiry_ms: int | None = None  # before then `expire` would find nothing
 
     def check(self, header: BatchHeader, check_sequence: bool) -> ProducedBatch | None:
         """Refuse a batch that may not be appended; return the earlier batch that this one repeats, if any."""
@@ -117,14 +117,14 @@ class Producers:
         if producer.transaction_first_offset >= 0 and not header.attributes & (TRANSACTIONAL | CONTROL):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Producer {header.producer_id} wrote outside of the transaction that it has open",
+                f"Producer {header.producer_id} wrote outside its open transaction",
             )
         return None
 
     def check_batch(
         self, batch: Buffer, header: BatchHeader, check_sequence: bool
     ) -> tuple[ProducedBatch | None, Marker | None]:
-        """The same for a batch of any kind; also the marker that it holds, if it does."""
+        """The same for a batch of any kind; also the marker in it, if there is one."""
         if not header.attributes & CONTROL:
             return self.check(header, check_sequence), None
         marker = read_marker(batch, header)
@@ -139,7 +139,7 @@ class Producers:
         if producer is not None and producer.coordinator_epoch > marker.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"A coordinator of epoch {producer.coordinator_epoch} has written here since, "
+                f"A coordinator with epoch {producer.coordinator_epoch} has written here, "
                 f"not {marker.coordinator_epoch}",
             )
 
@@ -173,7 +173,7 @@ class Producers:
             self.replay(header, base_offset)
 
     def copy_of(self, producer_id: int) -> Producer | None:
-        """For `put_back`, should what is replayed after this not come to be in the log."""
+        """For `put_back`, if the batches replayed after this cannot be written."""
         producer = self.by_id.get(producer_id)
         return None if producer is None else producer.copy()
 
@@ -211,7 +211,7 @@ class Producers:
             self._ended[first_offset] = base_offset
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that is open, or whose marker is not yet committed."""
+        """The first offset of the oldest transaction that is open, or whose marker is not yet committed."""
         if self._ended:
             self._ended = {first: last for first, last in self._ended.items() if last >= high_watermark}
         elif not self.open_transactions:
@@ -235,7 +235,7 @@ class Producers:
         self._ended.clear()
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget the producers that have been silent for so long, unless they have a transaction open."""
+        """Forget producers that have been idle this long, unless they have an open transaction."""
         if self.next_expiry_ms is not None and now_ms < self.next_expiry_ms:
             return
         expiry = {

@@ -1,10 +1,10 @@
 """The three indexes of a segment, in Kafka's formats.
 
 An offset index maps offsets to positions, a time index timestamps to offsets; both are sparse (one entry
-for each `index.interval.bytes` of log) and hold nothing but rising pairs of numbers, so one class serves
+for each `index.interval.bytes` of log) and contain only rising pairs of numbers, so one class serves
 both. The newest entries of a segment that is being written wait in memory and are written some at a time;
-the rest is searched on disk. Losing entries does no harm, because after a crash the indexes of what was
-being written are built anew.
+the rest is searched on disk. Losing entries does no harm, because after a crash the indexes of the segments
+that were being written are rebuilt.
 
 A transaction index lists the aborted transactions that ended in its segment. Most segments have none, and
 then there is no file.
@@ -77,7 +77,7 @@ class Index:
                 pass  # no room for an index now: its entries wait in memory, the append itself has succeeded
 
     def floor(self, field: int, target: int) -> int:
-        """The slot of the last entry whose given field is not above the target, -1 if there is none."""
+        """The slot of the last entry whose given field is not above the target, or -1."""
         low, high = 0, len(self)
         if self._pending and self._entry.unpack_from(self._pending)[field] <= target:
             low = self._written
@@ -96,7 +96,7 @@ class Index:
             self._pending.clear()
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries, and nothing behind them in the file."""
+        """Keep the first `count` entries, and nothing after them in the file."""
         del self._pending[max(0, count - self._written) * self._entry.size :]
         self._last = None
         if count <= self._written:

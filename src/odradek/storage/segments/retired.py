@@ -1,10 +1,10 @@
 """A log's retired segments: replaced by compaction or deleted by retention, renamed, and not removed yet.
 
-A segment keeps its base offset when it is compacted, so several of one offset may wait for their removal. Each gets a
-name of its own: Kafka's `.deleted` behind it, with a number before that where the name is taken. Recovery removes
-whatever ends with `.deleted` (`swap.py`).
+A segment keeps its base offset when it is compacted, so several with one offset may wait for their removal. Each gets a
+unique name: Kafka's suffix `.deleted`, with a number before it if the name is taken. Recovery removes
+every file that ends with `.deleted` (`swap.py`).
 
-They hold no descriptors: a reader in the middle of one has it pinned, and nobody else is going to look at it.
+They use no descriptors: a reader in the middle of one has it pinned, and nothing else reads it.
 """
 
 from collections.abc import Iterator

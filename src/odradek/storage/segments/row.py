@@ -1,8 +1,8 @@
-"""The row of segments that a log is made of: finding offsets in it, and changing it so that a crash leaves a whole log.
+"""The row of segments of a log: finding offsets in it, and changing it so that a crash leaves a whole log.
 
 Segments follow one another by base offset. The last one is active and takes the appends; the others do not change until
-they are compacted or removed. Removing goes from the newest to the oldest where a log is cut, so that a crash in
-between leaves a log that ends earlier, and never one with a hole.
+they are compacted or removed. Removing goes from the newest to the oldest where a log is cut, each on disk before the
+next, so that a crash in between leaves a log that ends earlier, and never one with a hole.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ by_base_offset = attrgetter("base_offset")
 
 
 class Slice(NamedTuple):
-    """Bytes of a segment file: ask `file.fileno()` anew for each use, descriptors are closed and reused."""
+    """Bytes of a segment file: call `file.fileno()` for each use, descriptors are closed and reused."""
 
     file: File
     position: int
@@ -78,12 +78,14 @@ class SegmentRow:
 
     def cut_tail(self, end_offset: int) -> None:
         """Whatever the files hold beyond the last batch was never appended."""
+        self.active.aborted.truncate_to(
+            end_offset
+        )  # first: readers must not see it, even if nothing can be cut
         self.active.log.truncate(self.active.size)
-        self.active.aborted.truncate_to(end_offset)
 
     def begin_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
-        """All of its files, or none: with one of them left, and more appended to the segment before it, a later
-        start would take the log to end where the new segment begins."""
+        """All of its files, or none: if one of them remained, and more were appended to the segment before it, a later
+        start would think that the log ends where the new segment begins."""
         with self._names_open() as names:
             try:
                 segment = Segment.create(self.files, self.directory, base_offset, config, now_ms)
@@ -106,7 +108,7 @@ class SegmentRow:
     def read(
         self, offset: int, upper_offset: int, end_offset: int, max_bytes: int, minimum_one: bool
     ) -> Slice | None:
-        """See `Log.read`, which has checked that the offset lies below both others."""
+        """See `Log.read`, which has checked that the offset is below both others."""
         active = self.active
         if offset >= self.tail.floor:
             segment = active
@@ -133,7 +135,7 @@ class SegmentRow:
         return None
 
     def _position_of(self, segment: Segment, offset: int) -> int:
-        """Where the batch that holds an offset begins; the segment's end if it lies beyond."""
+        """The position of the batch with an offset; the segment's end if it is beyond."""
         if segment is not self.active:
             following = self.segments[self.segments.index(segment) + 1]
             if offset >= following.base_offset:
@@ -144,7 +146,7 @@ class SegmentRow:
         return found[0] if found is not None else segment.size
 
     def _slot_of(self, offset: int) -> int:
-        """Of the segment that holds this offset, or the first one."""
+        """Of the segment with this offset, or the first one."""
         return max(bisect_right(self.segments, offset, key=by_base_offset) - 1, 0)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
@@ -161,8 +163,8 @@ class SegmentRow:
     # Cutting at the end
 
     def cut(self, offset: int) -> int:
-        """Cut off all from this offset on, and the whole batch that holds it. Returns where the row then ends. All that
-        has to be open is opened first: `CannotOpen` means that nothing has changed."""
+        """Cut off everything from the batch with this offset on. Returns where the row then ends. All files that
+        must be open are opened first: `CannotOpen` means that nothing has changed."""
         kept = self.segments[self._slot_of(offset)]
         with self._names_open(*kept.files) as names:
             kept.load()
@@ -178,8 +180,8 @@ class SegmentRow:
 
     @contextmanager
     def emptied(self, offset: int, config: LogConfig) -> Iterator[None]:
-        """Remove all segments; after what is done with none, begin again at an offset. Without descriptors nothing has
-        changed; any other error is fatal, because there may be no segment left to append to."""
+        """Remove all segments, do what needs an empty row, and start again at an offset. Without descriptors nothing
+        has changed; any other error is fatal, because there may be no segment left to append to."""
         with self._names_open() as names, self._health.fatal():
             self._remove_after(None, names)
             yield
@@ -187,19 +189,20 @@ class SegmentRow:
             names.sync()
 
     def _remove_after(self, kept: Segment | None, names: File) -> None:
+        """One by one: of two removals without a sync between them, a crash may undo the first and not the second."""
         while self.segments and self.segments[-1] is not kept:
             segment = self.segments.pop()
             self.durability.forget(segment.files)
             segment.remove()
+            names.sync()
         if kept is not None:
             self.active = kept
-        names.sync()
 
     # Removing at the start, replacing in between
 
     def drop_oldest(self, count: int, due_ms: int) -> None:
-        """They get other names now, and are removed later. They are no part of the row any more, even if one could not
-        be renamed."""
+        """They are renamed now, and removed later. They are no longer part of the row, even if one could not be
+        renamed."""
         try:
             self._retire(self.segments[:count], due_ms)
         finally:
@@ -220,7 +223,7 @@ class SegmentRow:
 
     @contextmanager
     def _names_open(self, *others: File) -> Iterator[File]:
-        """The directory, whose sync makes the names of files durable, and other files: open, or none of them is."""
+        """The directory, whose sync makes the names of files durable, and other files: all open, or none."""
         names = self.files.to_sync(self.directory)
         with pinned(names, *others):
             yield names

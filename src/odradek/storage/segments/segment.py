@@ -1,8 +1,8 @@
 """A segment: one file of batches from a base offset on, and its indexes.
 
-The indexes are hints. A lookup goes to the position that the index names and checks that the batch lying
-there is the one the entry spoke of; if not, the index is built anew from the batches. So a damaged index
-costs a scan, and never an answer that is wrong.
+The indexes are hints. A lookup goes to the position that the index names and checks that the batch there is the one
+that the entry means; if not, the index is rebuilt from the batches. So a damaged index costs a scan, but never gives a
+wrong result.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 LOOKUP_BYTES = 8 << 10  # read at a time where a batch is looked for from an index entry on
-SCAN_BYTES = 256 << 10  # where all are gone through
+SCAN_BYTES = 256 << 10  # for a scan of all batches
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -39,7 +39,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 def remove_files(files: Files, directory: str, base_offset: int) -> None:
-    """Remove whatever there is of a segment that could not be made."""
+    """Remove the remains of a segment that could not be created."""
     for suffix in SEGMENT_SUFFIXES:
         files.file(f"{directory}/{file_name(base_offset, suffix)}").remove()
 
@@ -93,16 +93,16 @@ class Segment:
         self.max_timestamp_offset = (
             base_offset  # last offset of the first batch that has the largest timestamp
         )
-        self.first_timestamp = NO_TIMESTAMP  # of the first batch: what rolling by time counts from
+        self.first_timestamp = NO_TIMESTAMP  # of the first batch, from which rolling by time counts
         self._unindexed_bytes = 0
 
     @classmethod
     def create(
         cls, files: Files, directory: str, base_offset: int, config: LogConfig, now_ms: int, suffix: str = ""
     ) -> "Segment":
-        """New empty files; the caller syncs the directory. Compaction's have `.cleaned` behind.
+        """New empty files; the caller syncs the directory. Compaction's end with `.cleaned`.
 
-        If one cannot be made, those made before it stay on disk, closed: `remove_files` removes them.
+        If one cannot be created, those before it stay on disk, closed: `remove_files` removes them.
         """
         prefix = f"{directory}/{base_offset:020d}"
         made: list[File] = []
@@ -185,7 +185,7 @@ class Segment:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
     def finish(self) -> None:
-        """Nothing more is appended for now: complete the indexes on disk, with the largest timestamp last."""
+        """No more appends for now: complete the indexes on disk, with the largest timestamp last."""
         self.load()
         self._index_time()
         self.offsets.write_pending()
@@ -194,8 +194,8 @@ class Segment:
     def has_room(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int, segment_bytes: int
     ) -> bool:
-        """Whether batches of so many bytes, with this last offset and this largest timestamp, still go in here.
-        One that is not loaded does not know."""
+        """Whether batches of this many bytes, with this last offset and this largest timestamp, still fit in here.
+        A segment that is not loaded does not know."""
         first = self.first_timestamp
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return (
@@ -214,7 +214,7 @@ class Segment:
         )
 
     def has_index_room(self, size: int) -> bool:
-        """Whether so many bytes of batches can be indexed before the indexes are full.
+        """Whether this many bytes of batches can be indexed before the indexes are full.
 
         A batch has at most one entry, however small the interval is."""
         entries = size // max(self.index_interval_bytes, HEADER_SIZE) + 2
@@ -243,7 +243,7 @@ class Segment:
         return None
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches that hold a timestamp at or above this one, from an offset on."""
+        """The batches with a timestamp at or above this one, from an offset on."""
         slot = self.times.floor(0, timestamp)
         if slot >= 0:
             entry = self.times[slot]
@@ -270,7 +270,7 @@ class Segment:
         return (header for _, header in self._walk(position))
 
     def load(self) -> None:
-        """Read what an opened segment does not know yet: its first and its largest timestamp."""
+        """Read what is not known after opening: the first and the largest timestamp."""
         if self.loaded:
             return
         first = header_at(self.log.read_at, 0, self.size)
@@ -313,7 +313,7 @@ class Segment:
         self.finish()
 
     def reset_indexes(self) -> None:
-        """Begin the offset and the time index anew; the caller replays the batches through `appended`."""
+        """Start the offset and the time index again; the caller replays the batches through `appended`."""
         self.offsets.truncate(0)
         self.times.truncate(0)
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -323,7 +323,7 @@ class Segment:
         self._unindexed_bytes = 0
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off the batch that holds this offset, and all behind it."""
+        """Cut off the batch with this offset, and all after it."""
         self.load()
         found = self.locate(offset)
         if found is not None:
@@ -349,12 +349,12 @@ class Segment:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
-        """Change what the names of all files end with."""
+        """Change the suffix of all file names."""
         for file in self.files:
             file.rename(file.path.removesuffix(old_suffix) + new_suffix)
 
     def remove(self) -> None:
-        """Every file that can be; then tell what went wrong with another."""
+        """Every file that can be; then raise the error of one that could not."""
         with ExitStack() as stack:
             for file in reversed(self.files):
                 stack.callback(file.remove)

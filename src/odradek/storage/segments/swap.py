@@ -1,11 +1,11 @@
-"""Putting compacted segments in others' place, and tidying up where that was interrupted, as Kafka does.
+"""Replacing segments by compacted ones, and cleaning up if that was interrupted, as Kafka does.
 
-Files change places by changing names, in an order that tells at any moment what they are:
+Files are swapped by renaming, in an order that shows at any moment what they are:
 
 `.deleted`  no longer part of the log: removed.
 `.cleaned`  a compaction that did not finish: removed, and with it every `.swap` from its base offset on,
             which then belongs to the same unfinished work.
-`.swap`     a compaction that finished: takes the place of the segments that it was made from.
+`.swap`     a compaction that finished: replaces the segments that it was made from.
 """
 
 import re
@@ -28,14 +28,14 @@ LOG_FILE = re.compile(
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file in a log's directory holds, or held, a part of the log."""
+    """Whether a file in a log's directory is, or was, part of the log."""
     return LOG_FILE.fullmatch(name) is not None
 
 
 def swap_in(files: Files, directory: str, new: Sequence[Segment], retire_old: Callable[[], None]) -> None:
     """Give finished `.cleaned` segments their names; `retire_old` takes those names from the old ones.
 
-    All that must be open is opened first: `CannotOpen` means that nothing has changed.
+    All files that must be open are opened first: `CannotOpen` means that nothing has changed.
     """
     names = files.to_sync(directory)
     with pinned(names, *(file for segment in new for file in segment.files)):
@@ -51,7 +51,7 @@ def swap_in(files: Files, directory: str, new: Sequence[Segment], retire_old: Ca
 
 
 def tidy(files: Files, directory: str, sizes: dict[str, int], config: LogConfig) -> dict[str, int]:
-    """Clear up after an interruption. Returns the sizes of the files that are then there."""
+    """Clean up after an interruption. Returns the sizes of the remaining files."""
     if not any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in sizes):
         return sizes
     unfinished = [name for name in sizes if name.endswith(CLEANED_SUFFIX)]

@@ -1,0 +1,221 @@
+"""A replica's fetch session: a Fetch in it costs what has changed. Of a thousand idle partitions none is looked at.
+
+The session knows which of its partitions are *due*: those that the request names, those that something has happened to
+since they were last looked at, and those that the replica may not have taken yet. The others are watched: their leaders
+tell when records are appended, when the high watermark moves, when the ISR changes, and when their epoch ends. While a
+replica is not in the ISR, a partition is looked at with every fetch, because each may be the one by which it joins.
+
+What is not looked at has not moved, so the replica has all of it. When it moves, its leader is told when the replica's
+last fetch came: that is how long it is known to have been caught up.
+
+Nobody tells that a log starts somewhere else now, so every few seconds everything is due.
+
+Pure: the logs are read by whoever passes a `Reader`, and time is an argument.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Timer
+from odradek.replication.leader import Leader
+from odradek.replication.waiters import Waiter
+from odradek.requests.fetch_sessions import FetchSession, Wanted
+from odradek.wire.codec import Steps
+from odradek.wire.fetch_response import FetchedPartition
+from odradek.wire.messages.fetch import FetchRequest
+
+LOOK_AT_ALL_MS = 5_000
+
+Answers = list[tuple[Wanted, FetchedPartition]]
+
+
+class Reader(Protocol):
+    """One Fetch request."""
+
+    def read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+        """What there is; the fetch counts as one of the replica."""
+
+    def read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
+        """What there is now."""
+
+    def leader_of(self, wanted: Wanted) -> Leader:
+        """Raises KafkaError."""
+
+    def finish_with(self, read: Callable[[], Answers]) -> None:
+        """Send what is read now; what goes wrong is answered, too."""
+
+
+class Watch:
+    """Of one partition, while nothing happens to it."""
+
+    __slots__ = ("leader", "moved", "spoken")
+
+    def __init__(self, leader: Leader, moved: Waiter, spoken: Waiter) -> None:
+        self.leader = leader
+        self.moved = moved  # there is more to read, the ISR is another one, or the epoch has ended
+        self.spoken = spoken  # there is something to tell with the next response
+
+    def end(self) -> None:
+        self.leader.forget_waiter(self.moved)
+        self.leader.forget_waiter(self.spoken)
+
+
+class ReplicaSession:
+    """What is known of a replica's session between its fetches."""
+
+    def __init__(self, session: FetchSession, replica_id: int, now_ms: int) -> None:
+        self._session = session
+        self.replica_id = replica_id
+        self._watches: dict[Wanted, Watch] = {}
+        self._due: dict[Wanted, None] = dict.fromkeys(session.partitions.values())
+        self._fetched_ms = now_ms
+        self._looked_at_all_ms = now_ms
+        self.waiting: ReplicaFetch | None = None
+
+    def fetched(self, message: FetchRequest, now_ms: int) -> None:
+        """The session was brought up to date with this request."""
+        self._fetched_ms = now_ms
+        if now_ms - self._looked_at_all_ms >= LOOK_AT_ALL_MS:
+            self._looked_at_all_ms = now_ms
+            self._due = dict.fromkeys(self._session.partitions.values())
+            return
+        for topic in message.topics:
+            topic_key = topic.topic or topic.topic_id.bytes
+            for asked in topic.partitions:
+                wanted = self._session.partitions.get((topic_key, asked.partition))
+                if wanted is not None:
+                    self._due[wanted] = None
+
+    def forgotten(self, wanted: Wanted) -> None:
+        """The replica does not follow it any more."""
+        self._due.pop(wanted, None)
+        self._unwatch(wanted)
+
+    def end(self) -> None:
+        """The session is over."""
+        for wanted in list(self._watches):
+            self._unwatch(wanted)
+        self._due.clear()
+
+    # --- which partitions to look at ---
+
+    def take_due(self) -> list[Wanted]:
+        due, self._due = self._due, {}
+        return list(due)
+
+    def looked_at(self, wanted: Wanted, leader: Leader | None, answer: FetchedPartition) -> None:
+        """Watch it, if there is nothing left to send and to decide; else it is due again."""
+        if (
+            leader is None
+            or leader.closed_with
+            or answer.error_code
+            or answer.divergence is not None
+            or wanted.asked.fetch_offset != leader.log.end_offset
+            or self.replica_id not in leader.isr
+        ):
+            self._due[wanted] = None
+        else:
+            self._watch(wanted, leader)
+
+    def _watch(self, wanted: Wanted, leader: Leader) -> None:
+        watch = self._watches.get(wanted)
+        if watch is None or watch.leader is not leader:
+            self._unwatch(wanted)
+            watch = Watch(leader, partial(self._moved, wanted), partial(self._spoken, wanted))
+            self._watches[wanted] = watch
+        leader.when_log_end_moves(watch.moved)
+        leader.when_high_watermark_moves(watch.spoken)
+
+    def _unwatch(self, wanted: Wanted) -> None:
+        watch = self._watches.pop(wanted, None)
+        if watch is not None:
+            watch.end()
+
+    # --- news of the leaders ---
+
+    def _moved(self, wanted: Wanted, error: ErrorCode) -> None:
+        watch = self._watches[wanted]
+        watch.leader.was_caught_up(self.replica_id, self._fetched_ms)
+        self._due[wanted] = None
+        if self.waiting is not None:
+            self.waiting.woken(error)
+
+    def _spoken(self, wanted: Wanted, error: ErrorCode) -> None:
+        """Of a high watermark the replica hears when its wait is over."""
+        self._due[wanted] = None
+
+
+class ReplicaFetch:
+    """One fetch of a replica, from its first look to its response. It waits for data, an error or its deadline."""
+
+    def __init__(self, reader: Reader, known: ReplicaSession, min_bytes: int) -> None:
+        self._reader = reader
+        self._known = known
+        self._min_bytes = min_bytes
+        self._answers: dict[Wanted, FetchedPartition] = {}
+        self._size = 0
+        self._has_error = False
+        self.timer: Timer | None = None  # while it waits
+
+    def read(self) -> Steps[None]:
+        for wanted in self._known.take_due():
+            self._look_at(wanted, self._reader.read_first)
+            yield
+
+    @property
+    def is_enough(self) -> bool:
+        return self._has_error or self._size >= self._min_bytes
+
+    def _look_at(self, wanted: Wanted, read: Callable[[Wanted, int], FetchedPartition]) -> None:
+        before = self._answers.get(wanted)
+        size_of_others = self._size - (before.length if before is not None else 0)
+        answer = self._answers[wanted] = read(wanted, size_of_others)
+        self._size = size_of_others + answer.length
+        if answer.error_code or answer.divergence is not None:
+            self._has_error = True
+        try:
+            leader = self._reader.leader_of(wanted)
+        except KafkaError:
+            leader = None
+        self._known.looked_at(wanted, leader, answer)
+
+    # --- waiting ---
+
+    def wait(self, timer: Timer) -> None:
+        self.timer = timer
+        self._known.waiting = self
+
+    def woken(self, error: ErrorCode) -> None:
+        self._look_again()
+        if error or self.is_enough:
+            self.answer()
+
+    def _look_again(self) -> None:
+        for wanted in self._known.take_due():
+            self._look_at(wanted, self._reader.read_partition)
+
+    def end(self) -> None:
+        """Of the wait: nothing wakes it any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if self._known.waiting is self:
+            self._known.waiting = None
+
+    # --- answering ---
+
+    def answer(self) -> None:
+        """With what was just looked at."""
+        self.end()
+        self._reader.finish_with(lambda: list(self._answers.items()))
+
+    def time_out(self) -> None:
+        """There may be high watermarks to tell of. What was read before is read again: its file may be another now."""
+        self.end()
+        self._reader.finish_with(self._read_at_last)
+
+    def _read_at_last(self) -> Answers:
+        self._look_again()
+        return list(self._answers.items())

@@ -1,0 +1,37 @@
+"""Whether enough controllers can be there to decide anything: a node that stops need not wait for those that are gone.
+
+Where nobody listens any more, the process has ended: a refused connection is proof, silence is not. When all nodes of a
+cluster are stopped at once, the last ones find out in this way that nobody is left who could let them go.
+"""
+
+import asyncio
+
+from odradek.net.network import Network
+from odradek.services.quorum import Quorum
+
+LOOK_SECONDS = 0.1  # most nodes are let go sooner
+CONNECT_TIMEOUT_SECONDS = 0.5
+
+
+async def majority_gone(quorum: Quorum, network: Network) -> None:
+    """Returns once the voters that may be there are no majority."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        voters = quorum.voter_addresses
+        others = [address for node_id, address in voters.items() if node_id != quorum.node_id]
+        gone = sum(await asyncio.gather(*(_is_gone(network, address) for address in others)))
+        if 2 * (len(voters) - gone) <= len(voters):
+            return
+
+
+async def _is_gone(network: Network, address: tuple[str, int] | None) -> bool:
+    if address is None:
+        return False
+    try:
+        channel = await network.connect(*address, CONNECT_TIMEOUT_SECONDS)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    channel.close()
+    return False

@@ -1,0 +1,50 @@
+"""Do things to three nodes that keep records under load, by chance, and tell how much was survived.
+
+python -m tests.processes.chaos --seconds 600 --seed 7
+"""
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.processes.record_faults import Fault, in_turn, name_of, play
+from tests.support import RunningBroker
+
+DEFAULT_SECONDS = 200
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=DEFAULT_SECONDS, help="begin no new fault after this time"
+    )
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    options = parser.parse_args()
+    print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as directory:
+        survived = play(Path(directory), announced(in_turn(rng), options.seconds), rng)
+        tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
+        assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
+    print(survived)
+    return 0
+
+
+def announced(faults: Iterator[Fault], seconds: float) -> Iterator[Fault]:
+    """For so long, and each with a line when it begins."""
+    started = time.monotonic()
+    for fault in faults:
+        passed = time.monotonic() - started
+        if passed > seconds:
+            return
+        print(f"{passed:5.0f} s  {name_of(fault)}", flush=True)
+        yield fault
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
