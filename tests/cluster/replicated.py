@@ -20,7 +20,7 @@ was lost for good, and which has not said so yet, does not count.
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.metadata.image import MetadataImage, Partition, Topic
+from odradek.metadata.image import LOST_DIRECTORY, MetadataImage, Partition, Topic
 from odradek.records.batch import read_header
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
@@ -326,7 +326,10 @@ class ReplicatedLogs:
             and log.registration.leader == NO_LEADER
             and not log.registration.isr
             and not log.registration.eligible_leader_replicas
-            and not log.registration.last_known_elr
+            and all(
+                log.registration.directory_of(last) == LOST_DIRECTORY
+                for last in log.registration.last_known_elr
+            )
         ]
         for log in found:
             if not any(self._has_all(log, broker_id) for broker_id in log.registration.replicas):
