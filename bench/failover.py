@@ -39,6 +39,7 @@ KILLS = 10
 KAFKA_SHARE = 2  # of these kills one in so many: each takes its session time, always the same
 MANY_PARTITIONS = 1_000
 SETTLE_S = 1.5
+SLACK_S = 0.5
 PROBE_INTERVAL_S = 0.01
 KIND = "failover"
 # librdkafka waits up to 10 s before it connects again to a node that has refused it: that would be its own silence.
@@ -46,7 +47,9 @@ PRODUCER = {"enable.idempotence": "true", "reconnect.backoff.max.ms": 200}
 
 TITLES = {
     "leader_killed_s": "A leader killed with -9: silence, s",
-    "quorum_leader_killed_s": "One that led the quorum too: silence, s",
+    "leader_back_s": "It comes back, and leads again: silence, s",
+    "quorum_leader_killed_s": "One killed that led the quorum too: silence, s",
+    "quorum_leader_back_s": "It comes back, and leads again: silence, s",
     "stopped_s": "A leader stopped (SIGSTOP): until another accepts, s",
     "quorum_leader_stopped_s": "One that led the quorum too: until another accepts, s",
     "rolling_s": "All three restarted in turn (SIGTERM): longest silence, s",
@@ -131,15 +134,19 @@ class Trial:
         return isinstance(self.system, KafkaCluster)
 
     def kill_leaders(self, figure: str, kills: int, lead_quorum: bool) -> None:
-        moments = []
+        away, back = [], []
         with self.watched(figure) as (topic, gaps):
             for number in range(kills):
                 victim = self.victim(lead_quorum, number)
-                moments.append(self.kill(victim))
+                killed = self.kill(victim)
                 self.view.await_led_without(victim, topic, self.view.running())
                 time.sleep(SETTLE_S)
+                started = time.monotonic()
                 self.bring_back(victim, topic)
-        self.measured(figure, silences(gaps, moments))
+                away.append((killed, started))
+                back.append((started, time.monotonic()))
+        self.measured(figure, silences(gaps, away))
+        self.measured(f"{figure.removesuffix('killed_s')}back_s", silences(gaps, back))
 
     def restart_in_turn(self) -> None:
         with self.watched("rolling_s") as (topic, gaps):
@@ -150,7 +157,7 @@ class Trial:
                 process.wait()
                 self.system.start_node(node)
                 self.view.await_whole(topic)
-        self.measured("rolling_s", silences(gaps, [began]))
+        self.measured("rolling_s", silences(gaps, [(began, float("inf"))]))
 
     def stop_leader(self, figure: str, lead_quorum: bool) -> None:
         topic = f"{figure}-topic".replace("_", "-")
@@ -231,12 +238,13 @@ def in_turn(nodes: Sequence[int]) -> list[list[int]]:
     return [[*nodes[place:], *nodes[:place]] for place in range(len(nodes))]
 
 
-def silences(gaps: Sequence[Gap], moments: Sequence[float]) -> list[float]:
-    """For each moment, the longest gap that ended between it and the next one."""
-    ends = [*moments[1:], float("inf")]
+def silences(gaps: Sequence[Gap], times: Sequence[tuple[float, float]]) -> list[float]:
+    """For each span of time, the longest gap that began in it. The last record before may be a moment old."""
     return [
-        max((gap.end - gap.begin for gap in gaps if moment < gap.end <= end), default=0.0)
-        for moment, end in zip(moments, ends, strict=True)
+        max(
+            (gap.end - gap.begin for gap in gaps if begin - SLACK_S <= gap.begin < end - SLACK_S), default=0.0
+        )
+        for begin, end in times
     ]
 
 

@@ -31,10 +31,11 @@ def a_report() -> Report:
     return report
 
 
-def test_a_silence_belongs_to_the_kill_before_it() -> None:
-    gaps = [Gap(0, 1.0, 1.1), Gap(0, 9.9, 10.4), Gap(1, 9.8, 10.2), Gap(2, 11.0, 11.7), Gap(0, 20.0, 20.9)]
-    assert [round(one, 3) for one in silences(gaps, [10.0, 20.1])] == [0.7, 0.9], "each gap counts once"
-    assert silences([], [1.0]) == [0.0]
+def test_a_silence_belongs_to_the_time_in_which_it_began() -> None:
+    gaps = [Gap(0, 1.0, 1.1), Gap(0, 9.9, 10.4), Gap(1, 9.8, 10.2), Gap(2, 11.0, 11.7), Gap(0, 19.9, 20.9)]
+    found = silences(gaps, [(10.0, 11.5), (11.5, 20.0), (20.0, 30.0)])
+    assert [round(one, 3) for one in found] == [0.5, 0.7, 1.0]
+    assert silences([], [(1.0, 2.0)]) == [0.0]
 
 
 def test_each_node_is_the_first_replica_of_a_partition() -> None:
