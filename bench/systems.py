@@ -7,6 +7,7 @@ nodes: `processes` holds one for each node, so a cluster can lose a part of itse
 Here are those that speak Kafka's protocol; `other_systems` has the rest.
 """
 
+import os
 import secrets
 import shutil
 import signal
@@ -32,6 +33,13 @@ POLL_INTERVAL_S = 0.002
 PROBE_TOPIC = "probe"
 NOT_SYNCED = "not synced"
 SYNCED = "synced"
+
+
+def as_installed(environ: Mapping[str, str] | None) -> dict[str, str]:
+    """The environment, without what makes Python compile its sources at every start: pip compiles what it installs."""
+    return {
+        name: value for name, value in (environ or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 class System:
@@ -118,7 +126,7 @@ class System:
     ) -> subprocess.Popen[bytes]:
         with (self.home / "output.log").open("ab") as output:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=as_installed(environ)
             )
 
     def log(self) -> str:
