@@ -62,7 +62,7 @@ def test_init_writes_an_example_once(tmp_path):
     assert odradek("init", path).returncode == 0
     assert load(path, {}).name == "new"
     again = odradek("init", path)
-    assert again.returncode == 1 and "exists already" in again.stderr
+    assert again.returncode == 1 and "already exists" in again.stderr
 
 
 def test_init_from_a_topic(tmp_path, broker):
