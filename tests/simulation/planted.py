@@ -34,7 +34,7 @@ SCRIPTED = [
     ),
     Scripted(
         "test_17",
-        "recovery believes gaps only in compacted topics",
+        "recovery accepts gaps only in compacted topics",
         Mutation(
             "storage.log.recovery",
             "return not self.opening.strict and (",
@@ -48,7 +48,7 @@ SCRIPTED = [
     ),
     Scripted(
         "test_19",
-        "a parked fetch that was answered goes on waiting for its other partitions",
+        "a parked fetch keeps waiting for its other partitions after its response was sent",
         Mutation(
             "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
         ),
@@ -86,7 +86,7 @@ SCRIPTED = [
     ),
     Scripted(
         "test_23",
-        "the attempt to create `__consumer_offsets` is remembered when it failed",
+        "a failed attempt to create `__consumer_offsets` is never repeated",
         Mutation("services.groups", "        finally:\n            self._creating = None\n", ""),
     ),
     Scripted(
@@ -114,7 +114,7 @@ class Simulated(NamedTuple):
 SIMULATED = [
     Simulated(
         "acks-all-before-the-sync",
-        "acks=all is answered before the sync",
+        "acks=all is acknowledged before the sync",
         [
             Mutation(
                 "api.produce",
@@ -139,7 +139,7 @@ SIMULATED = [
     ),
     Simulated(
         "duplicate-at-a-new-offset",
-        "a duplicate is answered with a new offset",
+        "the response to a duplicate has a new offset",
         [
             Mutation(
                 "storage.log.log",
@@ -151,7 +151,7 @@ SIMULATED = [
     ),
     Simulated(
         "offset-commit-before-the-write",
-        "an offset commit is answered before it is on disk",
+        "an offset commit is acknowledged before it is on disk",
         [
             Mutation(
                 "coordinators.runner",
@@ -218,7 +218,7 @@ SIMULATED = [
     ),
     Simulated(
         "fetch-answered-twice",
-        "a parked fetch is answered twice",
+        "a parked fetch gets two responses",
         [
             Mutation(
                 "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
@@ -275,7 +275,7 @@ SIMULATED = [
     ),
     Simulated(
         "member-expired-by-a-jump",
-        "a member expires when somebody sets the clock",
+        "a member expires when the clock is set",
         [
             Mutation(
                 "coordinators.runner",
