@@ -39,7 +39,7 @@ demo: $(INSTALLED) java ## Play a bookstore through three brokers, of which one 
 
 test: $(SPARK_INSTALLED) $(BENCH_INSTALLED) test-clients bench-packages java ## Run the tests (some of them: make test ARGS='tests/cli -k topic')
 	$(PYTEST) -n 2 -m 'not peer and not spark' $(ARGS)
-	$(PYTEST) -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none of these
+	$(PYTEST) -n 2 --dist loadfile -m 'spark and not peer and not long' $(ARGS) || [ $$? -eq 5 ]  # 5: ARGS chose none
 
 test-spark: $(SPARK_INSTALLED) java ## Run only the tests that need Spark, the long ones too (15 minutes)
 	$(PYTEST) -m 'spark and not peer' tests/spark tests/pipeline $(ARGS)

@@ -1,7 +1,7 @@
 """One Spark session and one broker for all tests of the source and the sink.
 
-Tests that need Spark are marked `spark`: they run one after the other, because two sessions at a time take
-more memory and cores than a small machine has. Where Java is missing they are skipped.
+Tests that need Spark are marked `spark`, and run after all others: at most two at a time, file by file, because each
+process has a session, and so a JVM, of its own. Where Java is missing they are skipped.
 """
 
 import os
