@@ -16,6 +16,7 @@ from odradek.raft.store import QuorumStore, _describe
 from odradek.raft.voters import ReplicaKey, VoterSet
 from odradek.records.batch import read_header
 from odradek.records.record import decode_batch
+from odradek.records.walk import whole_batches
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 from tests.quorum.snapshots import Keeper
 from tests.raft.invariants import base_offset
@@ -75,6 +76,22 @@ class WatchedStore(QuorumStore):
             if durable.get(name, b"")[: segment.size] != segment.log.read_at(0, segment.size):
                 return False
         return True
+
+    def is_durable_below(self, offset):
+        """A start syncs all that it finds before it counts on it, though most of it was on the disk before."""
+        return self.synced_offset >= offset or self._durable_end() >= offset
+
+    def _durable_end(self):
+        if self._files.is_off:  # what is on the disk is the next life's to know
+            return 0
+        logs = [data for name, data in self._files.durable(self.directory).items() if name.endswith(".log")]
+        ends = [
+            batch.header.next_offset
+            for data in logs
+            for batch in whole_batches(memoryview(data))
+            if batch.has_valid_crc
+        ]
+        return max(ends, default=0)
 
     def save_election(self, election):
         super().save_election(election)

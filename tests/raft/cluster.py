@@ -71,6 +71,9 @@ class MemoryStore:
     def end_offset(self):
         return self.log[-1].batch.end_offset if self.log else 0
 
+    def is_durable_below(self, offset):
+        return self.synced_offset >= offset
+
     @property
     def synced_offset(self):
         return self.log[self.synced - 1].batch.end_offset if self.synced else 0

@@ -175,7 +175,7 @@ class Invariants:
             key
             for key in voters.keys
             if (store := self.cluster.store_of(key)) is not None
-            and store.synced_offset >= high_watermark
+            and store.is_durable_below(high_watermark)
             and last_before(store.entries, high_watermark) in (last, None)
         ]
         require(
