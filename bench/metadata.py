@@ -75,7 +75,7 @@ def change_costs(topics: int, partitions: int, console: Console, directory: Path
     config = BrokerConfig({"log.dirs": str(directory)})
     host = RealHost(asyncio.get_running_loop())
     store = LogStore(DiskFiles(), str(directory), rng=random.Random(0))
-    local = LocalPartitions(1, host, store, config, nothing, nothing, nothing)
+    local = LocalPartitions(1, host, store, config, nothing, nothing, nothing, lambda image: True)
     local.open_all(image)
     changes: dict[str, Callable[[int], list[MetadataRecord]]] = {
         "leader of a partition": lambda number: [
