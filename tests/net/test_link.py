@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from odradek.host.simulated import SimulatedHost, VirtualLoop
-from odradek.net.link import LONGEST_PAUSE_SECONDS, Link
+from odradek.net.channel import ChannelClosed
+from odradek.net.link import LONGEST_PAUSE_SECONDS, MAX_UNDER_WAY, Link
 from odradek.net.simulated import SimulatedNetwork
 from odradek.storage.disk.simulated import SimulatedFiles
 from tests.net.echo import BOUNDS, Echo, framed
@@ -40,3 +41,21 @@ def test_a_pause_ends_though_nobody_waits_that_long() -> None:
             await scenario()
 
     host.run(within_a_minute())
+
+
+def test_a_peer_that_does_not_respond_does_not_fill_our_memory() -> None:
+    loop = VirtualLoop()
+    host = SimulatedHost(loop, Random(1), SimulatedFiles(), "here")
+    network = SimulatedNetwork(loop, Random(2))
+    link = Link(host, network.place("here", host.context))
+    address = ("there", 9093)  # nobody is there, so all of them wait
+
+    async def scenario() -> None:
+        waiting = [host.create_task(link.ask(address, framed(b"x"), 60)) for _ in range(MAX_UNDER_WAY)]
+        await asyncio.sleep(0)
+        with pytest.raises(ChannelClosed, match="too many requests wait for there:9093"):
+            await link.ask(address, framed(b"x"), 60)
+        failures = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(failure, OSError) for failure in failures)
+
+    host.run(scenario())
