@@ -15,6 +15,9 @@ FOUND = [  # and what each found
     20422,  # segments removed without a sync between them: a crash left a hole in a log that was cut
     884,  # an invariant that expected of a leader elected late what a later leader had committed
     100332,  # a torn base offset, which the CRC does not cover, was taken for damage
+    206014,  # a kill left the epochs of a log that an installed snapshot had emptied: it ended in too old an epoch
+    206314,  # the same
+    205897,  # a leader whose first record did not fit on the disk refused the records of older epochs afterwards
     100043,  # the sync of a roll hid one that had failed: a crash left a hole before the new segment
 ]
 

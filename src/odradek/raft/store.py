@@ -173,10 +173,13 @@ class QuorumStore:
         """At a start, with the newest snapshot: it takes the log's place if a leader has sent it for that.
 
         A leader sends one where the log ends before the snapshot does, or in an older epoch: then the log may be
-        longer, but not a longer version of the same. A snapshot of this log is never ahead of it."""
+        longer, but not a longer version of the same. A snapshot of this log is never ahead of it.
+
+        A crash may have emptied the log and left its epochs: with them it would end in an epoch that is too old."""
         end_offset, epoch = snapshot_id
-        is_empty = self.log.log_start_offset == self.log.end_offset == end_offset
-        if self.log.end_offset < end_offset or (not is_empty and self.log.leader_epochs.latest < epoch):
+        log = self.log
+        is_done = log.log_start_offset == log.end_offset == end_offset and not log.leader_epochs.entries
+        if log.end_offset < end_offset or (not is_done and log.leader_epochs.latest < epoch):
             self.start_at(end_offset)
 
     def append(self, append: Append, now_ms: int) -> tuple[Batch, ...]:
@@ -188,6 +191,8 @@ class QuorumStore:
 
     def append_fetched(self, fetched: AppendFetched, now_ms: int) -> tuple[Batch, ...]:
         """The batches that were appended: if the disk fills up in between, those before."""
+        # An epoch whose first batch did not fit on the disk has begun, but not in this log.
+        self.log.leader_epochs.truncate_from_end(self.log.end_offset)
         batches = list(_plausible(fetched, self.log.end_offset, self.log.leader_epochs.latest))
         if not batches:
             raise KafkaError(
