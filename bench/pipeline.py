@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +63,12 @@ def event_frame(spark: Any, events: int) -> Any:
     return spark.range(0, events, 1, 4).selectExpr(f"{value} AS value")
 
 
-def run_once(bootstrap: str, source: str, sink: str, cpu_seconds: Callable[[], float]) -> dict[str, float]:
-    """Run the pipeline over all that is in `source`; what it took, with the broker's share by `cpu_seconds`."""
+def run_once(bootstrap: str, source: str, sink: str) -> dict[str, float]:
+    """Run the pipeline over all that is in `source`; what it took, the broker's share included."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "bench.toml"
         file.write_text(PIPELINE.format(bootstrap=bootstrap, source=source, sink=sink))
-        start, cpu_start = time.perf_counter(), cpu_seconds()
+        start = time.perf_counter()
         command = [
             sys.executable,
             "-m",
@@ -82,30 +81,49 @@ def run_once(bootstrap: str, source: str, sink: str, cpu_seconds: Callable[[], f
             file.name,
         ]
         process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL)
-        peak = _Peak(process.pid)
-        _, status, used = os.wait4(process.pid, 0)
+        watch = _Watch(process.pid)
+        status = process.wait()
         seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
+        watch.end()
         if status != 0:
-            raise RuntimeError(f"the pipeline ended with status {process.returncode}")
-        cpu = used.ru_utime + used.ru_stime + cpu_seconds() - cpu_start
-        return {"seconds": seconds, "cpu_s": cpu, "memory_mb": peak.end()}
+            raise RuntimeError(f"the pipeline ended with status {status}")
+        return {"seconds": seconds, "cpu_s": watch.cpu_s, "memory_mb": watch.peak_mb}
 
 
-class _Peak:
-    """The largest memory of a process and its descendants, looked at twice a second."""
+class _Watch:
+    """Looks twice a second at a process and its descendants, for their memory, and at all of ours, for their CPU.
+
+    The CPU of a process is what it had used when it was last seen: most processes of Spark's are never waited for
+    by their parent, and would be missing in its sum.
+    """
 
     def __init__(self, pid: int) -> None:
-        self._pid, self._peak, self._ended = pid, 0.0, threading.Event()
+        self._pid, self.peak_mb, self._ended = pid, 0.0, threading.Event()
+        self._before = self._last = _own_cpu_s()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
+    @property
+    def cpu_s(self) -> float:
+        return sum(used - self._before.get(pid, 0.0) for pid, used in self._last.items())
+
     def _watch(self) -> None:
         while not self._ended.wait(0.5):
+            self._last = self._last | _own_cpu_s()
             with contextlib.suppress(OSError):  # one of them has just ended
-                self._peak = max(self._peak, memory_mb(process_tree([self._pid])))
+                self.peak_mb = max(self.peak_mb, memory_mb(process_tree([self._pid])))
 
-    def end(self) -> float:
+    def end(self) -> None:
         self._ended.set()
         self._thread.join()
-        return self._peak
+        self._last = self._last | _own_cpu_s()
+
+
+def _own_cpu_s() -> dict[int, float]:
+    """What each process that this one started, or that one of those started, has used by itself."""
+    used = {}
+    for pid in process_tree([os.getpid()])[1:]:
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            used[pid] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    return used

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import odradek.spark
 from bench import pipeline
 from bench.measure import MB, Spread, machine_facts, ratio_of, spread_of
 from bench.report import number_text, spread_text
@@ -71,19 +72,10 @@ def kafka_broker(directory: Path) -> Iterator[str]:
 
 
 def session(jars: list[Path]) -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("bench")
-    settings: dict[str, Any] = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "3g",
-        "spark.log.level": "ERROR",
-    }
-    settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.showConsoleProgress": "false"}
+    settings = {"spark.driver.memory": "3g", "spark.log.level": "ERROR"}
     if jars:
         settings["spark.jars"] = ",".join(map(str, jars))
-    return builder.config(map=settings).getOrCreate()
+    return odradek.spark.session("bench", master="local[2]", settings=settings)
 
 
 class Figures(NamedTuple):
@@ -251,7 +243,7 @@ def pipelines(bench: Bench) -> None:
     for partitions in pipeline.PARTITIONS:
         source, sink = bench.new_topic(partitions), bench.new_topic()
         bench.write("odradek", frame, source, {})
-        took = pipeline.run_once(bench.bootstrap, source, sink, cpu_seconds)
+        took = pipeline.run_once(bench.bootstrap, source, sink)
         assert bench.read("odradek", sink, {}).count() == events // pipeline.LARGE_SHARE, (
             "rows were lost or repeated"
         )

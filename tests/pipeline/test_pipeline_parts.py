@@ -11,12 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from odradek.model import TopicPartition
 from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
 from odradek.pipeline.checkpoint import Checkpoint, read_progress
+from odradek.pipeline.decoding import reasons_for
 from odradek.pipeline.document import parse
 from odradek.pipeline.errors import PipelineError, Unreachable
 from odradek.pipeline.examples import example, infer
@@ -72,6 +74,20 @@ def test_why_json_is_rejected(value, reason):
 def test_why_csv_is_rejected():
     assert reason_for("csv", SCHEMA, b"1,2") == "the value has 2 columns, the schema 4"
     assert reason_for("csv", SCHEMA, b"1\n2") == "there is more than one line in the value"
+
+
+def test_reasons_are_looked_for_only_in_rejected_records():
+    asked = []
+
+    def reason(value):
+        asked.append(value)
+        return f"reason {len(asked)}"
+
+    assert reasons_for(pa.array([None, None], pa.binary()), reason).equals(pa.nulls(2, pa.string()))
+    assert reasons_for(pa.array([], pa.binary()), reason).equals(pa.array([], pa.string()))
+    mixed = reasons_for(pa.array([None, b"x", None, b""], pa.binary()), reason)
+    assert mixed.to_pylist() == [None, "reason 1", None, "reason 2"]
+    assert asked == [b"x", b""]
 
 
 # Avro

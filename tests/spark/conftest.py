@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.spark.launching import installed_pyspark
 from tests.selection import mark_spark
 from tests.spark.spark_topics import Topics
 from tests.support import RunningBroker, running_broker
@@ -60,7 +61,9 @@ def spark(java: None, session_settings: dict[str, str]):
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("odradek")
-    session = builder.config(map=session_settings).getOrCreate()
+    # Spark gives the process of a stream's source ten seconds to start, which is little on a busy machine.
+    with installed_pyspark("local[2]"):
+        session = builder.config(map=session_settings).getOrCreate()
     yield session
     session.stop()
 

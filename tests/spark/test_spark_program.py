@@ -6,11 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import py4j
+import pyspark
+
 PROGRAM = Path(__file__).with_name("plain_program.py")
 SENTENCE = (
     "could not describe topics t within 5 s: cannot connect to broker 127.0.0.1:1: [Errno 111] Connection refused. "
     "Check kafka.bootstrap.servers, and that the brokers are running"
 )
+WHERE_IMPORTED = """
+import odradek.spark
+spark = odradek.spark.session(master="local[1]")
+imported = lambda _: [__import__("sys").executable, __import__("pyspark").__file__, __import__("py4j").__file__]
+print(*spark.sparkContext.parallelize([0], 1).flatMap(imported).collect(), sep="\\n")"""
 
 
 def test_a_program_started_without_activating_its_environment(java, broker, tmp_path):
@@ -44,3 +52,14 @@ def test_a_program_started_without_activating_its_environment(java, broker, tmp_
     assert lines[2].endswith("terminated with error") and lines[3] == failure[0], "first"
     assert lines[-1] == f"odradek: {SENTENCE}", "and last"
     assert "_describe" not in result.stderr, "no frames of ours"
+
+
+def test_a_worker_of_our_session_is_this_python_with_its_own_pyspark(java):
+    environ = {
+        name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "SPARK_HOME")
+    }
+    environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    found = subprocess.check_output(
+        [sys.executable, "-c", WHERE_IMPORTED], env=environ, text=True, timeout=280
+    )
+    assert found.splitlines() == [sys.executable, pyspark.__file__, py4j.__file__]

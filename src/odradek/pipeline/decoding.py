@@ -178,19 +178,24 @@ def _cached_decoder(text: str, framing: str, registry: str) -> Decoder:
 
 
 def reason_column(pipeline: Pipeline, source: Source, schema: StructType) -> Column:
-    """Why a rejected record was rejected; computed for those only, though Spark asks for every row."""
+    """Why a rejected record was rejected; null for the others, though Spark asks for every row."""
     form, as_json = source.format, schema.jsonValue()
     framing, registry = source.framing, source.registry
     avro = schema_text(pipeline, source) if form == "avro" else ""
 
     def explain(values: pa.Array) -> pa.Array:
         decoder = _cached_decoder(avro, framing, registry) if avro else None
-        return pa.array(
-            [reason_for(form, as_json, value, decoder) for value in values.to_pylist()], pa.string()
-        )
+        return reasons_for(values, lambda value: reason_for(form, as_json, value, decoder))
 
     explained = arrow_udf(explain, "string")  # type: ignore[call-overload]
     return explained(F.when(F.col(REJECTED), F.col("value")))  # type: ignore[no-any-return]
+
+
+def reasons_for(rejected: pa.Array, reason: Callable[[bytes], str]) -> pa.Array:
+    """Good rows are null here. Usually all of a batch are, and then no object is created for any of them."""
+    if rejected.null_count == len(rejected):
+        return pa.nulls(len(rejected), pa.string())
+    return pa.array([None if one is None else reason(one) for one in rejected.to_pylist()], pa.string())
 
 
 def rows_of(decoded: DataFrame, source: Source, schema: StructType) -> DataFrame:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from odradek.pipeline.errors import PipelineError
 from odradek.spark.environment import missing
+from odradek.spark.launching import installed_pyspark, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,12 +70,12 @@ def start(
         settings.setdefault("spark.sql.shuffle.partitions", str(LOCAL_SHUFFLE_PARTITIONS))
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    use_this_python()
     _extend_path(python_path)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # we report exceptions, once
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     builder = SparkSession.builder.master(chosen).appName("odradek pipeline").config(map={**settings})
-    with _redirected(log_file):
+    with _redirected(log_file), installed_pyspark(chosen):
         try:
             with _interrupts_deferred():
                 SparkContext._ensure_initialized(

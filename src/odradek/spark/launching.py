@@ -4,11 +4,17 @@ Spark starts its Python workers, and the process that looks for data sources, wi
 the first `python3` on the path. If the program was started as `.venv/bin/python app.py` that is another Python, which
 has neither Odradek nor Arrow: the format is "not found". So the Python that runs the program is the default here.
 Spark reads the variable when its JVM starts: `import odradek.spark` has to come before the first session.
+
+That Python has PySpark installed, with bytecode. But Spark lets its workers import the copy in `pyspark.zip`, which has
+none: each process compiles it for most of a second, and every stream starts one for its source. On one machine the two
+are the same PySpark, so workers are started by a script that leaves the zip out (`installed_pyspark`).
 """
 
+import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
 MASTER = "spark.master"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: there is already a JVM, with its settings
+PYTHON = "PYSPARK_PYTHON"
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"  # Spark prefers it for the processes next to the driver
+WORKER_PYTHON = Path(__file__).with_name("worker_python.sh")
+WORKER_PYTHON_RUNS = "ODRADEK_WORKER_PYTHON"
 
 
 class SparkUnavailable(RuntimeError):
@@ -29,7 +39,41 @@ class SparkUnavailable(RuntimeError):
 def use_this_python() -> None:
     """Let Spark's workers use the Python of this process, unless one is already set."""
     if SUBMITTED not in os.environ and sys.executable:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault(PYTHON, sys.executable)
+
+
+@contextmanager
+def installed_pyspark(master: str | None) -> Iterator[None]:
+    """A JVM that is started meanwhile lets its workers import PySpark as it is installed in this Python.
+
+    Only on one machine, and only if the workers use this Python; otherwise nothing changes.
+    """
+    if not (_is_one_machine(master) and _has_the_pyspark_of_spark()):
+        yield
+        return
+    os.environ |= {PYTHON: str(WORKER_PYTHON), WORKER_PYTHON_RUNS: sys.executable}
+    try:
+        yield
+    finally:
+        os.environ[PYTHON] = sys.executable
+
+
+def _has_the_pyspark_of_spark() -> bool:
+    if SUBMITTED in os.environ or DRIVER_PYTHON in os.environ or os.environ.get(PYTHON) != sys.executable:
+        return False
+    import pyspark
+    from pyspark.find_spark_home import _find_spark_home
+
+    if pyspark.SparkContext._gateway is not None:  # its JVM has the environment of its start
+        return False
+    installed = Path(pyspark.__file__).parent
+    py4j = importlib.util.find_spec("py4j")
+    return (
+        installed.resolve() == Path(_find_spark_home()).resolve()
+        and py4j is not None
+        and Path(py4j.origin or "").is_file()
+        and os.access(WORKER_PYTHON, os.X_OK)
+    )
 
 
 def session(
@@ -61,9 +105,12 @@ def session(
         reason = missing()
         if reason is not None:
             raise SparkUnavailable(reason)
-        chosen = {"spark.app.name": name, **defaults(chosen.get(MASTER) or _given_master()), **chosen}
-        if stderr is not None:
-            _launch_jvm(chosen, stderr)
+        where = chosen.get(MASTER) or _given_master()
+        chosen = {"spark.app.name": name, **defaults(where), **chosen}
+        with installed_pyspark(where):
+            if stderr is not None:
+                _launch_jvm(chosen, stderr)
+            return SparkSession.builder.config(map=chosen).getOrCreate()
     return SparkSession.builder.config(map=chosen).getOrCreate()
 
 
@@ -95,7 +142,7 @@ def defaults(master: str | None) -> dict[str, str]:
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
         "spark.ui.showConsoleProgress": "false",
     }
-    if master is not None and master != "local" and not master.startswith("local["):
+    if not _is_one_machine(master):
         return quiet
     return quiet | {
         MASTER: master or "local[*]",
@@ -104,3 +151,7 @@ def defaults(master: str | None) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
         "spark.ui.enabled": "false",
     }
+
+
+def _is_one_machine(master: str | None) -> bool:
+    return master is None or master == "local" or master.startswith("local[")
