@@ -17,6 +17,7 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log, open_log
 from odradek.storage.log.recovery import Opening
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.verification import NOT_REQUIRED, Verification
 from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
 
 PARTITION = TopicPartition("topic", 0)
@@ -40,8 +41,16 @@ def make_batch(
     return build_batch(records, **options)  # type: ignore[arg-type]
 
 
-def append(log: Log, batch: bytearray, epoch: int = 0, now_ms: int = NOW_MS, **options: bool) -> AppendResult:
-    return log.append_as_leader(batch, read_header(batch), epoch, now_ms, **options)
+def append(
+    log: Log,
+    batch: bytearray,
+    epoch: int = 0,
+    now_ms: int = NOW_MS,
+    *,
+    check_sequence: bool = True,
+    verification: Verification = NOT_REQUIRED,
+) -> AppendResult:
+    return log.append_as_leader(batch, read_header(batch), epoch, now_ms, check_sequence, verification)
 
 
 def append_values(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW_MS) -> AppendResult:

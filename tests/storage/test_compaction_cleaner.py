@@ -23,8 +23,13 @@ from odradek.storage.compaction.choice import (
 )
 from odradek.storage.compaction.clean_offsets import CleanOffsets
 from odradek.storage.compaction.cleaner import Cleaner, CleaningFailed, LogChanged
-from odradek.storage.compaction.exchange import job_from_json, job_to_json
-from odradek.storage.compaction.job import CompactionJob, LastRecord, SourceSegment
+from odradek.storage.compaction.job import (
+    CompactionJob,
+    LastRecord,
+    SourceSegment,
+    job_from_json,
+    job_to_json,
+)
 from odradek.storage.compaction.worker import RateLimit
 from odradek.storage.compaction.worker import run as run_job
 from odradek.storage.config import LogConfig

@@ -26,8 +26,6 @@ from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import (
     CODEC_MASK,
@@ -49,6 +47,7 @@ from odradek.records.batch import (
     read_header,
 )
 from odradek.records.compression import Codec, compress, decompress
+from odradek.records.crc import crc32c
 
 # The largest size of a decompressed batch. Kafka has no such limit; its own clients stay far below.
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024

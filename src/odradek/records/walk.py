@@ -9,8 +9,6 @@ valid CRC, rising offsets) checks the batches itself.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.records.batch import (
     CRC_START,
     HEADER,
@@ -21,6 +19,7 @@ from odradek.records.batch import (
     BatchHeader,
     Buffer,
 )
+from odradek.records.crc import crc32c
 
 # The bytes at a position, up to a length: fewer at the end.
 ReadAt = Callable[[int, int], Buffer]

@@ -6,7 +6,6 @@ function of facts about the logs.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.model import TopicPartition
@@ -23,8 +22,7 @@ class SegmentFacts(NamedTuple):
     max_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(NamedTuple):
     """`segments` are all but the active one, which starts at `active_base_offset`."""
 
     partition: TopicPartition

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from odradek.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.storage.compaction.choice import CleaningTarget
-from odradek.storage.compaction.exchange import job_to_json
 from odradek.storage.compaction.job import (
     DEFAULT_MAP_BYTES,
     CleanedGroup,
@@ -25,6 +24,7 @@ from odradek.storage.compaction.job import (
     CompactionStats,
     LastRecord,
     SourceSegment,
+    job_to_json,
 )
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.shortage import CannotOpen

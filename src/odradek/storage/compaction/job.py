@@ -1,12 +1,15 @@
-"""One round of compaction: the job and its result."""
+"""One round of compaction: the job, as it is and as it travels to the worker, and its result."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from odradek.storage.config import LogConfig
 
 DEFAULT_MAP_BYTES = 128 << 20
+
+Message = dict[str, Any]
 
 
 class LastRecord(NamedTuple):
@@ -21,8 +24,7 @@ class SourceSegment(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
+class CompactionJob(NamedTuple):
     """One round on one log. `segments` are all up to `first_uncleanable_offset`, at which one of them or the
     active segment starts; it is at most the last stable offset."""
 
@@ -32,7 +34,7 @@ class CompactionJob:
     first_uncleanable_offset: int
     now_ms: int
     config: LogConfig
-    active_producers: Mapping[int, LastRecord] = field(default_factory=dict)
+    active_producers: Mapping[int, LastRecord] = MappingProxyType({})
     map_bytes: int = DEFAULT_MAP_BYTES
 
 
@@ -58,3 +60,33 @@ class CompactionStats:
 
 class CorruptSegment(Exception):
     """A source that is not a row of sound batches. Retrying does not help."""
+
+
+def job_to_json(job: CompactionJob, bytes_per_second: float) -> Message:
+    return {
+        "directory": job.directory,
+        "segments": job.segments,
+        "first_dirty_offset": job.first_dirty_offset,
+        "first_uncleanable_offset": job.first_uncleanable_offset,
+        "now_ms": job.now_ms,
+        "config": asdict(job.config),
+        "active_producers": [[producer_id, *last] for producer_id, last in job.active_producers.items()],
+        "map_bytes": job.map_bytes,
+        "bytes_per_second": bytes_per_second,
+    }
+
+
+def job_from_json(message: Message) -> CompactionJob:
+    return CompactionJob(
+        directory=message["directory"],
+        segments=[SourceSegment(*segment) for segment in message["segments"]],
+        first_dirty_offset=message["first_dirty_offset"],
+        first_uncleanable_offset=message["first_uncleanable_offset"],
+        now_ms=message["now_ms"],
+        config=LogConfig(**message["config"]),
+        active_producers={
+            producer_id: LastRecord(offset, epoch)
+            for producer_id, offset, epoch in message["active_producers"]
+        },
+        map_bytes=message["map_bytes"],
+    )

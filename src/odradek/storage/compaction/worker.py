@@ -16,7 +16,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from odradek.storage.compaction.exchange import Message, carry_out
+from odradek.storage.compaction.exchange import carry_out
+from odradek.storage.compaction.job import Message
 from odradek.storage.disk.files import DiskFiles
 
 NICENESS = 10

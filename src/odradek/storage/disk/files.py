@@ -19,7 +19,6 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -366,7 +365,7 @@ class DiskFiles:
 
     def remove_tree(self, directory: str) -> None:
         try:
-            self.attempt(lambda: shutil.rmtree(directory), directory)
+            self.attempt(lambda: _remove_tree(directory), directory)
         except FileNotFoundError:
             if os.path.lexists(directory):
                 raise
@@ -415,6 +414,12 @@ class DiskLock:
     def release(self) -> None:
         self.held_here.discard(self._key)
         os.close(self._descriptor)
+
+
+def _remove_tree(directory: str) -> None:
+    import shutil  # with archives of all kinds, so not before it is needed
+
+    shutil.rmtree(directory)
 
 
 def _load_syncfs() -> Callable[[int], None] | None:

@@ -31,6 +31,7 @@ from odradek.storage.log.run import AppendResult, Run, duplicate_of
 from odradek.storage.log.validate import checked_batches
 from odradek.storage.producers.markers import Marker, read_marker
 from odradek.storage.producers.saved import SavedProducers
+from odradek.storage.producers.verification import Verification
 from odradek.storage.segments.indexes import AbortedTransaction
 from odradek.storage.segments.row import SegmentRow, Slice
 from odradek.storage.segments.segment import Segment
@@ -134,13 +135,15 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         check_sequence: bool = True,
+        verification: Verification | None = None,
     ) -> AppendResult:
-        """Append one validated batch, patched in place. Coordinators send no sequences to check."""
+        """Append one validated batch, patched in place. Coordinators send no sequences to check. A client's batch that
+        begins a transaction needs a verification."""
         if not self._health.is_sound:
             self._health.mend()
         marker = None
         if header.producer_id >= 0:
-            duplicate, marker = self.producers.check_batch(batch, header, check_sequence)
+            duplicate, marker = self.producers.check_batch(batch, header, check_sequence, verification)
             if duplicate is not None:
                 return duplicate_of(duplicate)
         base_offset = self.end_offset
@@ -206,10 +209,9 @@ class Log:
             self._write(b"".join(run.placed))
         except KafkaError:
             return False
-        last_offset, note = self.end_offset - 1, self._row.appended
-        for batch, (_, last_offset, _, timestamp) in zip(run.placed, run.stored, strict=True):
-            note(len(batch), last_offset, timestamp)
-        self._ends_after(last_offset)
+        if run.stored:
+            self._row.appended_all(zip(run.placed, run.stored, strict=True))
+            self._ends_after(run.stored[-1].last_offset)
         return True
 
     def _ends_after(self, last_offset: int) -> None:
@@ -337,9 +339,12 @@ class Log:
             return high_watermark
         return min(high_watermark, max(first_unstable, self.log_start_offset))
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions that have data or a marker between two offsets, by first offset."""
-        return self._row.aborted_transactions(start, end)
+    def aborted_transactions(
+        self, start: int, end: int, piece: Slice | None = None
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that have data or a marker between two offsets, by first offset. With what was read
+        from `start` on, few beyond it."""
+        return self._row.aborted_transactions(start, end, piece)
 
     # Durability
 
@@ -418,7 +423,7 @@ class Log:
         self.log_start_offset = self._row.durability.synced_offset = offset
 
     def _rebuild_producers(self) -> None:
-        self._saved.rebuild(self.segments, self.log_start_offset, self.end_offset)
+        self._saved.rebuild(self.segments, self.end_offset)
 
     def _ends_at(self, offset: int) -> None:
         self.end_offset = offset

@@ -123,7 +123,7 @@ class Recovery:
         producers = self.producers
         if producers is None:
             producers = Producers()
-            rebuild_producers(producers, self.snapshots, segments, start_offset, end_offset)
+            rebuild_producers(producers, self.snapshots, segments, end_offset)
         return Contents(segments, self.epochs, self.snapshots, producers, start_offset, end_offset)
 
     def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
@@ -223,8 +223,7 @@ class Recovery:
             return segments
         first = self._first_to_read(segments)
         producers = self.producers = Producers()
-        start_offset, base_offset = segments[0].base_offset, segments[first].base_offset
-        rebuild_producers(producers, self.snapshots, segments[:first], start_offset, base_offset)
+        rebuild_producers(producers, self.snapshots, segments[:first], segments[first].base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
             following = segments[slot + 1 :]

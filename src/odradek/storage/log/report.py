@@ -7,6 +7,8 @@ from odradek.wording import count_of
 
 @dataclass(slots=True)
 class RecoveryReport:
+    """What a start did to the logs."""
+
     was_clean: bool = False
     logs: int = 0
     strays: int = 0

@@ -27,13 +27,13 @@ def rebuild_producers(
     producers: Producers,
     snapshots: Snapshots,
     segments: Sequence[Segment],
-    start_offset: int,
     end_offset: int,
 ) -> None:
-    """The producers as they were at `end_offset`: from the newest snapshot, and the batches since."""
+    """The producers as they were at `end_offset`: from the newest snapshot, and the batches since. Those below the
+    log's start count too, as long as they are there: a transaction may have begun or ended among them."""
     producers.clear()
     snapshot_offset = snapshots.restore_latest(producers, end_offset)
-    from_offset = start_offset if snapshot_offset is None else max(snapshot_offset, start_offset)
+    from_offset = 0 if snapshot_offset is None else snapshot_offset
     for segment, following in zip_longest(segments, segments[1:]):
         if from_offset < end_offset and (following is None or following.base_offset > from_offset):
             _replay_segment(producers, segment, from_offset, end_offset)

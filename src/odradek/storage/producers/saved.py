@@ -23,10 +23,10 @@ class SavedProducers:
         if snapshot is not None:
             self._durability.mark([snapshot])
 
-    def rebuild(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> None:
+    def rebuild(self, segments: Sequence[Segment], end_offset: int) -> None:
         """The log was cut: go back to the state at its end."""
         try:
-            rebuild_producers(self._producers, self.snapshots, segments, start_offset, end_offset)
+            rebuild_producers(self._producers, self.snapshots, segments, end_offset)
         finally:
             self._forget_removed()
 

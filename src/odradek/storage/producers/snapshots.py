@@ -11,15 +11,20 @@ A producer may have five batches in flight when a broker stops, and sends all of
 the batches before the last follow, oldest first, where Kafka stops reading:
 
     producer id int64, last sequence int32, last offset int64, offset delta int32, timestamp int64
+
+And the transactions that have ended, as long as their markers are not known to be committed: what they wrote is not
+stable before. They have the same fields, with producer id -1, the marker's offset as last offset, and as timestamp the
+first offset of the transaction; the others are 0.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct, error
+from typing import NamedTuple
 
-import crc32c
-
+from odradek.records.batch import NO_SEQUENCE
+from odradek.records.crc import crc32c
 from odradek.storage.disk.files import File, Files
-from odradek.storage.producers.state import NO_OFFSET, ProducedBatch, Producer, Producers
+from odradek.storage.producers.state import MAX_SEQUENCE, NO_OFFSET, ProducedBatch, Producer, Producers
 
 SUFFIX = ".snapshot"
 EMPTY_SIZE = 10
@@ -29,6 +34,7 @@ _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 _EARLIER = Struct(">qiqiq")
 _VERSION = 1
+ENDED = -1  # a transaction, and not a batch of a producer
 
 
 class CorruptSnapshot(Exception):
@@ -44,15 +50,21 @@ def encode(producers: Producers) -> bytes:
         for producer_id, producer in producers.by_id.items()
         for batch in producer.batches[:-1]
     )
-    body = _COUNT.pack(len(producers.by_id)) + entries + earlier
-    return _HEADER.pack(_VERSION, crc32c.crc32c(body)) + body
+    ended = b"".join(_EARLIER.pack(ENDED, 0, marker, 0, first) for first, marker in producers.ended.items())
+    body = _COUNT.pack(len(producers.by_id)) + entries + earlier + ended
+    return _HEADER.pack(_VERSION, crc32c(body)) + body
 
 
-def decode(data: bytes) -> Iterable[tuple[int, Producer]]:
+class Snapshot(NamedTuple):
+    producers: dict[int, Producer]
+    ended: dict[int, int]  # see `Producers.ended`
+
+
+def decode(data: bytes) -> Snapshot:
     try:
         version, crc = _HEADER.unpack_from(data)
         body = data[_HEADER.size :]
-        if version != _VERSION or crc32c.crc32c(body) != crc:
+        if version != _VERSION or crc32c(body) != crc:
             raise CorruptSnapshot("the version or the checksum is wrong")
         (count,) = _COUNT.unpack_from(body)
         end = _COUNT.size + count * _ENTRY.size
@@ -61,10 +73,13 @@ def decode(data: bytes) -> Iterable[tuple[int, Producer]]:
     except error as reason:
         raise CorruptSnapshot("it is cut short") from reason
     producers = dict(_decode_entries(body[_COUNT.size : end]))
-    for producer_id, *batch in _EARLIER.iter_unpack(body[end:]):
+    ended: dict[int, int] = {}
+    for producer_id, sequence, offset, delta, timestamp in _EARLIER.iter_unpack(body[end:]):
         if producer_id in producers:
-            producers[producer_id].batches.insert(-1, _batch(*batch))
-    return producers.items()
+            producers[producer_id].batches.insert(-1, _batch(sequence, offset, delta, timestamp))
+        elif producer_id == ENDED:
+            ended[timestamp] = offset
+    return Snapshot(producers, ended)
 
 
 def _encode_entry(producer_id: int, producer: Producer) -> bytes:
@@ -99,7 +114,8 @@ def _decode_entries(data: bytes) -> Iterator[tuple[int, Producer]]:
 
 
 def _batch(last_sequence: int, last_offset: int, delta: int, timestamp: int) -> ProducedBatch:
-    return ProducedBatch((last_sequence - delta) & 0x7FFFFFFF, last_sequence, last_offset, delta, timestamp)
+    first_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - delta) & MAX_SEQUENCE
+    return ProducedBatch(first_sequence, last_sequence, last_offset, delta, timestamp)
 
 
 class Snapshots:
@@ -133,8 +149,10 @@ class Snapshots:
         while self.offsets:
             offset = self.offsets[-1]
             try:
-                for producer_id, producer in decode(self._files.read(self.path(offset))):
+                snapshot = decode(self._files.read(self.path(offset)))
+                for producer_id, producer in snapshot.producers.items():
                     producers.restore(producer_id, producer)
+                producers.ended = snapshot.ended
                 return offset
             except CorruptSnapshot:
                 self._files.remove(self.path(self.offsets.pop()))

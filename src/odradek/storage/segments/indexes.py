@@ -14,7 +14,7 @@ then there is no file.
     .txnindex   version int16 (0), producer id, first offset, last offset, last stable offset: all int64
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
@@ -138,6 +138,27 @@ class TransactionIndex:
             AbortedTransaction(*entry[1:]) for entry in ABORTED_ENTRY.iter_unpack(self.file.read_at(0, whole))
         ]
 
+    def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
+        """Those that ended at or after this offset, without reading those before."""
+        slot = bisect_left(range(len(self)), offset, key=self._last_offset)
+        while slot < len(self):
+            rows = self._rows(slot, BLOCK_ENTRIES)
+            yield from (AbortedTransaction(*row[1:]) for row in rows)
+            slot += len(rows)
+
+    def __len__(self) -> int:
+        return self._size // ABORTED_ENTRY.size
+
+    def _last_offset(self, slot: int) -> int:
+        return int(self._rows(slot, 1)[0][3])
+
+    def _rows(self, slot: int, count: int) -> list[tuple[int, ...]]:
+        assert self.file is not None
+        size = ABORTED_ENTRY.size
+        return list(
+            ABORTED_ENTRY.iter_unpack(self.file.read_at(slot * size, min(count, len(self) - slot) * size))
+        )
+
     def truncate_to(self, offset: int) -> None:
         """Forget the transactions that ended at or after this offset."""
         if self.file is not None:
@@ -149,8 +170,8 @@ class TransactionIndex:
 def find_aborted(indexes: Iterable[TransactionIndex], start: int, end: int) -> list[AbortedTransaction]:
     """Those that reach into a range, by first offset; the indexes are those of the segments from `start`."""
     found: list[AbortedTransaction] = []
-    for aborted in chain.from_iterable(index.entries() for index in indexes):
-        if aborted.last_offset >= start and aborted.first_offset < end:
+    for aborted in chain.from_iterable(index.ended_from(start) for index in indexes):
+        if aborted.first_offset < end:
             found.append(aborted)
         if aborted.last_stable_offset >= end:
             break  # all that end later begin at or after `end`

@@ -6,8 +6,9 @@ next, so that a crash in between leaves a log that ends earlier, and never one w
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -63,6 +64,15 @@ class SegmentRow:
         position = segment.size
         segment.appended(position, size, last_offset, max_timestamp)
         self.tail.add(last_offset, position)
+        self.durability.dirty[segment.log] = None
+
+    def appended_all(self, batches: Iterable[tuple[memoryview, tuple[int, int, bool, int]]]) -> None:
+        """As `appended`, of many: each with its base offset, its last offset, and behind a flag its timestamp."""
+        segment, add_to_tail = self.active, self.tail.add
+        for batch, (_, last_offset, _, max_timestamp) in batches:
+            position = segment.size
+            segment.appended(position, len(batch), last_offset, max_timestamp)
+            add_to_tail(last_offset, position)
         self.durability.dirty[segment.log] = None
 
     def index_aborted(self, aborted: AbortedTransaction) -> None:
@@ -149,12 +159,25 @@ class SegmentRow:
         """Of the segment with this offset, or the first one."""
         return max(bisect_right(self.segments, offset, key=by_base_offset) - 1, 0)
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start: int, end: int, piece: Slice | None) -> list[AbortedTransaction]:
         segments = self.segments
         if len(segments) > 1:
             segments = segments[self._slot_of(start) :]
         indexes = [segment.aborted for segment in segments if segment.aborted.file is not None]
-        return find_aborted(indexes, start, end) if indexes else []
+        if not indexes:
+            return []
+        return find_aborted(indexes, start, end if piece is None else self._end_of(piece, segments, end))
+
+    @staticmethod
+    def _end_of(piece: Slice, segments: list[Segment], end: int) -> int:
+        """An offset that is not below the end of a slice of these segments, and not far beyond it."""
+        for segment, following in zip_longest(segments, segments[1:]):
+            if segment.log is piece.file:
+                found = segment.offset_beyond(piece.position + piece.length)
+                if found is None and following is not None:
+                    found = following.base_offset
+                return end if found is None else min(found, end)
+        return end
 
     @property
     def size_bytes(self) -> int:

@@ -256,6 +256,17 @@ class Segment:
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 yield position, header
 
+    def offset_beyond(self, position: int) -> int | None:
+        """The offset of the first batch that is indexed and begins at or after this position, if there is one."""
+        slot = self.offsets.floor(1, position - 1) + 1
+        if slot == len(self.offsets):
+            return None
+        relative_offset, indexed = self.offsets[slot]
+        header = header_at(self.log.read_at, indexed, self.size)
+        if header is None or header.last_offset != self.base_offset + relative_offset or indexed < position:
+            return None  # damaged: it is rebuilt when something is looked for
+        return header.base_offset
+
     def next_offset(self) -> int:
         """The offset after the last batch."""
         next_offset = self.base_offset
