@@ -1,15 +1,19 @@
 """The codec and hostile input: a wrong length, count or tag is a ProtocolError, never more work than bytes."""
 
 import random
+from dataclasses import field, replace
+from typing import Annotated
 
 import pytest
 
 from odradek.errors import ProtocolError
 from odradek.wire.codec import (
+    Wire,
     encode,
     read_in_steps,
     read_message,
     read_uvarint,
+    wire_struct,
     write_in_steps,
     write_uvarint,
 )
@@ -131,3 +135,29 @@ def test_a_message_of_more_elements_than_are_allowed_is_refused_before_they_are_
     steps = read_in_steps(OffsetCommitRequest, 8, encoded, 0, 1000)
     with pytest.raises(ProtocolError, match="too many array elements"):
         list(steps)
+
+
+@wire_struct
+class Parent:
+    first: Annotated[int, Wire("int32")]
+    second: Annotated[str, Wire("string")] = "two"
+
+
+@wire_struct
+class Child(Parent):
+    third: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
+
+
+def test_a_struct_is_made_as_a_dataclass_is() -> None:
+    assert (Child(1).first, Child(1).second, Child(1).third) == (1, "two", [])
+    assert Child(1, third=[3]) == Child(1, "two", [3]) == replace(Child(9, "two", [3]), first=1)
+    assert Child(1).third is not Child(1).third, "each has its own list"
+    assert (Parent(1, "b").first, Parent(1, "b").second) == (1, "b")
+    for make in (
+        Child,
+        lambda: Child(1, "two", [], 4),
+        lambda: Child(1, fourth=4),
+        lambda: Child(1, first=1),
+    ):
+        with pytest.raises(TypeError):
+            make()

@@ -6,7 +6,6 @@ elements the message may have.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import typing
 from functools import cache
@@ -148,7 +147,7 @@ def _emit_read_array(
         source.line(f"{target} = []")
         source.line("for i in range(1, n + 1):" if source.in_steps else "for _ in range(n):")
         source.indent += 1
-        element = field._replace(wire=dataclasses.replace(field.wire, type=kind))
+        element = field._replace(wire=field.wire._replace(type=kind))
         if kind == "struct":
             _emit_read_struct(source, element, "x", version, flexible, nullable=False)
         else:

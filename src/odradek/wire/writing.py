@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import typing
 from functools import cache
@@ -113,7 +112,7 @@ def _emit_write_array(
     else:
         source.line("for element in elements or ():")
     source.indent += 1
-    element = field._replace(wire=dataclasses.replace(field.wire, type=kind))
+    element = field._replace(wire=field.wire._replace(type=kind))
     if kind == "struct":
         _emit_write_struct(source, element, "element", version, flexible, nullable=False)
     else:
