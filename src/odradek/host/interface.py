@@ -11,9 +11,10 @@ Methods that are called often may be attributes with the loop's own bound method
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from odradek.storage.compaction.cleaner import Worker
+if TYPE_CHECKING:
+    from odradek.storage.compaction.cleaner import Worker
 
 Result = TypeVar("Result")
 
@@ -71,7 +72,7 @@ class Host(Protocol):
     def new_thread(self, name: str) -> Thread:
         """For work that must not wait for other work."""
 
-    async def start_cleaner(self) -> Worker:
+    async def start_cleaner(self) -> "Worker":
         """A process that compacts. Raises CannotOpen where the system cannot start one now."""
 
     # --- the machine ---

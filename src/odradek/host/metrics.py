@@ -40,10 +40,9 @@ class Histogram:
     __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (
-            len(SECONDS) + 1
-        )  # up to each bound and above the one before; the last is above all
-        self.seconds = 0.0  # of all together
+        # Values up to each bound and above the previous one; the last counts those above all bounds.
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.seconds = 0.0  # the sum
 
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(SECONDS, seconds)] += 1

@@ -23,7 +23,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from odradek.host.interface import DiskSpace
-from odradek.storage.compaction.exchange import Message, carry_out
+from odradek.storage.compaction.exchange import carry_out
+from odradek.storage.compaction.job import Message
 from odradek.storage.disk.simulated import SimulatedFiles
 
 Result = TypeVar("Result")
@@ -58,9 +59,8 @@ def repeatable() -> Iterator[None]:
 # --- time ---
 
 
-_host: ContextVar["SimulatedHost | None"] = ContextVar(
-    "host", default=None
-)  # the host whose code runs, if any
+# The host whose code runs, if any.
+_host: ContextVar["SimulatedHost | None"] = ContextVar("host", default=None)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -75,6 +75,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers_set = 0
         self._turns = 0  # since the clock last moved
         self._turns_began = now
+        self.ran: dict[str, None] = {}  # hosts that ran something, by name, until somebody empties this
 
     def time(self) -> float:
         return self._now
@@ -127,14 +128,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 f"at {self._now:.6f} s, after {MAX_TURNS_AT_A_TIME:,} turns: {self._ready[0]}"
             )
 
-    @staticmethod
-    def _run(handle: asyncio.Handle) -> None:
+    def _run(self, handle: asyncio.Handle) -> None:
         host = handle._context.get(_host)  # type: ignore[attr-defined]
-        if host is not None and host.is_off:
+        if host is None:
+            handle._run()
+        elif host.is_off:
             host.abandoned.append(handle)
-        elif host is not None and host.is_paused:
+        elif host.is_paused:
             host.held.append(handle)
         else:
+            self.ran[host.name] = None
             handle._run()
 
     def _write_to_self(self) -> None:
@@ -157,7 +160,7 @@ class SimulatedHost:
         self.context.run(_host.set, self)
         self._rng = rng
         self._files = files
-        self._name = name
+        self.name = name
         self.max_work_seconds = MAX_WORK_SECONDS  # how long a thread takes until it has done a piece of work
         self._jumped_ms = 0
         self._steady_offset_ms = self.now_ms() - self._passed_ms()
@@ -234,7 +237,7 @@ class SimulatedHost:
         return DiskSpace(DISK_BYTES, DISK_BYTES if free is None else free)
 
     def hostname(self) -> str:
-        return self._name
+        return self.name
 
 
 class SimulatedThread:

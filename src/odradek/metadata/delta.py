@@ -1,16 +1,15 @@
-"""The next image: records applied to an image, and what that changed.
+"""Applies records to an image: the next image, and the delta between the two.
 
-`ImageBuilder` collects the changes to each mapping and applies them together (see `mapping.py`): one record
-costs what it changes, however much there is. Records are facts, decided by a controller before: one that does
-not fit the image means that log and image are no longer about the same cluster, which is our own failure and
-never goes on silently.
+`ImageBuilder` collects the changes to each mapping and applies them together (see `mapping.py`), so a record costs what
+it changes, however large the image is. Records are facts that a controller has decided. One that does not fit the image
+shows that log and image have diverged: that is a bug or damage, and never passes silently.
 
-The delta names what really differs between the two images. A topic that came and went, a key that was
-set to what it was: not named.
+The delta names what differs between the two images. It does not name a topic that was created and deleted in between,
+or a key that was set to its old value.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -34,27 +33,28 @@ V = TypeVar("V")
 
 
 class MetadataCorrupt(Exception):
-    """A record that does not fit what the records before it say."""
+    """A record contradicts the records before it."""
 
 
 class TopicChange(NamedTuple):
     before: Topic
     after: Topic
-    indexes: tuple[int, ...]  # of the partitions that are new or altered; partitions do not go away
+    indexes: tuple[int, ...]  # of the partitions that are new or changed; partitions are never removed
 
     def changed_partitions(self) -> dict[int, Partition]:
-        """As they are now."""
+        """The new or changed partitions, as they are now."""
         return {index: self.after.partitions[index] for index in self.indexes}
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataDelta:
+class MetadataDelta(NamedTuple):
+    """Two images, and what is different."""
+
     before: MetadataImage
     after: MetadataImage
     created_topics: tuple[Topic, ...]
     changed_topics: tuple[TopicChange, ...]
     deleted_topics: tuple[Topic, ...]
-    changed_brokers: frozenset[int]  # registered, altered or unregistered
+    changed_brokers: frozenset[int]  # registered, changed or unregistered
     changed_configs: frozenset[ConfigResource]
     changed_quotas: frozenset[QuotaKey]
     changed_features: frozenset[str]
@@ -67,7 +67,7 @@ def apply_records(
     epoch: int,
     timestamp_ms: int = NO_TIMESTAMP,
 ) -> tuple[MetadataImage, MetadataDelta]:
-    """The image after these records, of which the last lies at `offset`, and what they changed."""
+    """The image after these records, the last of which is at `offset`, and what they changed."""
     builder = ImageBuilder(image)
     for record in records:
         builder.replay(record)
@@ -75,7 +75,7 @@ def apply_records(
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
-    """What differs between any two images, as when a snapshot takes the place of a log. Costs what both hold."""
+    """The delta between any two images, as when a snapshot replaces the log. It compares everything in both."""
     return MetadataDelta(
         before=before,
         after=after,
@@ -107,7 +107,7 @@ def _changed_keys(before: Mapping[K, V], after: Mapping[K, V]) -> frozenset[K]:
 
 
 class _Draft(Generic[K, V]):
-    """A mapping and the changes to it, in the order in which keys were first touched."""
+    """A mapping and its changes, in the order in which keys were first touched."""
 
     def __init__(self, before: Mapping[K, V]) -> None:
         self._before = before
@@ -137,7 +137,7 @@ class _Draft(Generic[K, V]):
 
 
 def _set_key(draft: _Draft[K, Mapping[str, V]], owner: K, key: str, value: V | None) -> None:
-    """Set one of the owner's keys, or take it away; an owner without keys is not kept."""
+    """Set or remove one of the owner's keys; an owner without keys is not kept."""
     settings = dict(draft.get(owner) or {})
     if value is None:
         settings.pop(key, None)
@@ -186,7 +186,7 @@ class ImageBuilder:
         return after, self._delta(after, changed_partitions)
 
     def _finish_topics(self) -> dict[UUID, tuple[int, ...]]:
-        """Give the topics their partitions; which ones of each topic changed."""
+        """Put the changed partitions into their topics. Returns their indexes, by topic."""
         changed_partitions = {}
         for topic_id, partitions in self._partitions.items():
             changed = partitions.changed_keys()
@@ -198,7 +198,7 @@ class ImageBuilder:
     def _delta(
         self, after: MetadataImage, changed_partitions: Mapping[UUID, tuple[int, ...]]
     ) -> MetadataDelta:
-        """No topic is compared with what it was, which would cost as much as it has partitions."""
+        """Without comparing topics, which would cost as much as they have partitions."""
         before = self._before.topics_by_id
         touched = self._topics.touched_keys()
         return MetadataDelta(
@@ -360,7 +360,7 @@ class ImageBuilder:
         self._next_producer_id = record.next_producer_id
 
     def _replay_nothing(self, record: r.MetadataRecord) -> None:
-        """Says nothing that an image holds."""
+        """A record that does not change the image."""
 
 
 _CHANGEABLE_LISTS = (
@@ -373,7 +373,7 @@ _CHANGEABLE_LISTS = (
     "last_known_elr",
 )
 
-# The frame of a transaction is for those who read the log: here only what counts arrives.
+# Readers of the log handle transactions, so only records that are in effect arrive here.
 _REPLAY: dict[type[r.MetadataRecord], Callable[[ImageBuilder, Any], None]] = {
     r.RegisterBrokerRecord: ImageBuilder._replay_register_broker,
     r.UnregisterBrokerRecord: ImageBuilder._replay_unregister_broker,

@@ -1,14 +1,14 @@
-"""Making a data directory that of a node: who it is, in which cluster, and who the first voters of the quorum are.
+"""Formats a data directory: writes its node, its cluster, and the first voters of the quorum.
 
-    meta.properties                                               cluster, node and directory id
-    __cluster_metadata-0/00000000000000000000-0000000000.checkpoint    the voters, where they are known at this point
+    meta.properties                                                    cluster, node and directory id
+    __cluster_metadata-0/00000000000000000000-0000000000.checkpoint    the voters, if they are known by then
 
-A cluster begins with one or more controllers whose directories name the same voters. All other nodes, brokers or
-controllers that become voters later, learn of them from the log. `meta.properties` is written last: without it a
+A cluster begins with one or more controllers whose directories name the same voters. All other nodes, including
+controllers that become voters later, learn the voters from the log. `meta.properties` is written last: without it a
 directory counts as not formatted, whatever a crash has left there, and can be formatted again.
 
-A new node formats its own directory only if there is nobody it could have to agree with (`load_or_format`). A
-configuration that names other controllers must never begin a cluster of its own by accident.
+A new node formats its own directory only if its configuration names no other controllers (`load_or_format`). One that
+does must not begin a cluster of its own by accident.
 """
 
 import logging
@@ -50,8 +50,8 @@ class NotFormatted(Exception):
 def load_or_format(
     files: Files, directory: str, config: BrokerConfig, hostname: str, rng: Random
 ) -> MetaProperties:
-    """Whose the data directory is. A new one becomes a new cluster with this node as its only controller, unless
-    the configuration names others: NotFormatted."""
+    """The identity of the data directory. A new one becomes a new cluster with this node as its only controller. Raises
+    NotFormatted if the configuration names other controllers."""
     properties = read_properties(files, directory)
     if properties is not None:
         check_node(directory, properties, config.node_id)
@@ -76,21 +76,21 @@ def load_or_format(
 def new_properties(
     node_id: int, rng: Random, cluster_id: str | None = None, directory_id: UUID | None = None
 ) -> MetaProperties:
-    """With an id by chance for what is not given."""
+    """With a random id for what is not given."""
     return MetaProperties(cluster_id or id_to_text(random_id(rng)), node_id, directory_id or random_id(rng))
 
 
 def format_directory(
     files: Files, directory: str, properties: MetaProperties, voters: VoterSet | None = None
 ) -> None:
-    """Write who the directory belongs to, and the first voters if they are known. It is not formatted yet."""
+    """Write the directory's identity, and the first voters if they are known. It must not be formatted yet."""
     make_data_directory(files, directory)
     partition = f"{directory}/{METADATA_PARTITION}"
     _check_no_log(files, directory, partition)
     if voters is not None:
         _write_voters(files, partition, voters)
         files.sync_directory(directory)
-    elif SnapshotFiles(files, partition).is_formatted:  # of an attempt that was interrupted
+    elif SnapshotFiles(files, partition).is_formatted:  # by an attempt that was interrupted
         files.remove(f"{partition}/{FORMATTED.file_name}")
         files.sync_directory(partition)
     write_properties(files, directory, properties)
@@ -103,7 +103,7 @@ def make_data_directory(files: Files, path: str) -> None:
 
 
 def _check_no_log(files: Files, directory: str, partition: str) -> None:
-    """A log has voters who are known by the directory's id: under another one, this node would not be a voter."""
+    """The voters in the log are known by their directory ids: with a new one, this node would no longer be a voter."""
     names = [entry.name for entry in files.list(partition)] if files.exists(partition) else []
     if any(name.endswith(LOG_SUFFIX) for name in names):
         raise WrongDirectory(

@@ -1,10 +1,9 @@
-"""What the cluster knows of itself, at one offset of the metadata log. Immutable.
+"""The cluster's metadata at one offset of the metadata log. Immutable.
 
-Readers hold an image and need no lock; a writer makes the next one (`delta.py`) that shares with its
-predecessor all that did not change. Nobody changes a mapping that is in an image; `mapping.py` says how the
-next version of a large one is made.
+Readers hold an image and need no lock; a writer makes the next one (`delta.py`), which shares everything unchanged with
+its predecessor. A mapping in an image is never changed; `mapping.py` makes the next version of a large one.
 
-What an image holds must also be in its snapshot: a new field here needs a writer in `snapshot.py`.
+Everything in an image must also be in its snapshot: a new field here needs a writer in `snapshot.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from odradek.metadata.records import BrokerEndpoint, SupportedFeature
 NO_LEADER = -1
 NO_TIMESTAMP = -1
 UNASSIGNED_DIRECTORY = UUID(int=0)
-LOST_DIRECTORY = UUID(int=1)  # of a replica whose broker came back without the disk that its log was on
+LOST_DIRECTORY = UUID(int=1)  # of a replica whose broker came back without the disk of its log
 METADATA_VERSION_FEATURE = "metadata.version"
 
 
@@ -44,7 +43,7 @@ DEFAULT_BROKER = ConfigResource(ResourceType.BROKER, "")
 
 
 class Partition(NamedTuple):
-    leader: int  # NO_LEADER where there is none
+    leader: int  # NO_LEADER if there is none
     leader_epoch: int  # raised by every election
     partition_epoch: int  # raised by every change
     isr: tuple[int, ...]
@@ -57,19 +56,19 @@ class Partition(NamedTuple):
     last_known_elr: tuple[int, ...] = ()
 
     def directory_of(self, replica: int) -> UUID:
-        """Where the log of this replica is, as far as it is known."""
+        """The directory of this replica's log, if it is known."""
         if replica not in self.replicas or len(self.directories) != len(self.replicas):
             return UNASSIGNED_DIRECTORY
         return self.directories[self.replicas.index(replica)]
 
     def in_directory(self, replica: int, directory: UUID) -> Partition:
-        """The same, with the log of a replica in another directory."""
+        """A copy with the log of a replica in another directory."""
         named = zip(self.replicas, self.directories, strict=True)
         return self._replace(directories=tuple(directory if who == replica else old for who, old in named))
 
 
 def directory_for_new_logs(directories: Sequence[UUID]) -> UUID:
-    """With several directories the broker itself chooses, and tells later."""
+    """A broker with several directories chooses one itself, and reports it later."""
     return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
 
@@ -92,7 +91,7 @@ class Broker(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """May lead and may be given new replicas."""
+        """It may lead, and may get new replicas."""
         return not self.is_fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> BrokerEndpoint | None:
@@ -100,7 +99,7 @@ class Broker(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """A node of the quorum, as it registered."""
+    """A controller's registration."""
 
     id: int
     incarnation_id: UUID
@@ -109,7 +108,7 @@ class Controller(NamedTuple):
 
 
 def metric_name(topic_name: str) -> str:
-    """Metrics write '.' as '_': topics of the same metric name may not both exist."""
+    """Metrics write '.' as '_', so two topics with the same metric name must not exist."""
     return topic_name.replace(".", "_")
 
 
@@ -119,14 +118,16 @@ QuotaKey = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
+    """All that the metadata log says up to an offset. Immutable: the next one is another object."""
+
     cluster_id: str
-    offset: int = -1  # of the last record that is in
+    offset: int = -1  # of the last record that it includes
     epoch: int = -1  # of the controller that wrote it
     timestamp_ms: int = NO_TIMESTAMP  # when it was written
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topics_by_id: Mapping[UUID, Topic] = field(default_factory=dict)
-    # Topics with '.' or '_' in their names, by metric name: no other can collide.
+    # Topics with '.' or '_' in their names, by metric name: no others can collide.
     metric_names: Mapping[str, str] = field(default_factory=dict)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     quotas: Mapping[QuotaKey, Mapping[str, float]] = field(default_factory=dict)
@@ -139,14 +140,14 @@ class MetadataImage:
         return topic.partitions.get(index) if topic else None
 
     def topic_overrides(self, topic_name: str) -> Mapping[str, str]:
-        """What the topic sets itself."""
+        """The topic's own settings."""
         return self.configs.get(ConfigResource(ResourceType.TOPIC, topic_name), {})
 
     def group_overrides(self, group_id: str) -> Mapping[str, str]:
         return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), {})
 
     def broker_overrides(self, broker_id: int) -> Mapping[str, str]:
-        """What is set dynamically for this one broker; `default_broker_overrides` for all of them."""
+        """The dynamic settings of this broker; `default_broker_overrides` are those of all brokers."""
         return self.configs.get(ConfigResource(ResourceType.BROKER, str(broker_id)), {})
 
     @property

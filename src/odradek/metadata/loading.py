@@ -1,12 +1,12 @@
-"""The image at a start: the newest snapshot, and what the log says since then.
+"""Loads the image at a start: the newest snapshot, and the records that the log has after it.
 
-The log below a snapshot may be cut, so a damaged snapshot is as bad as a damaged log: topics would be missing.
-An older snapshot, or the whole log, takes its place if the log reaches back that far; that is said, and the
+The log below a snapshot may be deleted, so a damaged snapshot is as bad as a damaged log: topics would be missing. If
+the log reaches back to an older snapshot, or to its beginning, that is used instead; a warning is logged, and the
 damaged file is kept under another name. Otherwise the broker does not start.
 
-What lies below the snapshot that is used is not read: neither is it needed, nor would damage to it matter.
+Records below the snapshot in use are not read, so damage to them does not matter.
 
-Before there is any snapshot of the log, the one that the directory was formatted with says who the first voters are.
+Until there is a snapshot of the log, the one that the directory was formatted with names the first voters.
 """
 
 import logging
@@ -46,11 +46,11 @@ logger = logging.getLogger(__name__)
 
 
 class Base(NamedTuple):
-    """What the log is read on top of: the newest snapshot that is not damaged, or an empty image."""
+    """Where reading the log begins: with the newest intact snapshot, or an empty image."""
 
     snapshot: Snapshot
     files: SnapshotFiles
-    damaged: Mapping[str, str]  # newer snapshots, by path, and what is wrong with each
+    damaged: Mapping[str, str]  # what is wrong with newer snapshots, by path
 
     @property
     def end_offset(self) -> int:
@@ -59,7 +59,7 @@ class Base(NamedTuple):
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch | None:
-        """None: the log is read from its beginning, though there may be quorum_changes before that."""
+        """None if the log is read from its beginning; there may be quorum_changes before that."""
         image = self.snapshot.image
         return OffsetAndEpoch(self.end_offset, image.epoch) if image.offset >= 0 else None
 
@@ -69,16 +69,16 @@ class Base(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """What is wrong with the snapshots that cannot be used, as the beginning of a sentence or two."""
+        """What is wrong with the damaged snapshots, as the beginning of an error message."""
         return "".join(f"{path} is damaged: {reason}. " for path, reason in self.damaged.items())
 
     @property
     def is_installing(self) -> bool:
-        """A crash came while this snapshot, which the leader gave us, took the place of the log."""
+        """A crash came while this snapshot, which the leader sent, replaced the log."""
         return self.files.installing is not None and self.files.installing.end_offset == self.end_offset
 
     def open_store(self, files: Files, directory: str, config: LogConfig, now_ms: int) -> QuorumStore:
-        """Open the log, which must be whole from here on."""
+        """Open the log, which must be intact from `end_offset` on."""
         if self.is_installing:
             _remove_log(files, self.files.directory)
         try:
@@ -91,7 +91,7 @@ class Base(NamedTuple):
         return store
 
     def _check_end(self, log: Log) -> None:
-        """All that a snapshot holds was in the log, on this disk, before it was written."""
+        """Everything in a snapshot was synced in the log before the snapshot was written."""
         if log.end_offset < self.end_offset:
             raise DamagedData(
                 f"{log.directory} ends at offset {log.end_offset}, but a snapshot of it ends at offset "
@@ -99,7 +99,7 @@ class Base(NamedTuple):
             )
 
     def set_damaged_aside(self) -> None:
-        """The log was found to be whole without them."""
+        """Rename them: the log is complete without them."""
         for path, reason in self.damaged.items():
             logger.warning(
                 "%s is damaged: %s. Without it the log was read from offset %d on, and nothing is missing. The file is "
@@ -113,7 +113,7 @@ class Base(NamedTuple):
 
 
 def find_base(files: Files, directory: str, cluster_id: str) -> Base:
-    """Read the newest snapshot that is whole, and make sure that the log in a data directory reaches back to it."""
+    """Read the newest intact snapshot, and check that the log in a data directory reaches back to it."""
     directory = f"{directory}/{METADATA_PARTITION}"
     snapshots = SnapshotFiles(files, directory)
     image = MetadataImage(cluster_id)
@@ -135,7 +135,8 @@ def find_base(files: Files, directory: str, cluster_id: str) -> Base:
 
 
 def _remove_log(files: Files, directory: str) -> None:
-    """All of it: what is not in the snapshot is with the leader. The recovery point first, as for a cut."""
+    """Remove all of the log: the leader has what is not in the snapshot. The recovery point goes first, as when the log
+    is truncated."""
     names = sorted(entry.name for entry in files.list(directory))
     for name in sorted(names, key=lambda name: name != RECOVERY_POINTS):
         if is_log_file(name) or name in (RECOVERY_POINTS, UNSYNCED_RUN_FILE, LEADER_EPOCHS):
@@ -144,8 +145,8 @@ def _remove_log(files: Files, directory: str) -> None:
 
 
 def _first_control(snapshots: SnapshotFiles) -> tuple[tuple[ControlType, bytes], ...]:
-    """What the directory was formatted with. Records of the image do not count: they are not in the log, and so not
-    known to the other nodes."""
+    """The control records that the directory was formatted with. Its other records do not count: they are not in the
+    log, so other nodes do not know them."""
     path = snapshots.path(FORMATTED)
     try:
         return snapshots.read(FORMATTED, "").control
@@ -167,7 +168,7 @@ def _check_log_reaches(files: Files, directory: str, base: Base) -> None:
         return
     if first is None:
         if not base.files.ids and not base.damaged:
-            return  # a new log, or one of which a crash left no more than its directory
+            return  # a new log, or one of which a crash left only the directory
         problem = f"{directory} has a snapshot, but no segment of the log"
     elif base.end_offset == 0:
         problem = (
@@ -191,7 +192,7 @@ def unknown_record(path: str, error: ProtocolError) -> DamagedData:
 
 
 class CommittedReader:
-    """Folds what is committed into images, from where the last one ended."""
+    """Applies committed records to an image, from where the last read ended."""
 
     def __init__(self, store: QuorumStore) -> None:
         self._store = store
@@ -199,15 +200,15 @@ class CommittedReader:
 
     @property
     def in_transaction(self) -> bool:
-        """The last record that was read lies within one, whose records are not in the image."""
+        """The last record that was read is in an open transaction, whose records are not in the image."""
         return self._transactions.is_open
 
     def start_over(self) -> None:
-        """What is read next follows on a snapshot, which is never taken within a transaction."""
+        """The next read follows a snapshot, which is never taken within a transaction."""
         self._transactions = _TransactionReader()
 
     def read(self, image: MetadataImage, end_offset: int) -> MetadataDelta:
-        """From an image to that of all below this offset, and what that changed."""
+        """Apply everything below this offset. Returns what that changed."""
         directory = self._store.log.directory
         builder = ImageBuilder(image)
         epoch, timestamp_ms = image.epoch, image.timestamp_ms
@@ -237,7 +238,7 @@ class CommittedReader:
 
 
 class _TransactionReader:
-    """Holds back the records of a transaction until it ends. We write none, but Kafka does."""
+    """Holds back the records of a transaction until it ends. Odradek writes no transactions, but Kafka does."""
 
     def __init__(self) -> None:
         self._held: list[MetadataRecord] | None = None
@@ -247,7 +248,7 @@ class _TransactionReader:
         return self._held is not None
 
     def read(self, record: MetadataRecord) -> list[MetadataRecord]:
-        """What counts now that this record was read."""
+        """Returns the records that take effect with this one."""
         if isinstance(record, BeginTransactionRecord):
             self._held = []
         elif isinstance(record, EndTransactionRecord):

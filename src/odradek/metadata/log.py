@@ -1,20 +1,20 @@
-"""The metadata log: where the controller's decisions become records, and committed records an image.
+"""The metadata log: it turns the controller's decisions into records, and committed records into an image.
 
-The quorum (`raft/`) orders the records: its driver writes them and says what is committed. This module turns metadata
-records into bytes and back, and folds what is committed into the image. Every node has one: a voter, or an observer
-that only follows.
+The quorum (`raft/`) orders the records: its driver writes them and says what is committed. This module encodes and
+decodes metadata records, and applies what is committed to the image. Every node has one: a voter, or an observer that
+only follows.
 
-There are two images. `image` holds what is committed, which is all that may be shown or answered. `newest` holds
-everything appended: the next decision must build on it, or two requests in flight could both create one topic. They
-differ only on the active controller, the leader of the quorum that has applied all that was written before its epoch.
-Between them lie its sync and a majority of the voters. A leader that is deposed forgets `newest`: whether what it had
-appended is committed after all, the log will tell. If a sync fails, nobody knows what a restart would find: the node
-must stop.
+There are two images. `image` has everything committed, and nothing else may be shown or used in a response. `newest`
+has everything appended: the next decision must build on it, or two requests in flight could both create one topic. They
+differ only on the active controller, which is the leader of the quorum once it has applied everything from before its
+epoch. A record moves from `newest` to `image` when a majority of the voters has synced it. A leader that is deposed
+forgets `newest`: the log will show whether its last records are committed after all. If a sync fails, what a restart
+would find is unknown: the node must stop.
 
-A start reads the newest snapshot, and of the log what is known to be committed (`loading.py`). The only voter knows
-that of all of it; others hear of it from their leader. A replica that has fallen behind the start of the leader's log
-is given a snapshot (`snapshot_exchange.py`). When snapshots are written, and how much of the log is kept below them,
-is decided in `snapshotting.py`.
+A start reads the newest snapshot, and the part of the log that is known to be committed (`loading.py`). For the only
+voter that is the whole log; others learn it from their leader. A replica that has fallen behind the start of the
+leader's log gets a snapshot (`snapshot_exchange.py`). `snapshotting.py` decides when snapshots are written, and how
+much of the log is kept below them.
 """
 
 import logging
@@ -56,11 +56,11 @@ def _no_peers(message: Message) -> None:
 class Membership(NamedTuple):
     """This node's place in the quorum."""
 
-    is_alone: bool = True  # a log that names no voters is that of a cluster of this node alone
+    is_alone: bool = True  # if the log names no voters, this node is the only one
     endpoints: tuple[Endpoint, ...] = ()  # of its own controller listeners
     bootstrap: tuple[int, ...] = ()  # servers to ask for the leader, as ids below -1
     settings: Settings = Settings()
-    kraft_version: int = 0  # what a leader upgrades the log to
+    kraft_version: int = 0  # to which a leader upgrades the log
     send: Callable[[Message], None] = _no_peers
 
 
@@ -79,7 +79,7 @@ class MetadataLog:
         self, quorum: Driver, store: QuorumStore, base: Base, exchange: SnapshotExchange, now_ms: int
     ) -> None:
         """Use `open`."""
-        self._now_ms = now_ms  # when anything last happened: syncs have no time of their own
+        self._now_ms = now_ms  # of the last event; syncs use it too
         self._quorum = quorum
         self._store = store
         self._exchange = exchange
@@ -99,8 +99,8 @@ class MetadataLog:
         now_ms: int,
         membership: Membership = ALONE,
     ) -> "MetadataLog":
-        """Open or create the log in a data directory, and read into the image what is known to be committed. The only
-        voter leads at once, and all of its log is."""
+        """Open or create the log in a data directory, and apply what is known to be committed. The only voter leads at
+        once, and its whole log is committed."""
         base = find_base(files, directory, properties.cluster_id)
         store = base.open_store(files, directory, log_config, now_ms)
         node = ReplicaKey(properties.node_id, properties.directory_id)
@@ -134,18 +134,18 @@ class MetadataLog:
         return metadata_log
 
     def _lead_alone(self, now_ms: int) -> None:
-        """Everything that is in the log is committed with the record that opens this epoch."""
+        """The record that opens this epoch commits everything in the log."""
         self._quorum.tick(now_ms)
         self._quorum.sync(now_ms)
         self.publish()
         if self.newest is not self.image:
             self.settle()
 
-    # What the quorum is
+    # State
 
     @property
     def raft(self) -> Raft:
-        """To be looked at; what happens to it goes through this log."""
+        """For reading only: events go through this log."""
         return self._quorum.raft
 
     @property
@@ -162,24 +162,24 @@ class MetadataLog:
 
     @property
     def is_active(self) -> bool:
-        """This node is the controller: it leads, and has applied all that was written before its epoch."""
+        """This node is the active controller: it leads, and has applied everything from before its epoch."""
         return self._quorum.raft.is_leader and self._active_epoch == self.epoch
 
     @property
     def high_watermark(self) -> int:
-        """All below is committed."""
+        """Everything below is committed."""
         return self._quorum.high_watermark
 
     @property
     def end_offset(self) -> int:
-        """Where the next record will lie."""
+        """The offset of the next record."""
         return self._quorum.raft.log.end_offset
 
     @property
     def directory(self) -> str:
         return self._store.directory
 
-    # What happens. After any of these, `publish` tells what is committed by it.
+    # Events. After each of them, `publish` returns what it committed.
 
     def tick(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -194,8 +194,8 @@ class MetadataLog:
         self._quorum.report(peer, now_ms)
 
     def change_voters(self, change: VoterChange, now_ms: int) -> int:
-        """Append the voters after this change; the offset of that record, which `newest` counts, too: broker epochs are
-        offsets, and the next decision must know which it will have."""
+        """Append the voter set after this change. Returns the offset of that record. `newest` counts it too: broker
+        epochs are offsets, so the next decision must know its own offset."""
         self._now_ms = now_ms
         offset = self._quorum.propose_voters(change, now_ms)
         if self.is_active:
@@ -204,12 +204,12 @@ class MetadataLog:
         return offset
 
     def resign(self, now_ms: int) -> None:
-        """Hand over, if this node leads, and never again stand for election."""
+        """Hand over the leadership, if this node leads, and do not stand for election again."""
         self._now_ms = now_ms
         self._quorum.stop(now_ms)
 
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
-        """Write these together, and apply them to `newest`; the last one's offset."""
+        """Append these as one batch, and apply them to `newest`. Returns the offset of the last."""
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         last_offset = self.end_offset + len(records) - 1
@@ -228,35 +228,35 @@ class MetadataLog:
         return self._quorum.wants_sync
 
     def begin_sync(self) -> SyncTicket | None:
-        """What must be synced, perhaps by a thread, before anything more is committed."""
+        """What must be synced, perhaps in a thread, before anything more is committed."""
         return self._quorum.begin_sync()
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> list[MetadataDelta]:
-        """What is committed by it."""
+        """Returns what that committed."""
         self._quorum.complete_sync(ticket, error, self._now_ms)
         return self.publish()
 
     def commit(self, records: Sequence[MetadataRecord], now_ms: int) -> list[MetadataDelta]:
-        """Append and sync here and now, which is enough for the only voter. If that raises, `newest` tells whether the
-        records are appended."""
+        """Append and sync in place, which commits on the only voter. If it raises, `newest` shows whether the records
+        are appended."""
         with self._store.held_open():
             self.append(records, now_ms)
             return self.settle()
 
     def settle(self) -> list[MetadataDelta]:
-        """Sync what is appended here and now."""
+        """Sync in place what is appended. Returns what that committed."""
         self._quorum.sync(self._now_ms)
         return self.publish()
 
     def checkpoint(self) -> None:
-        """Write down how far the log is synced, if that changed."""
+        """Record how far the log is synced, if that changed."""
         self._store.checkpoint()
 
-    # What is committed
+    # Committing
 
     def publish(self) -> list[MetadataDelta]:
-        """Bring `image` to what is committed: what that changed, in order. A new leader becomes the active controller
-        once the record that opens its epoch is in."""
+        """Apply what is committed to `image`. Returns the changes, in order. A new leader becomes the active controller
+        once the record that opens its epoch is applied."""
         committed = []
         installed = self._exchange.take_installed()
         if installed is not None:
@@ -288,11 +288,11 @@ class MetadataLog:
             if self._reader.in_transaction:
                 self.append([AbortTransactionRecord("its writer is gone")], self._now_ms)
 
-    # Below a snapshot
+    # Snapshots
 
     @property
     def start_offset(self) -> int:
-        """What was before is in a snapshot alone."""
+        """Everything below is only in a snapshot."""
         return self._store.log.log_start_offset
 
     @property
@@ -305,14 +305,14 @@ class MetadataLog:
 
     @property
     def first_timestamp_ms(self) -> int:
-        """When the oldest record that the log still has was written, or a little later."""
+        """When the oldest record of the log was written, or a little later."""
         segment = self._store.log.segments[0]
         segment.load()
         return segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
 
     @property
     def deletions(self) -> Deletions:
-        """Of segments and snapshots that are not needed any more."""
+        """Of segments and snapshots that are no longer needed."""
         return self._store.deletions
 
     @property
@@ -320,26 +320,26 @@ class MetadataLog:
         return self._store.log.config.file_delete_delay_ms
 
     def size_from(self, offset: int) -> int:
-        """Bytes of the segments that hold anything from this offset on."""
+        """The size of the segments that have records from this offset on."""
         segments = self._store.log.segments
         ends = [*(segment.base_offset for segment in segments[1:]), self.end_offset]
         return sum(segment.size for segment, end in zip(segments, ends, strict=True) if end > offset)
 
     def control_before(self, offset: int) -> ControlRecords:
-        """What the records below this offset say of the quorum: nothing before kraft.version 1."""
+        """The kraft.version and the voters as of this offset; nothing before kraft.version 1."""
         voters, level = self._quorum.raft.log.voters.before(offset)
         return (encode_control(KRaftVersion(level)), encode_control(voters)) if level else ()
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment, so that all before it can be deleted as a whole. What is in the log is synced by it."""
+        """Begin a new segment, so that everything before it can be deleted as a whole. This also syncs the log."""
         self._store.log.roll(now_ms)
 
     def snapshot_added(self, now_ms: int) -> None:
-        """Let the quorum know of the newest snapshot, and of where the log starts."""
+        """Tell the quorum about the newest snapshot, and where the log starts."""
         self._quorum.log_start_moved(self.start_offset, OffsetAndEpoch(*self.snapshots.ids[-1]), now_ms)
 
     def delete_before(self, offset: int, now_ms: int) -> None:
-        """Let the log start here, and delete the segments that end before. A snapshot must hold what they say."""
+        """Move the log start here, and delete the segments before it. A snapshot must have their records."""
         assert offset <= self.snapshots.end_offset, "what no snapshot holds is never deleted"
         self._store.log.delete_records_before(offset)
         self.snapshot_added(now_ms)
@@ -347,7 +347,7 @@ class MetadataLog:
 
     @property
     def failed(self) -> bool:
-        """Nobody knows what a restart would find: nothing more can be appended or committed."""
+        """What a restart would find is unknown: nothing more can be appended or committed."""
         return self._store.failed or self._quorum.failed
 
     def close(self) -> None:

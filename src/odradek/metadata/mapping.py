@@ -1,12 +1,12 @@
-"""Immutable mappings of which the next version costs what changed, and not what there is.
+"""Immutable mappings whose next version costs what changed, not what they contain.
 
-A small mapping is a plain dictionary, and its next version a changed copy. A large one is a dictionary that
-all its versions share, and the few entries that differ from it: the next version copies those alone. Once
-they are more than the square root of what is shared, they are folded into a new dictionary, so that n entries
-cost about √n for each change, and reading looks into two dictionaries at most.
+A small mapping is a plain dictionary, and its next version a changed copy. A large one is a dictionary that its
+versions share, and the few entries that differ from it: the next version copies only those. Once they are more than the
+square root of the shared entries, they are merged into a new dictionary. So a change to a mapping of n entries costs
+about √n, and a lookup at most two dictionaries.
 
-Entries come in the order of the shared dictionary, new ones behind. It does not depend on the hash of a key.
-No value is None.
+Entries come in the order of the shared dictionary, then new ones, and never in an order that depends on hashes. No
+value is None.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-SMALL = 64  # a copy of so many entries costs less than to look into two dictionaries
+SMALL = 64  # copying this many entries costs less than lookups in two dictionaries
 
 
 class Gone(Enum):
-    """Stands for a value in changes: there is no such key any more."""
+    """Stands for the value of a key that was removed."""
 
     GONE = 0
 
@@ -29,7 +29,7 @@ GONE = Gone.GONE
 
 
 def with_changes(before: Mapping[K, V], changes: Mapping[K, "V | Gone"]) -> Mapping[K, V]:
-    """The next version; nobody may change `before` or what it was made from."""
+    """The next version. `before` and what it was made from must not be changed."""
     if not changes:
         return before
     if isinstance(before, LayeredMap):

@@ -1,7 +1,7 @@
-"""Who a data directory belongs to: `meta.properties`, in Kafka's version 1.
+"""The identity of a data directory: `meta.properties`, in Kafka's version 1.
 
-Written when a directory is formatted (`formatting.py`), and compared at every start: a node that runs on
-another's data, or in another cluster, would answer for records that it does not have.
+It is written when the directory is formatted (`formatting.py`), and checked at every start: a node that ran on another
+node's data, or in another cluster, would vouch for records that it does not have.
 """
 
 import os
@@ -16,11 +16,11 @@ from odradek.storage.disk.files import Files
 
 FILE_NAME = "meta.properties"
 VERSION = "1"
-RESERVED_IDS = 100  # Kafka gives the smallest directory ids a meaning of their own
+RESERVED_IDS = 100  # Kafka reserves the smallest directory ids
 
 
 class WrongDirectory(Exception):
-    """This data directory is not this node's; the message says whose it is."""
+    """This data directory belongs to another node or cluster; the message says to which."""
 
 
 class MetaProperties(NamedTuple):
@@ -30,7 +30,7 @@ class MetaProperties(NamedTuple):
 
 
 def read_properties(files: Files, directory: str) -> MetaProperties | None:
-    """What a directory says of itself; None if it is not formatted."""
+    """The identity of a directory; None if it is not formatted."""
     path = os.path.join(directory, FILE_NAME)
     try:
         text = files.read(path).decode("utf-8", "replace")
@@ -88,7 +88,7 @@ def _parse(path: str, text: str) -> MetaProperties:
 
 
 def random_id(rng: Random) -> UUID:
-    """Never one whose text begins with '-', which command lines would take for an option."""
+    """Its text never begins with '-', which a command line would take for an option."""
     while True:
         value = UUID(int=rng.getrandbits(128), version=4)
         if value.int > RESERVED_IDS and not id_to_text(value).startswith("-"):

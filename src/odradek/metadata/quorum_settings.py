@@ -1,4 +1,4 @@
-"""The settings of the metadata quorum, and of a broker's way to its controllers, by Kafka's names."""
+"""The settings of the metadata quorum and of a broker's registration, from Kafka's names."""
 
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ class RegistrationSettings(NamedTuple):
     """How a broker registers with the active controller, and stays registered."""
 
     heartbeat_interval_ms: int
-    timeout_ms: int  # a broker that is not registered by then gives up
-    response_timeout_ms: int  # of any request to the controller
+    timeout_ms: int  # a broker that is not registered by then stops
+    response_timeout_ms: int  # for any request to the controller
 
 
 def registration_settings(config: BrokerConfig) -> RegistrationSettings:

@@ -1,15 +1,13 @@
-"""The records of the metadata log, in Kafka's schemas and frame, so that Kafka's own tools read our log.
+"""The records of the metadata log, in Kafka's schemas and frame, so that Kafka's own tools can read our log.
 
     frame version   uvarint   always 1
     record type     uvarint   API_KEY
     version         uvarint
     the record      as the codec writes this version of it
 
-Every type says in VERSION which version we write; all versions up to it are read. Access control lists,
-SCRAM credentials and delegation tokens have no records here yet: a log that holds some is refused.
+VERSION is the version that we write of each type; all versions up to it are read. Access control lists, SCRAM
+credentials and delegation tokens are not supported yet: a log that contains them is refused.
 """
-
-from __future__ import annotations
 
 from dataclasses import field
 from typing import Annotated, ClassVar
@@ -27,7 +25,7 @@ NO_LEADER_CHANGE = -2
 
 @wire_struct
 class MetadataRecord:
-    """What all types have in common."""
+    """The base of all types."""
 
     API_KEY: ClassVar[int]
     VERSION: ClassVar[int] = 0
@@ -108,7 +106,7 @@ class PartitionRecord(MetadataRecord):
 
 @wire_struct
 class ConfigRecord(MetadataRecord):
-    """One key of one resource; a null value takes it away."""
+    """One key of one resource; a null value removes it."""
 
     API_KEY: ClassVar[int] = 4
 
@@ -120,7 +118,7 @@ class ConfigRecord(MetadataRecord):
 
 @wire_struct
 class PartitionChangeRecord(MetadataRecord):
-    """What differs from before; a field at its default has not changed."""
+    """A change of a partition; fields at their defaults have not changed."""
 
     API_KEY: ClassVar[int] = 5
     VERSION: ClassVar[int] = 2
@@ -193,7 +191,7 @@ class ClientQuotaRecord(MetadataRecord):
 
 @wire_struct
 class ProducerIdsRecord(MetadataRecord):
-    """Producer ids below `next_producer_id` are given out."""
+    """Producer ids below `next_producer_id` are allocated."""
 
     API_KEY: ClassVar[int] = 15
 
@@ -204,7 +202,8 @@ class ProducerIdsRecord(MetadataRecord):
 
 @wire_struct
 class BrokerRegistrationChangeRecord(MetadataRecord):
-    """What differs from before. `fenced`: 1 fences, -1 unfences, 0 leaves it; shutdown: 1 enters it."""
+    """A change of a broker. `fenced`: 1 fences it, -1 unfences it; `in_controlled_shutdown`: 1 begins it; 0 is no
+    change."""
 
     API_KEY: ClassVar[int] = 17
     VERSION: ClassVar[int] = 2
@@ -223,7 +222,7 @@ class NoOpRecord(MetadataRecord):
 
 @wire_struct
 class BeginTransactionRecord(MetadataRecord):
-    """What follows counts only once an EndTransactionRecord comes."""
+    """The following records take effect only with an EndTransactionRecord."""
 
     API_KEY: ClassVar[int] = 23
 
@@ -286,7 +285,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> MetadataRecord:
-    """ProtocolError for what a newer release wrote, or what nobody did."""
+    """Raises ProtocolError for a record of a newer release, or a damaged one."""
     try:
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)

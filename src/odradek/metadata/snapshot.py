@@ -1,21 +1,17 @@
-"""A metadata snapshot: an image, written out as the records that make it, in Kafka's format.
+"""A metadata snapshot: an image, written as the records that produce it, in Kafka's format.
 
-    00000000000000001234-0000000007.checkpoint    where the log goes on, and the epoch of the record before that
-      control batch   SNAPSHOT_HEADER (when the last record was written), then what the quorum keeps in its log
+    00000000000000001234-0000000007.checkpoint    where the log continues, and the epoch of the record before that
+      control batch   SNAPSHOT_HEADER (when the last record was written), then KRAFT_VERSION and KRAFT_VOTERS
       batches         the records of the image
       control batch   SNAPSHOT_FOOTER: without it the snapshot is not complete
 
-Offsets count from 0, and every batch carries the epoch of the name. What a snapshot says is what the log says
-up to its end: reading the one gives the same image as reading the other. So every field of an image has a
-writer in WRITERS, unless it follows from something else (DERIVED).
+Offsets count from 0, and every batch has the epoch of the file name. Reading a snapshot gives the same image as reading
+the log up to its end. So every field of an image has a writer in WRITERS, unless it is derived (DERIVED).
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from odradek.errors import KafkaError
 from odradek.metadata import records as r
@@ -23,6 +19,7 @@ from odradek.metadata.delta import MetadataCorrupt, apply_records
 from odradek.metadata.image import METADATA_VERSION_FEATURE, MetadataImage
 from odradek.records.batch import CRC_START, HEADER_SIZE, MAGIC, BatchHeader, read_header
 from odradek.records.control import ControlType, decode_control_key, encode_control_key
+from odradek.records.crc import crc32c
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.disk.files import File
 from odradek.wire.codec import Steps, encode, read_message
@@ -35,17 +32,17 @@ RECORDS_IN_STEP = 50
 
 _NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
-# What the quorum keeps in its log beside the records of the image: KRAFT_VERSION and KRAFT_VOTERS, if any.
+# The control records of the quorum: KRAFT_VERSION and KRAFT_VOTERS, if any.
 ControlRecords = Sequence[tuple[ControlType, bytes]]
 
 
 class DamagedSnapshot(Exception):
-    """Why a file is not the snapshot that its name says it is."""
+    """A snapshot is damaged; the message says how."""
 
 
 class SnapshotId(NamedTuple):
-    end_offset: int  # of the first record that is not in it
-    epoch: int  # of the last record that is
+    end_offset: int  # of the first record after it
+    epoch: int  # of the last record in it
 
     @property
     def file_name(self) -> str:
@@ -75,7 +72,9 @@ def records_of(image: MetadataImage) -> Iterator[r.MetadataRecord]:
 
 
 def digest(image: MetadataImage) -> str:
-    """The same for all images that say the same at the same offset, in whatever order they came to know it."""
+    """The same for all images with the same contents at the same offset, whatever the order of their entries."""
+    import hashlib  # only to compare images: not at every start
+
     place = f"{image.cluster_id} {image.offset} {image.epoch} {image.timestamp_ms}"
     hashed = hashlib.blake2b(place.encode(), digest_size=16)
     for encoded in sorted(map(r.encode_record, records_of(image))):
@@ -84,7 +83,7 @@ def digest(image: MetadataImage) -> str:
 
 
 def _write_features(image: MetadataImage) -> Iterator[r.FeatureLevelRecord]:
-    """The metadata version first: it says how to read what follows."""
+    """The metadata.version comes first: it says how to read the rest."""
     for name in sorted(image.features, key=lambda name: name != METADATA_VERSION_FEATURE):
         yield r.FeatureLevelRecord(name, image.features[name])
 
@@ -148,12 +147,12 @@ def _write_quotas(image: MetadataImage) -> Iterator[r.ClientQuotaRecord]:
 
 
 def _write_producer_ids(image: MetadataImage) -> Iterator[r.ProducerIdsRecord]:
-    """Who was given the last block is in no image."""
+    """An image does not have the owner of the last block."""
     if image.next_producer_id > 0:
         yield r.ProducerIdsRecord(-1, -1, image.next_producer_id)
 
 
-# By the field of the image, in the order of the snapshot.
+# By field of the image, in the order of the snapshot.
 WRITERS: dict[str, Callable[[MetadataImage], Iterator[r.MetadataRecord]]] = {
     "features": _write_features,
     "controllers": _write_controllers,
@@ -179,7 +178,7 @@ DERIVED: Mapping[str, str] = {
 
 
 def write_snapshot(file: File, image: MetadataImage, control: ControlRecords = ()) -> Steps[int]:
-    """Write it into an empty file, a few records in each step. The caller syncs it. Returns its size."""
+    """Write a snapshot into an empty file, a few records in each step. The caller syncs it. Returns its size."""
     output = _Output(file, image)
     header = SnapshotHeaderRecord(0, image.timestamp_ms)
     output.write_control([(ControlType.SNAPSHOT_HEADER, bytes(encode(header, 0))), *control])
@@ -226,7 +225,7 @@ class _Output:
 
 
 def read_snapshot(data: bytes, snapshot_id: SnapshotId, cluster_id: str) -> Snapshot:
-    """The whole of it, or DamagedSnapshot. ProtocolError: a newer release wrote it."""
+    """Raises DamagedSnapshot if it is not intact, ProtocolError if a newer release wrote it."""
     records: list[r.MetadataRecord] = []
     control: list[tuple[ControlType, bytes]] = []
     for item in _read_records(data, snapshot_id.epoch):
@@ -254,7 +253,7 @@ def read_snapshot(data: bytes, snapshot_id: SnapshotId, cluster_id: str) -> Snap
 
 
 def read_timestamp(data: bytes) -> int:
-    """When the last record that is in a snapshot was written, from the first bytes of the snapshot."""
+    """When the last record in a snapshot was written, from the first bytes of the snapshot."""
     return read_header(data).max_timestamp
 
 
@@ -281,7 +280,7 @@ def _read_records(data: bytes, epoch: int) -> Iterator[r.MetadataRecord | tuple[
 
 
 def _checked_header(data: bytes, position: int, offset: int, epoch: int) -> BatchHeader:
-    """The header of the batch at a position, which must be whole."""
+    """The header of the batch at this position, which must be intact."""
     if position + HEADER_SIZE > len(data):
         raise DamagedSnapshot("its end is missing")
     header = read_header(data, position)

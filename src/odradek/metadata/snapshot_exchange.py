@@ -1,9 +1,8 @@
-"""Snapshots on their way between nodes: parts of ours for others, and one of the leader's for us.
+"""Snapshots between nodes: this node sends parts of its own, and fetches the leader's.
 
-A replica whose log ends before the leader's begins is given a snapshot, in parts. With the last part it is read, so
-that nothing that is damaged counts, then synced, and then it takes the place of the whole log. From the moment in
-which the snapshot has its name `.installing` on disk that is done, whatever happens: a start after a crash does the
-rest (`loading.py`).
+A replica whose log ends before the leader's begins fetches a snapshot, in parts. After the last part, the snapshot is
+synced and read, so that a damaged one does not count; then it replaces the whole log. Once its name `.installing` is on
+disk, the replacement is certain: after a crash, the next start completes it (`loading.py`).
 """
 
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
@@ -19,7 +18,7 @@ from odradek.storage.disk.files import File
 
 
 def quorum_changes(snapshot: Snapshot) -> tuple[Change, ...]:
-    """What a snapshot says of the quorum."""
+    """The kraft.version and the voters in a snapshot."""
     records = (decode_control(kind, value) for kind, value in snapshot.control)
     return tuple(record for record in records if not isinstance(record, LeaderChange))
 
@@ -31,13 +30,13 @@ class SnapshotExchange:
         self._snapshots = snapshots
         self._store = store
         self._cluster_id = cluster_id
-        self._file: File | None = None  # what has been fetched so far
-        self._fetched: Snapshot | None = None  # all of it, read
+        self._file: File | None = None  # the parts fetched so far
+        self._fetched: Snapshot | None = None  # the whole snapshot, once all parts are read
         self._size = 0
         self._installed: MetadataImage | None = None
 
     def take_installed(self) -> MetadataImage | None:
-        """The image of a snapshot that has taken the place of the log since this was last asked."""
+        """The image of a snapshot that has replaced the log since the last call."""
         installed, self._installed = self._installed, None
         return installed
 
@@ -55,7 +54,7 @@ class SnapshotExchange:
         return size, self._snapshots.read_part(wanted, position, max_bytes)
 
     def write(self, part: SnapshotPart) -> None:
-        """Raises KafkaError if it cannot be written, or if the whole is not what it should be: it is fetched again."""
+        """Raises KafkaError if it cannot be written, or if the complete snapshot is damaged: it is fetched again."""
         snapshot_id = SnapshotId(*part.snapshot_id)
         try:
             if part.position == 0 or self._file is None:

@@ -1,14 +1,14 @@
 """The snapshots in the directory of the metadata log, by their names.
 
-`.checkpoint.part`      being written, or left by a crash: removed when the directory is opened.
-`.checkpoint.fetched`   the same, of one that comes from the leader.
-`.checkpoint.installing`  complete and synced, about to take the place of the whole log, which a start goes on with.
-`.checkpoint`           complete: synced before it got this name.
-`.checkpoint.deleted`   an older one that is not needed any more: removed a while later.
-`.checkpoint.damaged`   was found damaged at a start that could do without it: kept for its operator.
+`.checkpoint.part`        being written, or left by a crash: removed when the directory is opened.
+`.checkpoint.fetched`     the same, of one that is fetched from the leader.
+`.checkpoint.installing`  complete and synced, and replacing the whole log; a start completes that.
+`.checkpoint`             complete: synced before it got this name.
+`.checkpoint.deleted`     an older one that is no longer needed: removed a while later.
+`.checkpoint.damaged`     found damaged by a start that did not need it: kept for the operator.
 
-The one at offset 0 is no snapshot of the log: the directory was formatted with it, and it says who the first voters
-are.
+The one at offset 0 is not a snapshot of the log: it was written when the directory was formatted, and names the first
+voters.
 """
 
 from collections.abc import Iterable
@@ -30,11 +30,11 @@ FORMATTED = SnapshotId(0, 0)
 
 
 class SnapshotFiles:
-    """`ids`: the complete ones, oldest first. `unnamed`: files whose names say that they are snapshots, not which.
+    """`ids`: the complete snapshots, oldest first. `unnamed`: files that end like snapshots, but have no valid id.
     `is_formatted`: the directory has the one that it was formatted with, which is not among `ids`."""
 
     def __init__(self, files: Files, directory: str) -> None:
-        """What a crash has left half done is removed."""
+        """Removes what a crash left unfinished."""
         self._files = files
         self.directory = directory
         self._sizes: dict[SnapshotId, int] = {}
@@ -59,7 +59,7 @@ class SnapshotFiles:
 
     @property
     def end_offset(self) -> int:
-        """Of the newest one; 0 where there is none."""
+        """Of the newest snapshot; 0 if there is none."""
         return self.ids[-1].end_offset if self.ids else 0
 
     @property
@@ -87,14 +87,14 @@ class SnapshotFiles:
             file.close()
 
     def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
-        """When the last record that is in it was written."""
+        """When the last record in the snapshot was written."""
         if snapshot_id not in self._timestamps:
             self._timestamps[snapshot_id] = self._read_timestamp(self._files.file(self.path(snapshot_id)))
         return self._timestamps[snapshot_id]
 
     @staticmethod
     def _read_timestamp(file: File) -> int:
-        """One that somebody removed or emptied is as old as can be."""
+        """A file that was removed or emptied counts as infinitely old."""
         try:
             start = file.read_at(0, HEADER_SIZE)
         except FileNotFoundError:
@@ -114,18 +114,18 @@ class SnapshotFiles:
             self._files.remove(self._part_path(snapshot_id))
 
     def complete(self, snapshot_id: SnapshotId) -> None:
-        """It is written and synced: give it its name."""
+        """The file is written and synced: give it its name."""
         self._files.rename(self._part_path(snapshot_id), self.path(snapshot_id))
 
     def _part_path(self, snapshot_id: SnapshotId) -> str:
         return self._path(snapshot_id, PART_SUFFIX)
 
     def names(self) -> File:
-        """What must be synced before a new name counts."""
+        """The directory, which must be synced before a new name counts."""
         return self._files.to_sync(self.directory)
 
     def add(self, image: MetadataImage, snapshot_id: SnapshotId, size: int) -> None:
-        """It has its name, on disk."""
+        """The snapshot's name is on disk."""
         self._sizes[snapshot_id] = size
         self._timestamps[snapshot_id] = image.timestamp_ms
         self.ids = sorted(self._sizes)
@@ -136,7 +136,7 @@ class SnapshotFiles:
         return self._files.create(self._path(snapshot_id, FETCHED_SUFFIX))
 
     def begin_install(self, snapshot_id: SnapshotId, size: int) -> None:
-        """It is fetched and synced. From here on it counts, and the log does not."""
+        """The snapshot is fetched and synced. From here on it counts, and the log does not."""
         self._files.rename(
             self._path(snapshot_id, FETCHED_SUFFIX), self._path(snapshot_id, INSTALLING_SUFFIX)
         )
@@ -146,7 +146,7 @@ class SnapshotFiles:
         self.ids = sorted(self._sizes)
 
     def installed(self) -> None:
-        """The log begins where it ends, on disk."""
+        """The log on disk now begins where the snapshot ends."""
         assert self.installing is not None
         snapshot_id, self.installing = self.installing, None
         self._files.rename(self._path(snapshot_id, INSTALLING_SUFFIX), self.path(snapshot_id))
@@ -158,13 +158,13 @@ class SnapshotFiles:
         """Rename the older ones now, and remove them later."""
         for old in [old for old in self.ids if old < snapshot_id]:
             path = self._path(old, DELETED_SUFFIX)
-            with suppress(FileNotFoundError):  # somebody removed it
+            with suppress(FileNotFoundError):  # an operator may have removed it
                 self._files.rename(self.path(old), path)
             self._forget(old)
             deletions.schedule(due_ms, partial(self._remove, path))
 
     def set_aside(self, paths: Iterable[str]) -> None:
-        """These are damaged, and must never be taken for what the log can be cut at."""
+        """Rename damaged snapshots: the log must never be deleted because of them."""
         for path in paths:
             self._files.rename(path, path + DAMAGED_ENDING)
             snapshot_id = parse_name(path.rpartition("/")[2])

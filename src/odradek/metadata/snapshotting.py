@@ -1,14 +1,15 @@
-"""When a snapshot of the metadata is written, how, and how much of the log is kept below it.
+"""Writes snapshots of the metadata, and deletes the log below them.
 
-A snapshot is due once the log has grown by so many bytes since the last one, or so much time has passed in
-which anything changed. The log then begins a new segment, so that what the snapshot holds ends with a file. The
-image is immutable, so it is written in as many turns of the event loop as it takes, beside everything else; a thread
-syncs it. It counts once it has its name on disk. Whatever happens before that leaves the log as it is.
+A snapshot is due once the log has grown by a number of bytes since the last one, or after an interval in which
+something changed. The log then begins a new segment, so that the snapshot ends where a segment ends. The image is
+immutable, so it is written over many turns of the event loop, between other work; a thread syncs it. It counts once its
+name is on disk. A failure before that leaves the log as it is.
 
-As in Kafka, older snapshots and the log between them are kept until they are too old or too many bytes. The log then
-starts where the oldest snapshot that is kept ends, and only whole segments go. The newest snapshot always stays.
+As in Kafka, older snapshots and the log between them are kept until they are too old or too large. The log then starts
+where the oldest remaining snapshot ends; only whole segments are deleted. The newest snapshot is never deleted.
 
-A snapshot that cannot be written (a full disk, no descriptors) does no harm: it is said once, and tried again.
+A snapshot that cannot be written (on a full disk, or without descriptors) does no harm: the error is logged once, and
+it is tried again.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ LONGEST_RETRY_SECONDS = 3600.0
 
 
 class Policy(NamedTuple):
-    """Kafka's settings, whose names are behind each."""
+    """Kafka's settings; each field names its own."""
 
     max_bytes: int  # metadata.log.max.record.bytes.between.snapshots
     max_interval_ms: int  # metadata.log.max.snapshot.interval.ms; 0: no limit
@@ -40,7 +41,7 @@ class Policy(NamedTuple):
 
 
 class Finish(Protocol):
-    """Does work of many steps, in as many turns of the event loop as it takes."""
+    """Runs many steps, over as many turns of the event loop as they take."""
 
     def __call__(self, steps: Steps[int]) -> Awaitable[int]: ...
 
@@ -51,12 +52,12 @@ class Snapshotter:
         self._policy = policy
         self._host = host
         self._finish = finish
-        self._written_at = host.monotonic()  # or when the node was started
-        self._failures = 0  # since the last one that was written
+        self._written_at = host.monotonic()  # of the last snapshot, or of the start
+        self._failures = 0  # since the last success
         self._next_attempt = 0.0
 
     async def maintain(self) -> None:
-        """Do what is due. To be called every few seconds. Raises only if the log has failed: the node must stop."""
+        """Do what is due; call this every few seconds. Raises only if the log has failed: the node must stop."""
         while self._log.deletions.run_next(self._host.now_ms()):
             await asyncio.sleep(0)
         if self._log.failed or self._host.monotonic() < self._next_attempt:
@@ -65,7 +66,7 @@ class Snapshotter:
             if self._is_due():
                 image = self._begin()
                 if id_of(image).end_offset > self._log.synced_offset:
-                    return  # others have what is committed; here a sync of it is still under way
+                    return  # the image is committed by other voters, but not synced here yet
                 await self._write(image)
             self._delete_old()
         except (OSError, KafkaError) as error:
@@ -99,8 +100,8 @@ class Snapshotter:
     # Writing
 
     def _begin(self) -> MetadataImage:
-        """What to write. The log rolls where it ends, which is where the image ends unless a commit is under way."""
-        if not self._failures:  # or every attempt would leave a segment
+        """The image to write. The log rolls at its end, which is the end of the image unless a commit is under way."""
+        if not self._failures:  # otherwise every attempt would begin a segment
             self._log.roll(self._host.now_ms())
         return self._log.image
 
@@ -115,7 +116,7 @@ class Snapshotter:
             with pinned(part):
                 size = await self._finish(write_snapshot(part, image, control))
                 await self._in_thread(part.sync)
-            self._log.checkpoint()  # a log that ends before its snapshot is damaged, and must be known for it
+            self._log.checkpoint()  # so that a log that ends before its snapshot is detected as damaged
             snapshots.complete(snapshot_id)
         except BaseException:
             part.close()
@@ -134,7 +135,7 @@ class Snapshotter:
         logger.info("wrote a metadata snapshot up to offset %d, %d bytes", snapshot_id.end_offset, size)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        """To its end, though we be cancelled: it works on a file that is open as long as we wait."""
+        """Wait for the thread even if cancelled: the file must stay open while it works."""
         task = self._host.create_task(self._host.in_thread(work))
         try:
             await asyncio.shield(task)
@@ -144,7 +145,7 @@ class Snapshotter:
     # Deleting
 
     def _delete_old(self) -> None:
-        """Give up the oldest that is kept, as long as it is too old, or all together are too much."""
+        """Delete the oldest part while it is too old, or everything together is too large."""
         log, snapshots = self._log, self._log.snapshots
         while snapshots.ids:
             oldest = snapshots.ids[0]

@@ -1,4 +1,4 @@
-"""How much a server takes on: of connections, of memory, of patience."""
+"""The limits of a server: connections, memory, idle time."""
 
 import math
 from collections.abc import Mapping

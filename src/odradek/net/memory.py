@@ -1,10 +1,10 @@
-"""Memory of frames that arrive in pieces, of all connections together.
+"""Memory for frames that arrive in pieces, over all connections.
 
 A client says how large its request is before it sends it, and may never send it. So only bytes that have arrived count:
 a frame's memory is an anonymous map, whose pages the kernel provides when the first byte is written to them.
 
-While no more is allowed, clients whose frames are arriving wait; only the one that began first continues, whatever its
-size, so that none waits forever. A frame that has arrived counts until its request has been handled.
+While the limit is reached, clients whose frames are arriving wait; only the frame that began first continues, whatever
+its size, so that none waits forever. A frame that has arrived counts until its request has been handled.
 """
 
 import mmap

@@ -4,13 +4,15 @@
 slow, cut and lost as a seed decides.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
-from odradek.net.pages import Pages
 from odradek.net.transport import Converse
+
+if TYPE_CHECKING:
+    from odradek.net.pages import Pages
 
 
 class Server(Protocol):
@@ -47,7 +49,7 @@ class Network(Protocol):
     async def connect(self, host: str, port: int, timeout_seconds: float) -> Channel:
         """Raises OSError: refused, unreachable, or TimeoutError."""
 
-    async def serve_pages(self, host: str, port: int, pages: Pages) -> int:
+    async def serve_pages(self, host: str, port: int, pages: "Pages") -> int:
         """Let others read pages by HTTP; returns the port, which the system chooses for 0. Raises OSError."""
 
     def close(self) -> None:

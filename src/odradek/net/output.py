@@ -62,8 +62,12 @@ class Output:
             if isinstance(part, Slice):
                 self._add_slice(part)
             elif part:
-                self.size += len(part)
-                self._add_bytes(part)
+                size = len(part)
+                self.size += size
+                if self._joined is not None and size < JOIN_BELOW:
+                    self._joined += part
+                else:
+                    self._add_bytes(part)
 
     def _add_slice(self, piece: Slice) -> None:
         self.size += piece.length

@@ -117,13 +117,13 @@ class PlaintextTransport:
 
     def _split(self, data: memoryview) -> None:
         """Pass on the whole frames in `data`, keep the rest."""
-        position, end = 0, len(data)
+        position, end, max_size = 0, len(data), self._pool.max_frame_size
         receive = self.receiver.receive
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(data, position)
-            if not 0 <= size <= self._pool.max_frame_size:
+            if not 0 <= size <= max_size:
                 start = bytes(data[position : position + SIZE.size])
-                raise ProtocolError(why_no_frame(start, size, self._pool.max_frame_size, self.listener))
+                raise ProtocolError(why_no_frame(start, size, max_size, self.listener))
             begin = position + SIZE.size
             if begin + size > end:
                 self._begin_frame(size, data[position:])

@@ -51,6 +51,9 @@ class SimulatedNetwork:
         self._links: dict[Link, None] = {}
         self._forget_at = MIN_FORGET_AT
         self._next_port = FIRST_PORT
+        self.reached: dict[
+            str, None
+        ] = {}  # places that something has arrived at, until somebody empties this
         self.context = copy_context()  # of no node
 
     def place(self, name: str, context: Context | None = None) -> "Place":
@@ -65,6 +68,7 @@ class SimulatedNetwork:
     def at(self, name: str, work: Callable[..., None], *arguments: object) -> None:
         """Run this in the context of that place."""
         context = self.place(name).context
+        self.reached[name] = None
         if context is None:
             work(*arguments)
         else:

@@ -4,16 +4,19 @@ import asyncio
 import logging
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from odradek.host.interface import SocketHost
 from odradek.host.metrics import Traffic
 from odradek.net.bounds import Bounds
 from odradek.net.channel import Channel
-from odradek.net.pages import Pages, PageServer
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
 from odradek.net.server import Server
 from odradek.net.transport import Converse
+
+if TYPE_CHECKING:
+    from odradek.net.pages import Pages, PageServer
 
 MAX_RESPONSE_SIZE = (1 << 31) - 1
 MAX_RESPONSE_MEMORY = 256 << 20  # of responses that are arriving
@@ -72,7 +75,9 @@ class SocketNetwork:
     def _closed(self, transport: PlaintextTransport) -> None:
         self._connected.pop(transport, None)
 
-    async def serve_pages(self, host: str, port: int, pages: Pages) -> int:
+    async def serve_pages(self, host: str, port: int, pages: "Pages") -> int:
+        from odradek.net.pages import PageServer
+
         server = PageServer(self._host, pages)
         self._page_servers.append(server)
         return await server.listen(host, port)

@@ -1,7 +1,7 @@
 """The control records of the quorum, in Kafka's schemas: LEADER_CHANGE, KRAFT_VERSION and KRAFT_VOTERS.
 
-A leader opens its epoch with a LEADER_CHANGE. Readers of metadata skip control records; the quorum reads the last
-two to know who its voters are. Control batches may hold several records.
+A leader opens its epoch with a LEADER_CHANGE. The other two types say who the voters are. Readers of metadata skip
+control records. A control batch may have several records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ VERSION = 0  # of each record, the only one that Kafka writes; LEADER_CHANGE has
 
 
 class LeaderChange(NamedTuple):
-    """`granting_voters` elected `leader_id`. Node ids alone are written."""
+    """`granting_voters` elected `leader_id`. Only their node ids are written."""
 
     leader_id: int
     voters: tuple[ReplicaKey, ...]
@@ -32,7 +32,7 @@ ControlRecord = LeaderChange | KRaftVersion | VoterSet
 def build_control_records(
     records: Sequence[ControlRecord], *, timestamp: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """One batch of these."""
+    """One batch of these records."""
     encoded = []
     for delta, record in enumerate(records):
         control_type, value = encode_control(record)
@@ -41,7 +41,7 @@ def build_control_records(
 
 
 def read_control_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, ControlRecord]]:
-    """The offsets and contents of a control batch's records; types that are not the quorum's are left out."""
+    """The offsets and contents of a control batch's records; other types of control records are skipped."""
     for record in decode_batch(batch, header):
         control_type = decode_control_key(record.key)
         if control_type in _MESSAGES:
@@ -87,7 +87,7 @@ _MESSAGES: dict[ControlType, type[Message]] = {
 
 
 def decode_control(control_type: ControlType, value: bytes) -> ControlRecord:
-    """Later versions may only append fields, so they are read as the latest one known."""
+    """Later versions may only append fields, so they are read as the latest known version."""
     version = int.from_bytes(value[:2], signed=True) if len(value) >= 2 else -1
     message_type = _MESSAGES[control_type]
     if version < 0:

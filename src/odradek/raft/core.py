@@ -1,21 +1,22 @@
 """The quorum's state machine: who leads, in which epoch, and what is committed.
 
-The protocol is KRaft's (KIP-595, 853, 996), the shape is that of etcd's raft. The core touches neither disk nor network
-nor clock. Every call returns a `Ready`: what the driver must do now, in the order of its fields. The driver reports
-what it did to the log by `step`, like anything else that happens.
+The protocol is KRaft's (KIP-595, 853, 996), the shape is that of etcd's raft. The core touches no disk, network or
+clock. Every call returns a `Ready`: what the driver must do now, in the order of its fields. The driver reports with
+`step` what it did to the log, like every other event.
 
     tick(now) ──┐             ┌─► quorum-state ─► truncate ─► append ─► sync ─► messages
     step(event) ┼──► Ready ───┤
     propose() ──┘             └─► step(Appended), step(Synced) ──► Ready …
 
-Replication is pulled. Followers fetch; the offset that a follower fetches from says what it has on disk, so it fetches
-on only after its own sync. The leader parks a fetch until there is something to send, learns everybody's progress from
-the offsets, and resigns when a majority has not fetched for a while. The high watermark travels in fetch responses.
+Followers pull. The offset that a follower fetches from tells the leader what it has on disk, so it fetches again only
+after its own sync. The leader parks a fetch until there is something to send, learns every replica's progress from the
+fetch offsets, and resigns if a majority has not fetched for a while. The high watermark travels in fetch responses.
 
-A leader opens its epoch with a LEADER_CHANGE record. Only once that record is on a majority of voters is anything
-committed, with everything before it: an entry of an earlier epoch may be on a majority and still be overwritten.
+A leader opens its epoch with a LEADER_CHANGE record. It commits nothing before a majority of the voters has that
+record, which commits everything before it too: a record of an earlier epoch may be on a majority and still be
+overwritten.
 
-No message leaves before the epoch and the vote that it speaks of are on disk, because `Ready.election` comes first.
+No message is sent before the epoch and the vote that it depends on are on disk, because `Ready.election` comes first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,18 +82,18 @@ class Raft(Leadership):
 
     @property
     def may_stop(self) -> bool:
-        """True once nobody needs to be told any more that this replica does not lead."""
+        """True once all voters that can be reached know that this replica does not lead."""
         return not self.is_leader and not (isinstance(self.role, Resigned) and self.role.unacknowledged)
 
     @property
     def next_tick_ms(self) -> int | None:
-        """When `tick` has something to do, if nothing else happens before."""
+        """When `tick` must be called, if no other event comes first."""
         return min(self._deadlines(), default=None)
 
-    # What happens
+    # Events
 
     def tick(self, now_ms: int) -> Ready:
-        """Time has passed. `now_ms` is of a clock that never goes back."""
+        """Time has passed. `now_ms` comes from a clock that never goes back."""
         self._now_ms = now_ms
         self._handle_time()
         return self._ready()
@@ -121,7 +122,7 @@ class Raft(Leadership):
         return self._ready()
 
     def propose(self, records: Sequence[bytes], now_ms: int) -> Ready:
-        """Append these together, as one batch; NOT_CONTROLLER unless this node leads."""
+        """Append these as one batch. Raises NOT_CONTROLLER unless this node leads."""
         if not isinstance(self.role, Leader):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node does not lead the quorum.")
         self._now_ms = now_ms
@@ -129,7 +130,8 @@ class Raft(Leadership):
         return self._ready()
 
     def propose_voters(self, change: VoterChange, now_ms: int) -> Ready:
-        """Add, remove or update one voter, or refuse to. It is in effect once appended, and done once committed."""
+        """Add, remove or update one voter. The new set is in effect once appended, and final once committed. Raises
+        KafkaError if the change is refused."""
         if not isinstance(self.role, Leader):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
         self._now_ms = now_ms
@@ -138,14 +140,14 @@ class Raft(Leadership):
         return self._ready()
 
     def resign(self, now_ms: int) -> Ready:
-        """Lead no more, and ask the others to elect somebody else."""
+        """Give up the leadership, and ask the other voters to elect a new leader."""
         self._now_ms = now_ms
         if self.is_leader:
             self._become_resigned()
         return self._ready()
 
     def stop(self, now_ms: int) -> Ready:
-        """A clean stop: resign, and never again stand for election. See `may_stop`."""
+        """A clean stop: resign, and do not stand for election again. See `may_stop`."""
         self._is_stopping = True
         return self.resign(now_ms)
 
@@ -180,11 +182,11 @@ class Raft(Leadership):
 
     @property
     def _is_removed(self) -> bool:
-        """A leader that was removed from the voters leads on until that is committed, without counting itself."""
+        """A leader that was removed from the voters leads until that is committed, without counting itself."""
         return not self.is_voter and self.log.voters.last_offset < self.high_watermark
 
     def _quorum_deadline_ms(self, role: Leader) -> int:
-        """When the leader resigns if nobody fetches."""
+        """When the leader resigns, unless voters fetch before."""
         return role.contact_ms(self.voters, self.node, self._now_ms) + self._settings.check_quorum_ms
 
     def _deadlines(self) -> Iterator[int]:
@@ -217,7 +219,7 @@ class Raft(Leadership):
         return None
 
     def _handle_fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        """The driver knows whether the snapshot is there: it may be an older one than the newest."""
+        """Only the driver knows whether the snapshot still exists: it may be older than the newest."""
         error = self._check_leader_request(request)
         answer = FetchSnapshotResponse(error, self.role.leader_id, self.epoch, request.snapshot_id)
         if error is not NONE:
@@ -261,7 +263,7 @@ class Raft(Leadership):
         self._maybe_advance(role)
 
     def _maybe_advance(self, role: Leader) -> None:
-        """Commit what a majority has, if that includes an entry of this epoch."""
+        """Commit what a majority has, if that includes a record of this epoch."""
         majority_offset = role.majority_offset(self.voters, self.node, self.log.synced_offset)
         if majority_offset > max(role.epoch_start_offset, self.high_watermark):
             self.high_watermark = majority_offset
@@ -279,7 +281,7 @@ class Raft(Leadership):
             self._respond(fetch.sender, fetch.correlation_id, self._fetched(fetch.request))
 
     def _fetched(self, request: FetchRequest) -> FetchResponse:
-        """Checked anew: while the fetch was parked, the log may have lost its beginning."""
+        """The response, checked again: while the fetch was parked, the log start may have moved."""
         diverging, snapshot_id = self.log.check(request.fetch_offset, request.last_fetched_epoch)
         records: bytes | ReadFrom = b""
         if diverging is None and snapshot_id is None and request.fetch_offset < self.log.end_offset:
@@ -307,7 +309,7 @@ class Raft(Leadership):
     def _handle_append_failed(self) -> None:
         role = self.role
         if isinstance(role, Leader) and role.epoch_start_offset == self.log.end_offset:
-            self._become_resigned()  # without the record that opens its epoch it can commit nothing
+            self._become_resigned()  # without the record that opens its epoch, it can commit nothing
         elif isinstance(role, Follower):
             role.snapshot = None
             self._outgoing.requests.back_off(role.leader_id, self._now_ms)
@@ -331,14 +333,14 @@ class Raft(Leadership):
                 self._follow_high_watermark()
 
     def _followed(self, sender: int, response: FetchResponse | FetchSnapshotResponse) -> Follower | None:
-        """The role, if the leader that it follows gave it what it asked for."""
+        """The role, if this is a successful response of the leader that it follows."""
         role = self.role
         if not isinstance(role, Follower) or response.epoch != self.epoch or sender != role.leader_id:
             return None
         if response.error is not NONE:
-            role.snapshot = None  # it may be an old one: the next fetch tells
+            role.snapshot = None  # the leader may have deleted it: the next fetch names the current one
             if not self.may_stand:
-                role.deadline_ms = self._now_ms  # an observer need not be patient: it asks others at once
+                role.deadline_ms = self._now_ms  # an observer need not wait: it asks other nodes at once
             return None
         if not role.is_abandoned:
             role.has_fetched = True
@@ -369,7 +371,7 @@ class Raft(Leadership):
             self.role.snapshot = FetchedSnapshot(*event)
 
     def _handle_snapshot_installed(self, event: SnapshotInstalled) -> None:
-        """A snapshot holds nothing that is not committed."""
+        """Everything in a snapshot is committed."""
         self.log.replace_by(event.snapshot_id, event.voters)
         self.high_watermark = event.snapshot_id.offset
         if isinstance(self.role, Follower):
@@ -385,7 +387,7 @@ class Raft(Leadership):
         if offset < self.log.end_offset:
             self.log.truncate_to(offset)
             self._work.truncate_to = offset
-        else:  # there is nothing to cut, so asking again at once would not help
+        else:  # there is nothing to cut, so a fetch at once would get the same response
             self._outgoing.requests.back_off(role.leader_id, self._now_ms)
 
     def _follow_high_watermark(self) -> None:
@@ -411,9 +413,9 @@ class Raft(Leadership):
             self._respond(message.sender, message.correlation_id, response)
 
     def _handle_unreachable(self, event: Unreachable) -> None:
-        """As if its time were up: whoever is asked one after the other, the next one is asked at once. A voter need not
-        be patient with a leader that is gone, nor spare it an election. But it waits for its turn, so that not all
-        voters stand at once, and no votes are split."""
+        """Treated like a request that timed out: if servers are asked in turn, the next one is asked at once. If the
+        leader is gone, a voter need not wait for its fetch timeout, and grants pre-votes. But it waits for its turn, so
+        that the voters do not all stand at once and split the vote."""
         if not self._outgoing.requests.complete(event.node_id, event.correlation_id):
             return
         self._outgoing.requests.back_off(event.node_id, self._now_ms)
@@ -423,17 +425,17 @@ class Raft(Leadership):
             soon_ms = self._now_ms + self._turn_after_ms(event.node_id)
             role.deadline_ms = min(role.deadline_ms, soon_ms)
         elif event.is_gone and isinstance(role, Resigned):
-            role.unacknowledged.discard(event.node_id)  # it has no leader that it could mistake for us
+            role.unacknowledged.discard(event.node_id)  # its process has ended, so it need not know
 
     def _turn_after_ms(self, gone_leader_id: int) -> int:
-        """By the order of the voters' ids. One that cannot win, because its log is behind, has lost only its turn."""
+        """By the order of the voters' ids. A voter that cannot win, because its log is behind, costs only its turn."""
         others = [key for key in self.voters.keys if key.node_id != gone_leader_id]
         turn = others.index(self.node) if self.node in others else len(others)
         jitter_ms = self._rng.randrange(self._settings.gone_turn_ms) // 10
         return turn * self._settings.gone_turn_ms + jitter_ms
 
     def _handle_response(self, sender: int, response: Response) -> None:
-        """Every response says who leads in which epoch, errors included; those of another cluster do not count."""
+        """Every response, even an error, names the epoch and its leader; those of another cluster do not count."""
         if response.error is not NONE:
             self._outgoing.requests.back_off(sender, self._now_ms)
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:

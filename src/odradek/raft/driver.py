@@ -1,14 +1,14 @@
-"""The driver of the quorum core: does what each `Ready` asks for, in its order, and leaves none unread.
+"""The driver of the quorum core: it carries out every `Ready`, in order.
 
-The core decides, the store writes, the host carries messages and syncs. Nothing here knows the protocol. Whatever the
-core wants done in answer to a report (`Appended`, `Synced`) is done before a call returns, so nobody ever sees the core
+The core decides, the store writes, the host carries messages and syncs. Nothing here knows the protocol. What the core
+wants done in response to a report (`Appended`, `Synced`) is done before a call returns, so no caller ever sees the core
 ahead of its log.
 
-A sync may take a thread's time. `begin_sync` hands out what must be synced and `complete_sync` takes it back, as with
-any log; until then a leader does not count its own records, and a follower does not fetch on.
+A sync may run in a thread. `begin_sync` returns what must be synced, and `complete_sync` takes the result, as with any
+log; until then a leader does not count its own records, and a follower does not fetch.
 
-If the quorum-state or a truncation cannot be written, the core is ahead of its disk: `failed`, and the node must stop.
-A record that cannot be appended (a full disk) was never there, and the next one may succeed.
+If the quorum-state or a truncation cannot be written, the core is ahead of its disk: the driver has `failed`, and the
+node must stop. A record that cannot be appended (on a full disk) leaves no trace, and the next one may succeed.
 """
 
 import logging
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """Where quorum-state and log are kept. `QuorumStore` is the one on disk."""
+    """Keeps the quorum-state and the log. `QuorumStore` keeps them on disk."""
 
     @property
     def synced_offset(self) -> int: ...
@@ -73,10 +73,11 @@ class Store(Protocol):
 
 
 class Snapshots(Protocol):
-    """Where snapshots of the log are kept. A replica without peers never asks for one."""
+    """Keeps snapshots of the log. A replica without peers needs none."""
 
     def read(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """The snapshot's size, and bytes of it; SNAPSHOT_NOT_FOUND or POSITION_OUT_OF_RANGE as a KafkaError."""
+        """Returns the snapshot's size, and some of its bytes. Raises KafkaError: SNAPSHOT_NOT_FOUND or
+        POSITION_OUT_OF_RANGE."""
         ...
 
     def write(self, part: SnapshotPart) -> None: ...
@@ -94,13 +95,11 @@ class Driver:
         send: Callable[[Message], None],
         snapshots: Snapshots | None = None,
     ) -> None:
-        """`send` takes a message along, or loses it; it does not raise."""
+        """`send` sends a message or loses it; it does not raise."""
         self._snapshots = snapshots
         self.raft = raft
         self.high_watermark = raft.high_watermark  # everything below is committed, and may be applied
-        self.wants_sync = (
-            not raft.log.is_synced
-        )  # something appended, or found at the start, waits to be synced
+        self.wants_sync = not raft.log.is_synced  # what was appended, or found at the start, must be synced
         self.failed = False
         self._store = store
         self._send = send
@@ -120,25 +119,25 @@ class Driver:
         self._perform(self.raft.step(event, now_ms), now_ms)
 
     def propose(self, records: Sequence[bytes], now_ms: int) -> int:
-        """Append these as one batch; the offset of the last. Committed once the high watermark is above it."""
+        """Append these as one batch. Returns the offset of the last: committed once the high watermark is above it."""
         self._perform(self.raft.propose(records, now_ms), now_ms)
         return self.raft.log.end_offset - 1
 
     def propose_voters(self, change: VoterChange, now_ms: int) -> int:
-        """Append the voters after this change; the offset of that record."""
+        """Append the voter set after this change. Returns the offset of that record."""
         self._perform(self.raft.propose_voters(change, now_ms), now_ms)
         return self.raft.log.end_offset - 1
 
     def log_start_moved(self, start_offset: int, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
-        """The log starts here from now on, and this snapshot, the newest, holds what was before."""
+        """The log now starts here; the newest snapshot, which this is, has everything before."""
         self._perform(self.raft.step(LogStartMoved(start_offset, snapshot_id), now_ms), now_ms)
 
     def stop(self, now_ms: int) -> None:
-        """Hand over, if this replica leads; the node may stop once `raft.may_stop`, or when it is tired of waiting."""
+        """Hand over the leadership, if this replica leads. The node may stop once `raft.may_stop`."""
         self._perform(self.raft.stop(now_ms), now_ms)
 
     def begin_sync(self) -> SyncTicket | None:
-        """What must be synced, perhaps by a thread. The ticket always goes to `complete_sync`."""
+        """What must be synced, perhaps in a thread. Pass every ticket to `complete_sync`."""
         return self._store.begin_sync()
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None, now_ms: int) -> None:
@@ -146,7 +145,7 @@ class Driver:
         self._report_synced(now_ms)
 
     def sync(self, now_ms: int) -> None:
-        """Sync here and now."""
+        """Sync in place."""
         self._store.sync()
         self._report_synced(now_ms)
 
@@ -155,10 +154,10 @@ class Driver:
         self.wants_sync = not self.raft.log.is_synced
 
     def _perform(self, ready: Ready, now_ms: int) -> None:
-        """Do what the core wants done, in its order."""
+        """Carry out what the core decided, in order."""
         self._write(ready)
         event: Event | None = None
-        if ready.truncate_to is not None:  # a cut is synced as it is made, and with it what is left
+        if ready.truncate_to is not None:  # truncating also syncs what is left
             event = Synced(self._store.synced_offset)
         failure: KafkaError | None = None
         try:
@@ -205,7 +204,7 @@ class Driver:
         return self._store.append_fetched(append, now_ms)
 
     def _send_filled(self, message: Message) -> None:
-        """With the bytes that the core only named. If they cannot be read, the replica asks again."""
+        """Send a message with the bytes that the core only named. If they cannot be read, the replica asks again."""
         body = message.body
         try:
             if isinstance(body, FetchResponse) and isinstance(body.records, ReadFrom):

@@ -1,7 +1,7 @@
-"""What a replica must not forget: the epoch it is in, who leads it, and for whom it voted.
+"""What a replica must remember across restarts: its epoch, the leader of that epoch, and its vote.
 
-Kept in the file `quorum-state`, one line of JSON in Kafka's version 1. It is on disk before anything that
-follows from it leaves the node, or a restarted voter could vote twice in one epoch.
+It is kept in the file `quorum-state`, one line of JSON in Kafka's version 1. It is on disk before any message that
+depends on it is sent; otherwise a restarted voter could vote twice in one epoch.
 """
 
 import json
@@ -19,7 +19,7 @@ NO_NODE = -1
 
 
 class ElectionState(NamedTuple):
-    """The leader of the epoch, if it is known, and the replica that got this one's vote in it, if any did."""
+    """The leader of the epoch, if it is known, and the replica that this one voted for in it, if any."""
 
     leader_epoch: int
     leader_id: int = NO_NODE
@@ -32,7 +32,7 @@ class ElectionState(NamedTuple):
 
 
 class QuorumStateCorrupt(DamagedData):
-    """A voter that does not know its past may not take part: the node does not start."""
+    """A voter that does not know how it voted must not take part: the node does not start."""
 
 
 def encode_election_state(state: ElectionState) -> bytes:
@@ -47,7 +47,7 @@ def encode_election_state(state: ElectionState) -> bytes:
 
 
 def decode_election_state(data: bytes) -> ElectionState:
-    """Reads version 0, too, which knows no directories."""
+    """Also reads version 0, which has no directory ids."""
     try:
         document = json.loads(data)
         version = document["data_version"]

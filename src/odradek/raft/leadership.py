@@ -1,7 +1,7 @@
-"""Leadership: how a replica comes to lead, how the others hear of it, and how it hands over.
+"""Leadership: how a replica becomes leader, how others learn of it, and how it hands over.
 
-A voter that hears of no leader first asks whether it could win (pre-vote, KIP-996), so that a voter with a bad link
-does not depose a leader that everybody else can reach. Only with a majority for that does it open an epoch.
+A voter that hears from no leader first asks whether it could win an election (pre-vote, KIP-996), so that a voter with
+a bad link does not depose a leader that all others can reach. Only if a majority says so does it open an epoch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ class Leadership(Replica):
         self._vote_for_myself()
 
     def _give_up_pre_vote(self, role: Prospective) -> None:
-        """Back to the leader that it had, if it had one: nobody was disturbed."""
+        """Return to the former leader, if there was one: the pre-vote changed nothing elsewhere."""
         if role.leader_id == NO_NODE:
             self._become_unattached(self.epoch)
         else:
@@ -65,7 +65,7 @@ class Leadership(Replica):
     # Votes
 
     def _vote_for_myself(self) -> None:
-        """If it is a voter: one that is being removed needs the votes of others alone."""
+        """If it is a voter: a replica that is being removed needs the votes of the others."""
         voter = self.voters.get(self.node.node_id)
         if voter is not None and self.is_voter:
             self._count_vote(voter.key, is_granted=True)
@@ -118,9 +118,9 @@ class Leadership(Replica):
         if error is NONE:
             self._learn(request.epoch, request.leader_id)
             if isinstance(self.role, Prospective) and self.role.leader_id == request.leader_id:
-                self._become_follower(request.epoch, request.leader_id)  # it was not lost
+                self._become_follower(request.epoch, request.leader_id)  # the leader is still there
             if self.role.leader_id != request.leader_id:
-                error = ErrorCode.INVALID_REQUEST  # another one leads this epoch
+                error = ErrorCode.INVALID_REQUEST  # another node leads this epoch
             elif not self._is_meant_by(request.voter):
                 error = ErrorCode.INVALID_VOTER_KEY
         return BeginQuorumEpochResponse(error, self.role.leader_id, self.epoch)
@@ -136,7 +136,8 @@ class Leadership(Replica):
         return EndQuorumEpochResponse(error, self.role.leader_id, self.epoch)
 
     def _succession_ms(self, successors: Sequence[ReplicaKey]) -> int:
-        """How long to wait before standing for election: the first successor not at all, each other twice as long."""
+        """How long to wait before standing for election: the first successor not at all, each of the others twice as
+        long as the one before it."""
         position = next(
             (slot for slot, key in enumerate(successors) if key.names(self.node)), len(successors)
         )

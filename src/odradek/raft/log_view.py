@@ -1,8 +1,8 @@
-"""What the quorum core knows of the log: where it starts and ends, how far it is on disk, which epoch began where.
+"""What the quorum core knows of the log: where it starts and ends, how far it is synced, and where each epoch began.
 
-The records themselves stay with the driver, which tells of every batch that it appended (`Batch`). From that the core
-can say whether a follower's log agrees with this one: two logs that have the same epoch at the same offset are equal
-up to there (Raft's log matching property), so it is enough to compare the last epoch and its end.
+The records themselves stay with the driver, which reports every batch that it appended (`Batch`). From that the core
+knows whether a follower's log agrees with this one: two logs that have the same epoch at the same offset are equal up
+to there (Raft's log matching property), so it is enough to compare the last epoch and its end.
 """
 
 from bisect import bisect_right
@@ -12,13 +12,11 @@ from typing import NamedTuple
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.voters import Change, VoterHistory
 
-FIRST_EPOCH = (
-    0  # of a replica that has never heard of another; also the last epoch of an empty log, as in Kafka
-)
+FIRST_EPOCH = 0  # of a new replica, and, as in Kafka, the last epoch of an empty log
 
 
 class Batch(NamedTuple):
-    """A batch as the core sees it; `changes` are the control records in it that say who votes."""
+    """A batch as the core sees it; `changes` are its control records that say who votes, by offset."""
 
     base_offset: int
     end_offset: int
@@ -39,7 +37,8 @@ class LogView:
         epochs: Sequence[tuple[int, int]] = (),
         snapshot_id: OffsetAndEpoch | None = None,
     ) -> None:
-        """`epochs` are (epoch, first offset); `snapshot_id` is the newest snapshot, which reaches `start_offset`."""
+        """`epochs` are (epoch, first offset); `snapshot_id` is the newest snapshot, which ends at or above
+        `start_offset`."""
         self.voters = voters
         self.start_offset = start_offset
         self.end_offset = end_offset
@@ -51,7 +50,7 @@ class LogView:
             self._add_last_epoch_of(snapshot_id)
 
     def _add_last_epoch_of(self, snapshot_id: OffsetAndEpoch) -> None:
-        """So that the epoch of the last record is known even if the log has none after the snapshot."""
+        """So that the epoch of the last record is known even if the log has no records after the snapshot."""
         if not self._epochs or snapshot_id.epoch < self._epochs[0]:
             self._epochs.insert(0, snapshot_id.epoch)
             self._starts.insert(0, snapshot_id.offset - 1)
@@ -60,7 +59,7 @@ class LogView:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record, which may be in the snapshot."""
+        """The epoch of the last record, which may be in the snapshot."""
         return self._epochs[-1] if self._epochs else FIRST_EPOCH
 
     @property
@@ -72,7 +71,7 @@ class LogView:
         return self.synced_offset == self.end_offset
 
     def is_up_to_date(self, last_epoch: int, end_offset: int) -> bool:
-        """Whether a log that ends like this has all that this one has committed: the test of a candidate."""
+        """Whether a candidate whose log ends like this may get a vote: it has at least what is committed here."""
         return (last_epoch, end_offset) >= (self.last_epoch, self.end_offset)
 
     def append(self, batch: Batch) -> None:
@@ -95,15 +94,15 @@ class LogView:
         self.voters.truncate_to(end_offset)
 
     def start_at(self, start_offset: int, snapshot_id: OffsetAndEpoch) -> None:
-        """All below is in this snapshot, and no longer in the log."""
+        """Everything below is in this snapshot, and no longer in the log."""
         assert self.start_offset <= start_offset <= snapshot_id.offset <= self.end_offset
         self.start_offset, self.snapshot_id = start_offset, snapshot_id
-        slot = bisect_right(self._starts, start_offset - 1) - 1  # the epoch of the record before
+        slot = bisect_right(self._starts, start_offset - 1) - 1  # the epoch of the record before the start
         del self._epochs[: max(slot, 0)], self._starts[: max(slot, 0)]
         self.voters.start_at(start_offset)
 
     def replace_by(self, snapshot_id: OffsetAndEpoch, voters: VoterHistory) -> None:
-        """The log is empty, and goes on where this snapshot ends."""
+        """The log is empty now, and continues where this snapshot ends."""
         self.voters, self.snapshot_id = voters, snapshot_id
         self.start_offset = self.end_offset = self.synced_offset = snapshot_id.offset
         self._epochs, self._starts = [snapshot_id.epoch], [snapshot_id.offset - 1]
@@ -128,13 +127,13 @@ class LogView:
         return Agreement()
 
     def truncation_for(self, diverging: OffsetAndEpoch) -> int:
-        """Where to cut this log if another one's largest epoch below ours ends like this."""
+        """Where to cut this log, given the leader's largest epoch that is not above our last, and its end."""
         end = self.end_of(diverging.epoch)
         return min(end.offset, diverging.offset) if end.epoch == diverging.epoch else end.offset
 
 
 class Agreement(NamedTuple):
-    """Of a follower's log with the leader's: complete if neither is set."""
+    """Whether a follower's log agrees with the leader's: it does if neither is set."""
 
     diverging: OffsetAndEpoch | None = None
     snapshot_id: OffsetAndEpoch | None = None

@@ -1,13 +1,13 @@
-"""What replicas say to each other: Kafka's quorum RPCs, reduced to the one partition they are about.
+"""The messages between replicas: Kafka's quorum RPCs, reduced to their one partition.
 
-Each body carries what the RPC of its name carries, in the newest version that Kafka has: Vote with pre-vote (KIP-996),
-directory ids (KIP-853), and the follower's high watermark in Fetch (KIP-1166). The wire adds topic names and endpoints.
+Each body has the fields of the RPC of its name, in Kafka's newest version: Vote with pre-vote (KIP-996), directory ids
+(KIP-853), and the follower's high watermark in Fetch (KIP-1166). The wire adds topic names and endpoints.
 
 A `Message` is an envelope. A response repeats the `correlation_id` of its request; the receiver drops a response to a
-request that it has given up, so a late or repeated one cannot do harm.
+request that it has given up, so a late or repeated one does no harm.
 
-The core knows where records are, not what they are. `FetchResponse.records` leaves the core as `ReadFrom`, a part of a
-snapshot as `ReadSnapshot`, and the driver puts the bytes in their place when it sends the message.
+The core knows where records are, not what is in them. `FetchResponse.records` leaves the core as `ReadFrom`, a part of
+a snapshot as `ReadSnapshot`, and the driver replaces them with the bytes when it sends the message.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,11 @@ from odradek.errors import ErrorCode
 from odradek.raft.voters import ReplicaKey
 
 NONE = ErrorCode.NONE
-NOT_SAID = ""  # as the cluster id of a request: it is for any cluster
+NOT_SAID = ""  # a request without a cluster id is accepted by any cluster
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in the log: the end of an epoch, or, as a snapshot's id, the end of what it holds."""
+    """A position in the log: the end of an epoch, or, as the id of a snapshot, the end of the snapshot."""
 
     offset: int
     epoch: int
@@ -42,7 +42,7 @@ class ReadSnapshot(NamedTuple):
 
 class VoteRequest(NamedTuple):
     cluster_id: str
-    voter: ReplicaKey  # whom it is for: a replica with another directory refuses it
+    voter: ReplicaKey  # the receiver: a replica with another directory id refuses it
     candidate: ReplicaKey
     epoch: int  # of the election; for a pre-vote, the epoch that the candidate is in
     last_epoch: int
@@ -87,9 +87,9 @@ class FetchRequest(NamedTuple):
     cluster_id: str
     replica: ReplicaKey
     epoch: int
-    fetch_offset: int  # all below is on the replica's disk
-    last_fetched_epoch: int  # of the record before
-    high_watermark: int  # as far as the replica knows it
+    fetch_offset: int  # everything below is on the replica's disk
+    last_fetched_epoch: int  # of the record before it
+    high_watermark: int  # that the replica knows
     max_wait_ms: int
     max_bytes: int
 
@@ -100,8 +100,8 @@ class FetchResponse(NamedTuple):
     epoch: int
     high_watermark: int = -1
     records: bytes | ReadFrom = b""
-    diverging: OffsetAndEpoch | None = None  # the replica's log is another one from here on: truncate
-    snapshot_id: OffsetAndEpoch | None = None  # the log starts later: fetch this snapshot
+    diverging: OffsetAndEpoch | None = None  # the logs diverge from here on: truncate
+    snapshot_id: OffsetAndEpoch | None = None  # the leader's log starts later: fetch this snapshot
 
 
 class FetchSnapshotRequest(NamedTuple):
@@ -132,6 +132,6 @@ REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRe
 
 class Message(NamedTuple):
     sender: int
-    receiver: int  # a node id, or a bootstrap server, which has an id below -1 until it says who it is
+    receiver: int  # a node id, or an id below -1 for a bootstrap server whose node id is not known yet
     correlation_id: int
     body: Request | Response

@@ -1,7 +1,7 @@
-"""Whom a replica asks, and for what: the requests that its role wants to send.
+"""The requests that a replica sends in its role.
 
-`Outgoing` is asked after everything that happens, and sends each request that is wanted to everybody who is not being
-asked already (`Requests`). So nobody has to remember to send anything, and what is lost is sent again in time.
+After every event, `Outgoing` sends what the role wants to every node that has no request under way (`Requests`). So no
+other code has to remember to send anything, and a lost request is sent again after its timeout.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ from odradek.raft.voters import ReplicaKey
 class Settings(NamedTuple):
     """Kafka's `controller.quorum.*` settings, with its defaults."""
 
-    election_timeout_ms: int = 1000  # at least; up to twice as long, by chance
+    election_timeout_ms: int = 1000  # at least; at random up to twice as long
     election_backoff_max_ms: int = 1000
-    fetch_timeout_ms: int = 2000  # a voter whose fetches all failed for so long looks for another leader
+    fetch_timeout_ms: int = 2000  # a voter whose fetches failed for this long stands for election
     request_timeout_ms: int = 2000
     retry_backoff_ms: int = 20
     fetch_max_wait_ms: int = 500
@@ -41,12 +41,12 @@ class Settings(NamedTuple):
 
     @property
     def gone_turn_ms(self) -> int:
-        """How long a voter has to be elected when its leader's process has ended, before the next one stands."""
+        """If the leader's process has ended: how long each voter has to be elected before the next one stands."""
         return max(self.election_timeout_ms // 5, 1)
 
     @property
     def check_quorum_ms(self) -> int:
-        """A leader resigns if a majority did not fetch for so long: followers have given it up by then."""
+        """A leader resigns if a majority has not fetched for this long: followers have given it up by then."""
         return self.fetch_timeout_ms * 3 // 2
 
 
@@ -65,11 +65,11 @@ class Outgoing:
         self._log = log
         self._settings = settings
         self._bootstrap = tuple(bootstrap)
-        self._asked = NO_NODE  # the server that was asked last for the leader
+        self._asked = NO_NODE  # the server that was last asked for the leader
         self.requests = Requests(settings.request_timeout_ms, settings.retry_backoff_ms, rng.getrandbits(40))
 
     def send(self, role: Role, high_watermark: int, now_ms: int) -> Iterator[Message]:
-        """What this role wants to know or tell, as far as it is not under way."""
+        """The requests that this role wants, except those under way."""
         self.requests.expire(now_ms)
         for receiver, request in list(self._wanted(role, high_watermark, now_ms)):
             if self.requests.may_send(receiver, now_ms):
@@ -77,7 +77,7 @@ class Outgoing:
                 yield Message(self._node.node_id, receiver, correlation_id, request)
 
     def deadlines(self, role: Role, now_ms: int) -> Iterator[int]:
-        """When there is something to send, if nothing else happens before."""
+        """When there is something to send, if no other event comes first."""
         due_ms = self.requests.due_ms
         if isinstance(role, Leader):
             if self.other_voters:
@@ -103,7 +103,8 @@ class Outgoing:
         return [key.node_id for key in self._log.voters.last.keys if key.node_id != self._node.node_id]
 
     def _servers(self, role: Role) -> list[int]:
-        """Who may know the leader; an old log does not know all voters, so the last leader may not be among them."""
+        """Servers that may know the leader. The last known leader is added: it may be a voter that an old log does not
+        know yet."""
         servers = [*self._bootstrap, *self.other_voters]
         is_stranger = role.leader_id != NO_NODE and role.leader_id not in servers
         return [*servers, role.leader_id] if is_stranger else servers
@@ -136,7 +137,7 @@ class Outgoing:
         )
 
     def _begin_requests(self, role: Leader, now_ms: int) -> Iterator[tuple[int, Request]]:
-        """To voters who do not fetch: those who do know their leader."""
+        """To voters that do not fetch: those that fetch know their leader."""
         if now_ms < role.begin_deadline_ms:
             return
         period_ms = self._settings.fetch_timeout_ms // 2
@@ -150,7 +151,7 @@ class Outgoing:
                 )
 
     def _server_to_fetch_from(self, role: Unattached | Follower, now_ms: int) -> int | None:
-        """The leader. If it is not known, or does not answer an observer, one server after the other."""
+        """The leader. If it is not known, or does not respond to an observer, each server in turn."""
         if isinstance(role, Follower) and (self._is_voter or now_ms < role.deadline_ms):
             return role.leader_id
         servers = self._servers(role)

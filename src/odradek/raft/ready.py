@@ -1,6 +1,6 @@
-"""What goes into the quorum core and what comes out of it: events, and `Ready`, the work they cause.
+"""The input and output of the quorum core: events, and `Ready`, the work that follows from them.
 
-A driver does the work of a `Ready` in the order of its fields, and reports what it did to the log as events.
+The driver does the work of a `Ready` in the order of its fields, and reports what it did to the log as events.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from odradek.raft.voters import VoterHistory
 
 
 class Append(NamedTuple):
-    """One batch of the leader's own: control records, or what was proposed."""
+    """One batch of a leader: control records, or what was proposed."""
 
     epoch: int
     records: tuple[bytes, ...] = ()
@@ -21,14 +21,14 @@ class Append(NamedTuple):
 
 
 class AppendFetched(NamedTuple):
-    """Whole batches of the leader of this epoch, with their offsets."""
+    """Whole batches from the leader of this epoch, with their offsets."""
 
     epoch: int
     records: bytes
 
 
 class SnapshotPart(NamedTuple):
-    """Bytes of a snapshot. With the last of them it takes the place of the whole log, which then starts at its end."""
+    """Bytes of a snapshot. After the last part, the snapshot replaces the whole log, which then starts at its end."""
 
     snapshot_id: OffsetAndEpoch
     position: int
@@ -39,11 +39,9 @@ class SnapshotPart(NamedTuple):
 class Ready(NamedTuple):
     """What the driver does now, in this order. Fetches that must wait for a sync come with a later `Ready`."""
 
-    election: ElectionState | None = None  # to disk, and synced
+    election: ElectionState | None = None  # write and sync it
     truncate_to: int | None = None  # cut the log to end here
-    snapshot: SnapshotPart | None = (
-        None  # then report `SnapshotWritten`, `SnapshotInstalled` or `AppendFailed`
-    )
+    snapshot: SnapshotPart | None = None  # then report SnapshotWritten, SnapshotInstalled or AppendFailed
     append: Append | AppendFetched | None = None  # then report `Appended` or `AppendFailed`
     sync: bool = False  # sync the log when convenient, then report `Synced`
     messages: tuple[Message, ...] = ()  # send these; any may be lost
@@ -57,7 +55,7 @@ class Appended(NamedTuple):
 
 
 class SnapshotWritten(NamedTuple):
-    """An event: the parts before this position are here."""
+    """An event: the parts before this position are written."""
 
     snapshot_id: OffsetAndEpoch
     position: int
@@ -67,15 +65,15 @@ class SnapshotInstalled(NamedTuple):
     """An event: the log is empty and starts at the end of this snapshot. Both are on disk."""
 
     snapshot_id: OffsetAndEpoch
-    voters: VoterHistory  # as the snapshot has it
+    voters: VoterHistory  # of the snapshot
 
 
 class AppendFailed(NamedTuple):
-    """An event: what was to be written, a batch or a part of a snapshot, is not there."""
+    """An event: a batch or a part of a snapshot could not be written."""
 
 
 class Synced(NamedTuple):
-    """An event: the log is on this node's disk up to here."""
+    """An event: the log is synced up to here."""
 
     offset: int
 
@@ -88,8 +86,8 @@ class LogStartMoved(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """An event: a request to this node got no response, and will get none. `is_gone`: nobody listens where it was, so
-    its process has ended."""
+    """An event: a request to this node will get no response. `is_gone`: the connection was refused, so its process has
+    ended."""
 
     node_id: int
     correlation_id: int
@@ -109,4 +107,5 @@ Event = (
 
 
 class QuorumBroken(Exception):
-    """Another replica asks for what would lose committed records. The node must stop; the message says why."""
+    """Another replica asks for something that would lose committed records. The node must stop; the message says
+    why."""

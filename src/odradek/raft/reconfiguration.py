@@ -1,8 +1,8 @@
-"""Changes of the voter set, one voter at a time (KIP-853): whether the leader may make one, and what comes out.
+"""Changes of the voter set, one voter at a time (KIP-853): whether the leader may make one, and the resulting set.
 
-One voter more or less is safe because every majority of the old set meets every majority of the new one, so both
-cannot decide differently. That holds only if the set before is settled: a leader must have committed a record of its
-own epoch, and the last change must be committed. Until then a change is refused, and may be tried again.
+One voter more or less is safe because every majority of the old set shares a voter with every majority of the new one,
+so they cannot decide differently. That holds only if the old set is settled: the leader must have committed a record of
+its own epoch, and the last change must be committed. Until then a change is refused, and may be tried again.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from odradek.raft.log_view import LogView
 from odradek.raft.roles import Leader
 from odradek.raft.voters import ReplicaKey, VoterNode, VoterSet
 
-CAUGHT_UP_WITHIN_MS = 3_600_000  # Kafka's bound for a replica that is to become a voter
+CAUGHT_UP_WITHIN_MS = 3_600_000  # Kafka's limit for a replica that becomes a voter
 
 
 class AddVoter(NamedTuple):
@@ -24,7 +24,7 @@ class RemoveVoter(NamedTuple):
 
 
 class UpdateVoter(NamedTuple):
-    """Other endpoints, or other versions, of a voter that stays the same."""
+    """New endpoints or supported versions of an existing voter."""
 
     voter: VoterNode
 
@@ -35,7 +35,7 @@ VoterChange = AddVoter | RemoveVoter | UpdateVoter
 def change_voters(
     change: VoterChange, leader: Leader, log: LogView, high_watermark: int, now_ms: int
 ) -> VoterSet:
-    """The voters after the change; a KafkaError if it is not possible, or not yet."""
+    """Returns the voters after the change. Raises KafkaError if it is not possible, or not yet."""
     if log.voters.kraft_version < 1:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Voters can be changed from kraft.version 1 on.")
     if high_watermark <= leader.epoch_start_offset or log.voters.last_offset >= high_watermark:

@@ -1,6 +1,6 @@
-"""A replica of the quorum: what it knows, and how it moves from one role to another.
+"""A replica of the quorum: its state, and its moves from one role to another.
 
-This is the ground that the core stands on. `Leadership` adds who leads, `Raft` what is replicated and committed.
+This is the base of the core. `Leadership` adds elections, `Raft` adds replication and commit.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from odradek.raft.voters import ReplicaKey, VoterSet
 DEFAULTS = Settings()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Work:
     """The next `Ready`, while it is being made."""
 
@@ -31,7 +31,7 @@ class _Work:
 
 
 class Replica:
-    """`epoch` never decreases, not even across restarts; `high_watermark` never decreases in one life."""
+    """`epoch` never decreases, not even across restarts; `high_watermark` never decreases until a restart."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Replica:
         kraft_version: int = 0,
         bootstrap: Sequence[int] = (),
     ) -> None:
-        """`log` and `election` are what the disk holds. A leader upgrades a log below `kraft_version`; from 1
-        on, it writes the voters into a log that does not hold them. `bootstrap` are servers to ask for the leader
-        besides the voters, as ids below -1."""
+        """`log` and `election` are what is on disk. A leader upgrades a log below `kraft_version`; from version 1 on it
+        writes the voters into a log that does not have them. `bootstrap` are the ids, below -1, of servers besides the
+        voters to ask for the leader."""
         self.node = node
         self.log = log
         self._cluster_id = cluster_id
@@ -81,7 +81,7 @@ class Replica:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads this epoch, as far as this replica knows; None too if it led itself and resigned."""
+        """The leader of this epoch; None if it is unknown, or if this replica led and resigned."""
         if self.role.leader_id == NO_NODE or isinstance(self.role, Resigned):
             return None
         return self.role.leader_id
@@ -100,8 +100,8 @@ class Replica:
 
     @property
     def may_stand(self) -> bool:
-        """Voters may stand for election. So may one that has its own removal in its log and does not know whether
-        that is committed: the voters that are left may not have it, and could not win against a longer log."""
+        """Voters may stand for election. So may a replica whose log has its own removal, if that may not be committed:
+        the remaining voters may lack the record, and could not win against a longer log."""
         history = self.log.voters
         return self.is_voter or (
             history.last_offset >= self.high_watermark
@@ -121,9 +121,7 @@ class Replica:
 
     def _ready(self) -> Ready:
         work, self._work = self._work, _Work()
-        if (
-            work.append is None and work.snapshot is None
-        ):  # else the log changes first, and with it what is sent
+        if work.append is None and work.snapshot is None:  # otherwise the log changes first
             work.messages += self._outgoing.send(self.role, self.high_watermark, self._now_ms)
         election: ElectionState | None = election_of(self.role)
         if election == self._persisted:
@@ -173,7 +171,7 @@ class Replica:
         return Resigned(epoch, self.node.node_id, self._election_deadline_ms(), successors, others)
 
     def _learn(self, epoch: int, leader_id: int) -> None:
-        """Somebody says who leads in which epoch. What is older than what is known here is not news."""
+        """A message names an epoch, and perhaps its leader. Older epochs are ignored."""
         is_elsewhere = leader_id not in (NO_NODE, self.node.node_id)
         if epoch > self.epoch:
             if is_elsewhere:
@@ -193,7 +191,7 @@ class Replica:
         return NONE if sender >= 0 else ErrorCode.INVALID_REQUEST
 
     def _is_meant_by(self, voter: ReplicaKey) -> bool:
-        """Whether a request to this voter is for this replica; old versions of the RPCs do not say whom they ask."""
+        """Whether a request to this voter is for this replica; old versions of the RPCs do not name the voter."""
         return voter.node_id == NO_NODE or voter.names(self.node)
 
     def _respond(self, receiver: int, correlation_id: int, response: Response) -> None:

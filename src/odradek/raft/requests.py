@@ -1,22 +1,23 @@
-"""Requests to other replicas: at most one is under way to each, and none right after a failure.
+"""Requests to other replicas: at most one is under way to each, with a backoff after a failure.
 
-A request that gets no response within the request timeout is given up. After that, or after a response that says
-that nothing came of it, the replica is left alone for a moment. A role that ends forgets its requests: their
-responses are dropped when they come.
+A request that gets no response within the request timeout is given up. After that, or after an error, the replica gets
+no request for `retry_backoff_ms`. A role that ends forgets its requests: their responses are dropped.
 """
 
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Peer:
+    """One that is sent requests."""
+
     correlation_id: int | None = None  # of the request that is under way
-    due_ms: int = 0  # until when it is waited for; if there is none: from when on there may be one
+    due_ms: int = 0  # when it times out; without a request, the earliest time for the next one
 
 
 class Requests:
     def __init__(self, timeout_ms: int, backoff_ms: int, last_id: int) -> None:
-        """`last_id` is by chance: a response to an earlier life of this replica is not taken for one to this life."""
+        """`last_id` is random, so that a response to an earlier process of this replica does not match."""
         self._timeout_ms = timeout_ms
         self._backoff_ms = backoff_ms
         self._peers: dict[int, _Peer] = {}
@@ -27,7 +28,7 @@ class Requests:
         return peer is None or (peer.correlation_id is None and now_ms >= peer.due_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Give up what got no response in time."""
+        """Give up requests that got no response in time."""
         for node_id, peer in self._peers.items():
             if peer.correlation_id is not None and now_ms >= peer.due_ms:
                 self.back_off(node_id, now_ms)
@@ -37,13 +38,13 @@ class Requests:
         return peer is not None and peer.correlation_id is not None
 
     def start(self, node_id: int, now_ms: int) -> int:
-        """The correlation id of a new request."""
+        """Returns the correlation id of a new request."""
         self._last_id += 1
         self._peers[node_id] = _Peer(self._last_id, now_ms + self._timeout_ms)
         return self._last_id
 
     def complete(self, node_id: int, correlation_id: int) -> bool:
-        """False if this is not the response that is waited for."""
+        """Returns False if this is not the awaited response."""
         peer = self._peers.get(node_id)
         if peer is None or peer.correlation_id != correlation_id:
             return False
@@ -55,7 +56,7 @@ class Requests:
         peer.correlation_id, peer.due_ms = None, now_ms + self._backoff_ms
 
     def due_ms(self, node_id: int) -> int:
-        """When a request that is under way is given up; if there is none, from when on there may be one."""
+        """When the request under way times out; without one, the earliest time for the next request."""
         peer = self._peers.get(node_id)
         return peer.due_ms if peer is not None else 0
 

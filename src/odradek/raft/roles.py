@@ -1,12 +1,13 @@
-"""The roles of a replica, each with what it alone knows, and the moves between them.
+"""The roles of a replica, each with its own state, and the moves between them.
 
-An observer (a replica that is no voter) is only ever unattached or a follower, unless it is just being removed.
+An observer (a replica that is not a voter) is always unattached or a follower, unless it is a voter that is being
+removed.
 
     unattached ──► prospective ──► candidate ──► leader ──► resigned
         ▲               │              │           │            │
         └── follower ◄──┴──────────────┴───────────┴────────────┘
 
-The vote is a field. Every role answers whether it grants a vote, because each has another reason to refuse one.
+The vote is a field. Every role decides whether it grants a vote, because each has its own reason to refuse one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +33,9 @@ class Epochs(Enum):
         return {Epochs.SAME: after == before, Epochs.HIGHER: after > before}.get(self, after >= before)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Unattached:
-    """Knows of no leader in its epoch. May have voted in it."""
+    """Knows no leader of its epoch. May have voted in it."""
 
     epoch: int
     deadline_ms: int  # a voter stands for election then
@@ -48,9 +49,9 @@ class Unattached:
         return self.voted == candidate
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Votes:
-    """Of an election or of a pre-vote; voters who did not answer yet are in neither set."""
+    """Of an election or a pre-vote; voters that have not responded yet are in neither set."""
 
     granted: set[ReplicaKey] = field(default_factory=set)
     rejected: set[ReplicaKey] = field(default_factory=set)
@@ -65,11 +66,11 @@ class Votes:
         return [key for key in voters.keys if key not in self.granted and key not in self.rejected]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Prospective:
-    """Asks whether it could win an election before it disturbs anybody with one (pre-vote).
+    """Asks the voters whether it could win an election, before it begins one (pre-vote).
 
-    It keeps its epoch, the leader it lost, and its vote."""
+    It keeps its epoch, its former leader, and its vote."""
 
     epoch: int
     deadline_ms: int  # it gives up then
@@ -85,12 +86,12 @@ class Prospective:
         return self.leader_id == NO_NODE and is_up_to_date
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Candidate:
     """Has opened an epoch, and voted for itself in it."""
 
     epoch: int
-    deadline_ms: int  # the election is lost then; once it is: until then others may try
+    deadline_ms: int  # when the election is lost; after that, when it may try again
     voted: ReplicaKey
     votes: Votes = field(default_factory=Votes)
     has_lost: bool = False
@@ -101,11 +102,11 @@ class Candidate:
         return is_pre_vote and is_up_to_date
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Progress:
     """What the leader knows of a replica from its fetches."""
 
-    end_offset: int = -1  # the replica has all below on its disk; -1 until it fetched in this epoch
+    end_offset: int = -1  # the replica has everything below on disk; -1 until it fetches in this epoch
     fetched_ms: int | None = None  # when it last fetched
     caught_up_ms: int | None = None  # when it last fetched from the end of the log
 
@@ -119,15 +120,15 @@ class ParkedFetch(NamedTuple):
     deadline_ms: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Leader:
-    """At most one in each epoch. `progress` has the replicas that fetched; voters as the voter set names them."""
+    """At most one in each epoch. `progress` has the replicas that fetched; voters by their keys in the voter set."""
 
     epoch: int
     leader_id: int
     epoch_start_offset: int  # of its LEADER_CHANGE: nothing is committed before that record is
     elected_ms: int
-    begin_deadline_ms: int  # when voters that did not fetch are told of the epoch again
+    begin_deadline_ms: int  # when BeginQuorumEpoch is sent again to voters that do not fetch
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
     parked: list[ParkedFetch] = field(default_factory=list)  # at most one of each replica
 
@@ -137,16 +138,16 @@ class Leader:
         return False
 
     def majority_offset(self, voters: VoterSet, node: ReplicaKey, synced_offset: int) -> int:
-        """The highest offset up to which a majority of the voters has the log on disk, -1 if there is none.
+        """The highest offset up to which a majority of the voters has the log on disk; -1 if there is none.
 
-        The leader counts as far as it is synced, and not at all if it is no voter (any more)."""
+        The leader counts as far as it is synced, and not at all if it is not (or no longer) a voter."""
         offsets = [
             synced_offset if key.names(node) else self.progress_of(key).end_offset for key in voters.keys
         ]
         return sorted(offsets, reverse=True)[voters.majority - 1]
 
     def contact_ms(self, voters: VoterSet, node: ReplicaKey, now_ms: int) -> int:
-        """Since when a majority of the voters has not been heard of: the check-quorum clock."""
+        """The last time at which a majority of the voters had fetched: the leader checks its quorum by it."""
         times = [now_ms if key.names(node) else self._fetched_ms(key) for key in voters.keys]
         return sorted(times, reverse=True)[voters.majority - 1]
 
@@ -158,7 +159,7 @@ class Leader:
         return self.progress.get(replica, _NEVER_SEEN)
 
     def forget_observers(self, voters: VoterSet, now_ms: int) -> None:
-        """Those who did not fetch for a while: they are gone."""
+        """Forget observers that have not fetched for a while."""
         self.progress = {
             key: item
             for key, item in self.progress.items()
@@ -173,26 +174,24 @@ _NEVER_SEEN = Progress()
 
 
 class FetchedSnapshot(NamedTuple):
-    """How much of a snapshot is here."""
+    """How much of a snapshot has arrived."""
 
     snapshot_id: OffsetAndEpoch
     position: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Follower:
-    """Fetches from a leader. An election would disturb a leader that lives: `has_fetched`, and not `is_abandoned`."""
+    """Fetches from a leader. It refuses pre-votes while that leader responds (`has_fetched`)."""
 
     epoch: int
     leader_id: int
     deadline_ms: int  # without a response until then, a voter stands for election, an observer asks others
     voted: ReplicaKey | None = None
-    has_fetched: bool = False  # the leader has answered at least once
-    is_abandoned: bool = (
-        False  # it said since that it ends its epoch, so what it answered before counts no more
-    )
+    has_fetched: bool = False  # the leader has responded at least once
+    is_abandoned: bool = False  # the leader has ended its epoch: its responses no longer count
     leader_high_watermark: int = -1
-    snapshot: "FetchedSnapshot | None" = None  # fetched first, because the leader's log starts behind our end
+    snapshot: "FetchedSnapshot | None" = None  # fetched first, because the leader's log starts after our end
 
     def grants(self, candidate: ReplicaKey, is_pre_vote: bool, is_up_to_date: bool) -> bool:
         if is_pre_vote:
@@ -200,15 +199,15 @@ class Follower:
         return self.voted == candidate
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Resigned:
-    """Led its epoch and does so no more: a clean stop, a lost quorum, or a restart."""
+    """Led this epoch, and no longer does: after a clean stop, a lost quorum, or a restart."""
 
     epoch: int
     leader_id: int
-    deadline_ms: int  # it begins anew then, in another epoch
+    deadline_ms: int  # it becomes unattached then, in the next epoch
     successors: tuple[ReplicaKey, ...] = ()
-    unacknowledged: set[int] = field(default_factory=set)  # voters that were not told yet
+    unacknowledged: set[int] = field(default_factory=set)  # voters that have not acknowledged it yet
 
     voted = None
 
@@ -225,9 +224,9 @@ MOVES: Mapping[type[Role], Mapping[type[Role], Epochs]] = {
         Follower: Epochs.EITHER,
     },
     Prospective: {
-        Unattached: Epochs.EITHER,  # an election that it cannot win, or that others began
+        Unattached: Epochs.EITHER,  # it cannot win, or another voter began an election
         Candidate: Epochs.HIGHER,
-        Follower: Epochs.EITHER,  # the leader that it had lost, or another
+        Follower: Epochs.EITHER,  # of its former leader, or another
     },
     Candidate: {
         Unattached: Epochs.HIGHER,
@@ -247,7 +246,7 @@ MOVES: Mapping[type[Role], Mapping[type[Role], Epochs]] = {
     },
     Resigned: {
         Unattached: Epochs.HIGHER,
-        Prospective: Epochs.SAME,  # an only voter, which has nobody to wait for
+        Prospective: Epochs.SAME,  # the only voter, which need not wait for others
         Follower: Epochs.HIGHER,
     },
 }
@@ -259,7 +258,7 @@ def check_move(before: Role, after: Role) -> None:
 
 
 def election_of(role: Role) -> ElectionState:
-    """What of a role must survive a crash."""
+    """The part of a role that must survive a crash."""
     if role.voted is None:
         return ElectionState(role.epoch, role.leader_id)
     return ElectionState(role.epoch, role.leader_id, role.voted.node_id, role.voted.directory_id)

@@ -1,14 +1,14 @@
 """The quorum's messages on the wire: Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot.
 
-All of them are made for many partitions, and the quorum has one: partition 0 of `__cluster_metadata`. A request about
-anything else is refused. Requests are written in the newest version; the older ones that Kafka still serves are read,
-and what they lack (directory ids, whom a vote is asked of) is read as "not said".
+They have room for many partitions, but the quorum has one: partition 0 of `__cluster_metadata`. A request about any
+other is refused. Requests are written in the newest version. The older versions that Kafka still serves are read too;
+fields that they lack (directory ids, the voter that is asked) get values that mean "not given".
 
-Where an error goes: a replica of another cluster is told so at the top of a response, with nothing else in it; every
-other error belongs to the partition, together with the leader and the epoch that the sender knows.
+An INCONSISTENT_CLUSTER_ID goes into the top-level error code, with nothing else in the response. Every other error goes
+into the partition, together with the leader and the epoch that the sender knows.
 
-The wire knows addresses, too, which the core does not: a leader that begins or ends its epoch says where its endpoints
-are (`endpoints_in_request`), and a response says where the leader is that it names (`from_response`).
+Addresses travel in the same messages, though the core does not need them: a leader that begins or ends its epoch sends
+its endpoints (`endpoints_in_request`), and a response has the address of the leader that it names (`from_response`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.raft.address import NodeAddress
 from odradek.raft.messages import (
     NOT_SAID,
     BeginQuorumEpochRequest,
@@ -44,15 +45,8 @@ FETCH_BY_ID_SINCE = 13
 REPLICA_STATE_SINCE = 15
 
 
-class NodeAddress(NamedTuple):
-    """Where a node's controller listener is."""
-
-    host: str
-    port: int
-
-
 Addresses = Mapping[int, NodeAddress]  # by node id
-Leader = tuple[int, NodeAddress]  # its node id, and where it is
+Leader = tuple[int, NodeAddress]  # its node id and address
 
 
 class Call(NamedTuple):
@@ -62,7 +56,7 @@ class Call(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The names of the fields that say which topic and which partition is meant; each RPC has its own."""
+    """The names of the fields that identify the topic and the partition; each RPC has its own."""
 
     topic: str
     name: object
@@ -74,7 +68,7 @@ _SNAPSHOT = _Place("name", METADATA_TOPIC, "partition")
 
 
 def _only_partition(topics: Sequence[Any], place: _Place = _BY_NAME) -> Any:
-    """KafkaError unless there is one partition, and it is the quorum's."""
+    """Raises KafkaError unless there is one partition, and it is the quorum's."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The quorum has one partition.")
     topic, partition = topics[0], topics[0].partitions[0]
@@ -84,11 +78,11 @@ def _only_partition(topics: Sequence[Any], place: _Place = _BY_NAME) -> Any:
     return partition
 
 
-# Requests, from us
+# Requests that we send
 
 
 def to_request(body: Request, own: Sequence[Endpoint] = ()) -> Call:
-    """`own` are the endpoints of this node, which a leader tells the others at both ends of its epoch."""
+    """`own` are the endpoints of this node, which a leader sends when it begins and ends its epoch."""
     api_key, message_type, write = _REQUEST_WRITERS[type(body)]
     version: int = message_type.MAX_VERSION  # type: ignore[attr-defined]
     return Call(api_key, version, write(body, own))
@@ -176,16 +170,16 @@ _REQUEST_WRITERS: dict[type, tuple[int, type[Message], Callable[[Any, Sequence[E
 }
 
 
-# Requests, from others
+# Requests that we receive
 
 
 def from_request(api_key: int, version: int, message: Any) -> Request:
-    """KafkaError if it is not about the one partition."""
+    """Raises KafkaError if it is not about the quorum's partition."""
     return _REQUEST_READERS[api_key](message, version)
 
 
 def endpoints_in_request(api_key: int, message: Any) -> Leader | None:
-    """The leader that sends this, and where it is: BeginQuorumEpoch and EndQuorumEpoch say it from version 1 on."""
+    """The leader that sends this, and its address: BeginQuorumEpoch and EndQuorumEpoch have it from version 1 on."""
     if api_key not in (BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH) or not message.leader_endpoints:
         return None
     first = message.leader_endpoints[0]
@@ -267,11 +261,11 @@ _REQUEST_READERS: dict[int, Callable[[Any, int], Request]] = {
 }
 
 
-# Responses, from us
+# Responses that we send
 
 
 def to_response(api_key: int, version: int, body: Response, leader: Leader | None) -> Message:
-    """`leader` is the one that the body names, if it is known where it is."""
+    """`leader` is the one that the body names, if its address is known."""
     if body.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
         return _RESPONSE_TYPES[api_key](error_code=int(body.error))
     response, endpoint_type = _RESPONSE_WRITERS[type(body)](body)
@@ -355,11 +349,12 @@ _RESPONSE_WRITERS: dict[type, Callable[[Any], tuple[Any, type]]] = {
 }
 
 
-# Responses, from others
+# Responses that we receive
 
 
 def from_response(api_key: int, version: int, message: Any) -> tuple[Response, Addresses]:
-    """The addresses are those of the nodes that it names. ProtocolError if it is not about the one partition."""
+    """Returns the response, and the addresses of the nodes that it names. Raises ProtocolError if it is not about the
+    quorum's partition."""
     if message.error_code:
         return _UNANSWERED[api_key]._replace(error=_error(message.error_code)), {}
     try:
@@ -371,7 +366,7 @@ def from_response(api_key: int, version: int, message: Any) -> tuple[Response, A
 
 
 def _error(code: int) -> ErrorCode:
-    """A code of a later Kafka is an error like any other."""
+    """An unknown code of a later Kafka is treated as an unknown error."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -439,7 +434,7 @@ _RESPONSE_READERS: dict[int, Callable[[Any, int], Response]] = {
     FETCH: _read_fetch_response,
     FETCH_SNAPSHOT: _read_snapshot_response,
 }
-# What is known from a response that refuses the whole request.
+# The body of a response that refuses the whole request.
 _UNANSWERED: dict[int, Any] = {
     VOTE: VoteResponse(ErrorCode.NONE, NO_NODE, NO_EPOCH),
     BEGIN_QUORUM_EPOCH: BeginQuorumEpochResponse(ErrorCode.NONE, NO_NODE, NO_EPOCH),

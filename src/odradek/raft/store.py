@@ -1,18 +1,18 @@
 """The quorum's data on disk: the log `__cluster_metadata-0`, and the file quorum-state beside it.
 
-This log says which topics exist, so a hole in it would make topics vanish. All that no snapshot holds is checked at
-every start, and only what a crash can leave is repaired: a torn end, which nobody was told of, because it was not
-synced. Any other damage stops the start. The recovery point, in a checkpoint file beside the log, tells a torn batch
-from a synced one that was damaged later. It is written by `checkpoint`, every few seconds and at a clean stop: it may
-lag, but it never leads.
+This log says which topics exist, so a hole in it would make topics vanish. Every start checks all records that are not
+in a snapshot, and repairs only what a crash can cause: a torn end, which was not synced, so it was never acknowledged.
+Any other damage stops the start. The recovery point, in a checkpoint file beside the log, tells a torn batch from a
+synced one that was damaged later. `checkpoint` writes it every few seconds and at a clean stop: it may lag behind the
+synced offset, but is never above it.
 
-What a start finds is synced before it counts, names first: the last process may have been killed between writing and
-syncing, or its sync may have failed.
+What a start finds is synced before it counts, directory entries first: the last process may have been killed between
+writing and syncing, or its sync may have failed.
 
-A disk may write pages in any order. Of several batches that are written without a sync between them (a leader that
-appends while its disk is busy, a follower that fetches many), a crash may leave a later one and lose an earlier one.
-Before the second of such a run is written, the file unsynced-run says where it begins; otherwise a hole before an
-intact batch would be damage. The next `checkpoint` that finds everything synced removes it.
+A disk may write pages in any order. Of several batches that are written without a sync between them (by a leader that
+appends while its disk is busy, or a follower that fetches many), a crash may keep a later one and lose an earlier one.
+Before the second batch of such a run is written, the file unsynced-run records where the run begins; otherwise a hole
+before an intact batch would count as damage. The next `checkpoint` that finds everything synced removes the file.
 """
 
 import random
@@ -67,7 +67,7 @@ class QuorumStore:
         """Use `open`."""
         self._files = files
         self._unsynced_run = unsynced_run  # as it is on disk
-        self.deletions = deletions  # of what is below a snapshot, by whoever wrote that
+        self.deletions = deletions  # of segments that a snapshot replaced; run by the snapshotter
         self._recovery_point = recovery_point  # as it is on disk, or larger
         self.log = log
 
@@ -80,8 +80,8 @@ class QuorumStore:
         now_ms: int,
         needed_from: int = 0,
     ) -> "QuorumStore":
-        """Open or create the log in a data directory. What is below `needed_from` is in a snapshot; a log without any
-        segment begins there."""
+        """Open or create the log in a data directory. Everything below `needed_from` is in a snapshot; a log without
+        segments begins there."""
         path = f"{directory}/{METADATA_PARTITION}"
         recovery_point = read_offsets(files, f"{path}/{RECOVERY_POINTS}").get(METADATA_PARTITION, 0)
         unsynced_run = read_offsets(files, f"{path}/{UNSYNCED_RUN_FILE}").get(METADATA_PARTITION)
@@ -108,7 +108,7 @@ class QuorumStore:
 
     @property
     def failed(self) -> bool:
-        """Nobody knows what a restart would find: nothing more can be appended or committed."""
+        """What a restart would find is unknown: nothing more can be appended or committed."""
         return self.log.failed
 
     # What the core must know at a start
@@ -119,9 +119,9 @@ class QuorumStore:
         snapshot_id: OffsetAndEpoch | None = None,
         snapshot_changes: Sequence[Change] = (),
     ) -> LogView:
-        """The log as the core sees it, from the newest snapshot on. `static_voters` decide as long as neither
-        `snapshot_changes`, which are in the snapshot, nor the log say who does. Without `snapshot_id`, the changes are
-        what the directory was formatted with, and get offsets before the log's."""
+        """The log as the core sees it, from the newest snapshot on. `static_voters` are valid if neither the snapshot
+        (`snapshot_changes`) nor the log names voters. Without `snapshot_id`, the changes are what the directory was
+        formatted with, and get offsets before the log's."""
         voters = VoterHistory(static_voters)
         start_offset = self.log.log_start_offset if snapshot_id is None else snapshot_id.offset
         for offset, change in enumerate(snapshot_changes, start_offset - len(snapshot_changes)):
@@ -150,7 +150,7 @@ class QuorumStore:
                 "remove it instead: the log also has the last epoch"
             ) from error
 
-    # What the driver does
+    # For the driver
 
     def save_election(self, election: ElectionState) -> None:
         path = f"{self.directory}/{QUORUM_STATE_FILE}"
@@ -163,17 +163,17 @@ class QuorumStore:
         self.log.truncate_to(offset)
 
     def start_at(self, offset: int) -> None:
-        """Drop everything, and go on at the end of a snapshot, which is on disk. If a crash interrupts this,
+        """Drop all records, and continue at the end of a snapshot, which is on disk. If a crash interrupts this,
         `catch_up_with` completes it. The recovery point goes back first, as when the log is truncated."""
         if self._recovery_point > 0:
             self._write_recovery_point(0)
         self.log.truncate_fully_and_start_at(offset)
 
     def catch_up_with(self, snapshot_id: OffsetAndEpoch) -> None:
-        """At a start, with the newest snapshot: it takes the log's place if a leader has sent it for that.
+        """At a start, with the newest snapshot: it replaces the log if a leader sent it for that purpose.
 
-        A leader sends one where the log ends before the snapshot does, or in an older epoch: then the log may be
-        longer, but not a longer version of the same. A snapshot of this log is never ahead of it.
+        A leader sends one if the log ends before the snapshot, or in an older epoch: then the log may be longer, but it
+        has diverged. A snapshot of this log itself is never ahead of it.
 
         A crash may have emptied the log and left its epochs: with them it would end in an epoch that is too old."""
         end_offset, epoch = snapshot_id
@@ -190,7 +190,7 @@ class QuorumStore:
         return (_describe(read_header(data), data),)
 
     def append_fetched(self, fetched: AppendFetched, now_ms: int) -> tuple[Batch, ...]:
-        """The batches that were appended: if the disk fills up in between, those before."""
+        """Returns the batches that were appended: if the disk fills up on the way, those before that."""
         # An epoch whose first batch did not fit on the disk has begun, but not in this log.
         self.log.leader_epochs.truncate_from_end(self.log.end_offset)
         batches = list(_plausible(fetched, self.log.end_offset, self.log.leader_epochs.latest))
@@ -211,7 +211,7 @@ class QuorumStore:
         )
 
     def _note_run(self, batches: int) -> None:
-        """If more than one batch will not be synced, write down where they begin."""
+        """If more than one batch will be unsynced, record where they begin."""
         start = self.log.synced_offset
         if batches == 1 and start == self.log.end_offset:
             return
@@ -245,11 +245,11 @@ class QuorumStore:
         self.log.sync()
 
     def held_open(self) -> AbstractContextManager[None]:
-        """Open what an append and its sync need."""
+        """Keep open what an append and its sync need."""
         return self.log.held_open()
 
     def checkpoint(self) -> None:
-        """Write down how far the log is synced, if that changed."""
+        """Record how far the log is synced, if that changed."""
         if self.log.synced_offset > self._recovery_point:
             self._write_recovery_point(self.log.synced_offset)
         if self._unsynced_run is not None and self.log.synced_offset == self.log.end_offset:
@@ -258,7 +258,7 @@ class QuorumStore:
             self._unsynced_run = None
 
     def _write_recovery_point(self, offset: int) -> None:
-        self._recovery_point = max(self._recovery_point, offset)  # if this fails, it may be on disk or not
+        self._recovery_point = max(self._recovery_point, offset)  # if the write fails, either may be on disk
         write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: offset})
         self._recovery_point = offset
 
@@ -278,11 +278,9 @@ def _open_or_create(
     files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
 ) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
-    home = LogHome(
-        files, path, deletions, random.Random(0)
-    )  # chance is for jitter, which there is none of here
+    home = LogHome(files, path, deletions, random.Random(0))  # only for jitter, which this log does not use
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
-        for names in (path, directory):  # of the quorum-state, too, by which votes are given from here on
+        for names in (path, directory):  # includes the quorum-state, on which votes depend from here on
             files.sync_directory(names)
         try:
             return open_log(home, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms)
@@ -316,7 +314,7 @@ def _changes(header: BatchHeader, data: Buffer) -> Iterator[tuple[int, Change]]:
 def _plausible(
     fetched: AppendFetched, end_offset: int, epoch: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches that continue the log without a gap, in epochs that rise up to the leader's."""
+    """The whole batches that continue the log without a gap, in rising epochs up to the leader's."""
     for header, data in whole_batches(memoryview(fetched.records)):
         if header.base_offset != end_offset or not epoch <= header.leader_epoch <= fetched.epoch:
             return

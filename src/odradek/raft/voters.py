@@ -1,12 +1,12 @@
-"""Who decides: replicas by their keys, the set of voters, and its history along the log.
+"""The voters: replicas and their keys, the voter set, and its history along the log.
 
-A replica is a node id and the id of the directory that holds its log. A wiped disk has a new directory id, so the
-node that comes back with it is another replica, and may not vote as the old one.
+A replica is identified by its node id and the id of the directory that holds its log. A wiped disk gets a new directory
+id, so the node that comes back with it is another replica, and must not vote as the old one.
 
-The voter set is part of the log (KIP-853): a VOTERS control record replaces it for everybody who has the record,
-from the moment it is appended, not from its commit. If the record is truncated, the set before it is valid again.
-`VoterHistory` therefore keeps every set with the offset it came from. A log without such a record (kraft.version 0)
-uses the set it was opened with, whose voters have no directory ids and are known by their node ids alone.
+The voter set is part of the log (KIP-853): a VOTERS control record replaces it on every replica that has the record,
+from its append on, not from its commit. If the record is truncated, the previous set is valid again. `VoterHistory`
+therefore keeps every set with the offset of its record. A log without such a record (kraft.version 0) uses the set it
+was opened with, whose voters have no directory ids and are identified by their node ids alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ class ReplicaKey(NamedTuple):
     directory_id: UUID = NO_DIRECTORY_ID
 
     def names(self, replica: "ReplicaKey") -> bool:
-        """Whether this replica is meant; a key without a directory id means any directory of its node."""
+        """Whether this key means that replica; a key without a directory id means any directory of its node."""
         return self.node_id == replica.node_id and self.directory_id in (
             NO_DIRECTORY_ID,
             replica.directory_id,
@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
 
 
 class VoterNode(NamedTuple):
-    """A voter, with what a VOTERS record says of it."""
+    """A voter, with what a VOTERS record says about it."""
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
@@ -53,7 +53,7 @@ class VoterSet:
         self._by_id = {voter.key.node_id: voter for voter in ordered}
         assert len(self._by_id) == len(ordered), "two voters of one node id"
         self.keys = tuple(voter.key for voter in ordered)
-        self.majority = len(ordered) // 2 + 1  # so many decide
+        self.majority = len(ordered) // 2 + 1
 
     @classmethod
     def of(cls, *keys: ReplicaKey) -> "VoterSet":
@@ -85,12 +85,12 @@ class VoterSet:
         return VoterSet(voter for voter in self if voter.key.node_id != node_id)
 
     def is_one_change_from(self, other: "VoterSet") -> bool:
-        """Whether every majority of one set meets every majority of the other: one voter more, or one less."""
+        """Whether one set has at most one voter more than the other, so that all their majorities overlap."""
         return len(set(self.keys) ^ set(other.keys)) <= 1
 
 
 class KRaftVersion(NamedTuple):
-    """The feature level kraft.version: 1 once the voters have directory ids and are kept in the log."""
+    """The feature level kraft.version: 1 once the voters have directory ids and are in the log."""
 
     level: int
 
@@ -99,9 +99,9 @@ Change = VoterSet | KRaftVersion  # what a control record may say about the quor
 
 
 class VoterHistory:
-    """Sets and kraft versions by the offsets of their records, which rise. `static`: valid before the first.
+    """Voter sets and kraft versions, by the rising offsets of their records. `static` is valid before the first.
 
-    Offsets below 0 are those of records that a directory was formatted with: they are beside the log, not in it."""
+    Offsets below 0 belong to records that the directory was formatted with: they are beside the log, not in it."""
 
     def __init__(self, static: VoterSet) -> None:
         self._static = static
@@ -114,7 +114,7 @@ class VoterHistory:
 
     @property
     def last_offset(self) -> int:
-        """Where the last set was written; below 0 if the log does not hold it."""
+        """The offset of the last set; below 0 if it is not in the log."""
         return self._sets[-1][0] if self._sets else -1
 
     @property
@@ -134,20 +134,20 @@ class VoterHistory:
             self._versions.append((offset, change.level))
 
     def before(self, offset: int) -> tuple[VoterSet, int]:
-        """The set and the kraft version of a reader who has all records below this offset: a snapshot's."""
+        """The set and the kraft version as of this offset, for a snapshot that ends there."""
         sets = [voters for start, voters in self._sets if start < offset]
         versions = [level for start, level in self._versions if start < offset]
         return (sets[-1] if sets else self._static), (versions[-1] if versions else 0)
 
     def truncate_to(self, end_offset: int) -> None:
-        """Records at or above this offset never happened."""
+        """Forget the records at or above this offset."""
         while self._sets and self._sets[-1][0] >= end_offset:
             self._sets.pop()
         while self._versions and self._versions[-1][0] >= end_offset:
             self._versions.pop()
 
     def start_at(self, start_offset: int) -> None:
-        """Everything below this offset is in a snapshot: of what was replaced there nobody will ask again."""
+        """Everything below this offset is in a snapshot: sets that were replaced there are no longer needed."""
         for entries in (self._sets, self._versions):
             below = sum(1 for offset, _ in entries if offset < start_offset)
             del entries[: max(below - 1, 0)]
