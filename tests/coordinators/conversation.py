@@ -18,13 +18,17 @@ from __future__ import annotations
 import textwrap
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
+from odradek.coordinators.offsets import EndTransaction, TransactionalCommit
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import RequestContext, StateBatch
+from odradek.coordinators.runtime import Producer, RequestContext, StateBatch
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import NO_TOPIC_ID
+from odradek.storage.producers.markers import Marker
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.wire.messages.heartbeat import HeartbeatRequest
@@ -43,6 +47,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from odradek.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from odradek.wire.messages.txn_offset_commit import TxnOffsetCommitResponse
 from tests.coordinators.virtual import MemoryLog, VirtualHost, WatchedJournal, lead, sync
 
 GROUP = "readers"
@@ -242,6 +247,63 @@ class Conversation:
         )
         return None if answer is None else ErrorCode(answer.topics[0].partitions[0].error_code)
 
+    def commit_in_transaction(
+        self,
+        name: str,
+        producer_id: int,
+        offset: int,
+        *,
+        topic: str = "t",
+        topic_id: UUID = NO_TOPIC_ID,
+        partition: int = 0,
+        generation: int | None = None,
+        member_id: str | None = None,
+        instance: str | None = None,
+        metadata: str = "",
+        group: str = GROUP,
+        version: int = 5,
+        epoch: int = 0,
+        is_verified: bool = True,
+    ) -> ErrorCode | None:
+        """TxnOffsetCommit, as the broker passes it on."""
+        self._say(f"{name} commits {topic}-{partition} = {offset} in transaction {producer_id}")
+        commit = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=self.generation.get(name, -1) if generation is None else generation,
+            member_id=self.ids.get(name, "") if member_id is None else member_id,
+            group_instance_id=instance,
+            topics=[
+                OffsetCommitRequestTopic(
+                    topic_id, topic, [OffsetCommitRequestPartition(partition, offset, 7, metadata)]
+                )
+            ],
+        )
+        event = TransactionalCommit(commit, Producer(producer_id, epoch), is_verified)
+        answer = self._pass_on(name, event, version)
+        return None if answer is None else ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        *,
+        commit: bool,
+        epoch: int = 0,
+        transaction_version: int = 1,
+        coordinator_epoch: int = 3,
+    ) -> ErrorCode | None:
+        self._say(f"transaction {producer_id} {'commits' if commit else 'aborts'}")
+        marker = Marker(is_abort=not commit, coordinator_epoch=coordinator_epoch)
+        event = EndTransaction(Producer(producer_id, epoch), marker, transaction_version)
+        answer: ErrorCode | None = self._pass_on("markers", event, 2)
+        return answer
+
+    def _pass_on(self, name: str, event: Any, version: int) -> Any:
+        """What the broker has made of a request, instead of the request itself."""
+        self._tokens += 1
+        self.answers.pop(name, None)
+        self.runner.handle(event, RequestContext(version, name, "/127.0.0.1"), (name, version, self._tokens))
+        return self.answers.get(name)
+
     def fetch_offset(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
@@ -270,7 +332,8 @@ class Conversation:
 
     def _hear(self, token: Any, response: Any) -> None:
         name, api_version, _ = token
-        encode(response, api_version)  # must fit the version that was asked
+        if not isinstance(response, ErrorCode):
+            encode(response, api_version)  # must fit the version that was asked
         self.answers[name] = response
         if isinstance(response, JoinGroupResponse) and response.member_id:
             self._labels.setdefault(response.member_id, self._label_for(response.member_id))
@@ -290,7 +353,9 @@ class Conversation:
         return self._labels.setdefault(member_id, self._label_for(member_id))
 
     def _describe(self, response: Any) -> str:
-        if isinstance(response, OffsetCommitResponse):
+        if isinstance(response, ErrorCode):
+            return response.name
+        if isinstance(response, (OffsetCommitResponse, TxnOffsetCommitResponse)):
             return ErrorCode(response.topics[0].partitions[0].error_code).name
         if isinstance(response, OffsetFetchResponse):
             return "offsets"
@@ -313,6 +378,9 @@ class Conversation:
     def _write_lines(self, batch: StateBatch) -> None:
         for key, value in batch.records:
             self._write_line(key, value)
+        if batch.marker is not None and batch.producer is not None:
+            ends = "ABORT" if batch.marker.is_abort else "COMMIT"
+            self._lines.append(f"    log: {ends} of {batch.producer.id}")
 
     def _write_line(self, key: bytes, value: bytes | None) -> None:
         record = decode(key, value)

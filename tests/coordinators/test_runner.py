@@ -55,7 +55,7 @@ class Balances:
             case ("set", name, amount):
                 return Decision([(name, amount)], [(token, "done")], self.undo)
             case ("set", name, amount, producer):
-                return Decision([(name, amount)], [(token, "done")], self.undo, producer)
+                return Decision([(name, amount)], [(token, "done")], self.undo, producer, is_verified=True)
             case ("end", producer, marker):
                 return Decision([], [(token, "ended")], self.undo, producer, marker)
             case ("get", name):
@@ -243,7 +243,7 @@ def test_batches_are_kafka_s_on_a_real_log() -> None:
     assert [header.is_control for header in headers] == [False, False, True]
     runner.handle(("set", "anna", 6, ANNA._replace(epoch=1)), CONTEXT, 4)
     runner.handle(("set", "anna", 7, ANNA), CONTEXT, 5)
-    assert responses[5] is ErrorCode.UNKNOWN_SERVER_ERROR, "the log refuses the fenced epoch"
+    assert responses[5] is ErrorCode.INVALID_PRODUCER_EPOCH, "the log refuses the fenced epoch"
     assert runner.coordinator.undone == 1
 
 

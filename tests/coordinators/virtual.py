@@ -21,6 +21,9 @@ from odradek.records.record import Record, build_batch, decode_batch
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.markers import read_marker
+from odradek.storage.producers.state import Producers
+from odradek.storage.producers.verification import Verification
 
 NOTHING = lambda: None  # noqa: E731
 NODE = 1
@@ -96,6 +99,7 @@ class MemoryLog:
         self.synced_offset = 0
         self.batches_in_a_piece = 1_000_000
         self.on_read: Callable[[], None] = NOTHING  # may raise
+        self.producers = Producers()
         self.leader_epochs = self
 
     # --- as a Log ---
@@ -104,9 +108,18 @@ class MemoryLog:
         """Leader epochs do not matter here."""
 
     def append_as_leader(
-        self, batch: bytearray, header: BatchHeader, leader_epoch: int, now_ms: int, check_sequence: bool
+        self,
+        batch: bytearray,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        check_sequence: bool,
+        verification: Verification | None = None,
     ) -> AppendResult:
         base_offset = self.end_offset
+        if header.producer_id >= 0:
+            _, marker = self.producers.check_batch(batch, header, check_sequence, verification)
+            self.producers.replay_batch(header, base_offset, marker)
         patch_placement(batch, base_offset, header.length, leader_epoch)
         self.batches.append((header._replace(base_offset=base_offset), bytes(batch)))
         self.end_offset = base_offset + header.last_offset_delta + 1
@@ -135,6 +148,10 @@ class MemoryLog:
         while self.batches and self.batches[-1][0].next_offset > end_offset:
             self.batches.pop()
         self.end_offset = self.synced_offset = end_offset
+        self.producers.clear()
+        for header, batch in self.batches:
+            if header.producer_id >= 0:
+                self.producers.replay_batch(header, header.base_offset, read_marker(batch, header))
 
     def compact(self) -> None:
         """Keep the newest record of each key where it is, and no tombstones."""
@@ -182,9 +199,10 @@ class WatchedJournal(Journal):
         return last_offset
 
 
-def lead(log: MemoryLog, appended: Callable[[], None] = NOTHING) -> Leader:
-    """A broker takes over: all that is in its log is committed. `appended` is told of every append."""
-    log.synced_offset = log.end_offset
+def lead(log: MemoryLog, appended: Callable[[], None] = NOTHING, synced_offset: int | None = None) -> Leader:
+    """A broker takes over: all that is in its log is committed, or all before `synced_offset`. `appended` is told of
+    every append."""
+    log.synced_offset = log.end_offset if synced_offset is None else synced_offset
     return Leader(
         TopicPartition(OFFSETS_TOPIC, 0),
         log,  # type: ignore[arg-type]

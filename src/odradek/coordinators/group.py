@@ -52,9 +52,17 @@ class Group(Protocol):
         """No members."""
 
     def check_offset_commit(
-        self, member_id: str, instance_id: str | None, generation: int, api_version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        api_version: int,
+        *,
+        is_transactional: bool = False,
     ) -> PartitionCheck | None:
-        """Whether this member may commit now. If only for some partitions, returns a function that decides."""
+        """Whether this member may commit now. If only for some partitions, returns a function that decides.
+
+        A producer need not say who it is: before TxnOffsetCommit 3 it could not. Then no member is checked."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
 

@@ -5,7 +5,8 @@ Everything is looked up in tables, so a type of group plugs in without this modu
 * `handlers`: (request type, group type) to handler. A request in `HOME_TYPES` is routed by the type of the
   existing group; for an unknown group, or an empty one of another type, by its own protocol's type,
   whose handler creates or converts the group. Every other request has one handler, under the type None.
-* `replayers`: key type to the function that applies such a record. A record about a group that is now of
+* `replayers`: key type to the function that applies such a record; offsets, which may be part of a transaction, have
+  none. A record about a group that is now of
   another type is ignored: a conversion writes the tombstones of the old type first.
 * `refusals`: request type to the function that builds a response from an error code.
 * `load_hooks`: called with the time once the log is loaded, to set timers.
@@ -31,7 +32,7 @@ from odradek.coordinators.classic.join import JoinHandler
 from odradek.coordinators.classic.members import MemberHandlers
 from odradek.coordinators.classic.rebalance import Rebalancer
 from odradek.coordinators.group import Group, GroupSettings, GroupType
-from odradek.coordinators.offsets import Offsets
+from odradek.coordinators.offsets import EndTransaction, Offsets, TransactionalCommit
 from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from odradek.coordinators.refusals import REFUSALS
 from odradek.coordinators.runtime import (
@@ -89,6 +90,8 @@ class GroupCoordinator:
             (HeartbeatRequest, GroupType.CLASSIC): members.heartbeat,
             (LeaveGroupRequest, GroupType.CLASSIC): members.leave,
             (OffsetCommitRequest, None): self.offsets.commit,
+            (TransactionalCommit, None): self.offsets.commit_in_transaction,
+            (EndTransaction, None): self.offsets.end_transaction,
             (OffsetFetchRequest, None): self.offsets.fetch,
             (OffsetDeleteRequest, None): self.offsets.delete,
             (ListGroupsRequest, None): administration.list,
@@ -96,7 +99,6 @@ class GroupCoordinator:
             (DeleteGroupsRequest, None): administration.delete,
         }
         self.replayers: dict[type[Any], Callable[[Any, Any], None]] = {
-            OffsetCommitKey: self.offsets.replay,
             GroupMetadataKey: self._replay_classic,
         }
         self.refusals: dict[type[Any], Callable[[Any, ErrorCode], Any]] = dict(REFUSALS)
@@ -127,13 +129,16 @@ class GroupCoordinator:
         return records.decode(key, value)
 
     def replay(self, key: Any, value: Any | None, producer: Producer | None = None) -> None:
-        """Offsets of a transaction, which only another broker can have written, count as committed."""
+        """Nothing but offsets is ever written in a transaction."""
+        if isinstance(key, OffsetCommitKey):
+            self.offsets.replay(key, value, producer)
+            return
         replayer = self.replayers.get(type(key))
         if replayer is not None:
             replayer(key, value)
 
     def replay_marker(self, producer: Producer, marker: Marker) -> None:
-        """Transactions are not supported yet."""
+        self.offsets.replay_marker(producer, marker)
 
     def loaded(self, now_ms: int) -> None:
         for hook in self.load_hooks:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from odradek.coordinators.runtime import Producer, StateBatch
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, Buffer, read_header
-from odradek.records.control import build_marker_batch
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.storage.log.log import Log
 from odradek.storage.log.reading import read_batches
@@ -29,6 +28,17 @@ class JournalLeader(Protocol):
     def append(
         self, batch: bytearray, header: BatchHeader, now_ms: int, *, check_sequence: bool
     ) -> AppendResult: ...
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> int: ...
 
     def when_committed(self, offset: int, waiter: Waiter) -> None: ...
 
@@ -53,8 +63,31 @@ class Journal:
         """The offset of its last record. If it raises, no part of the batch is in the log."""
         leader = self._leader
         leader.check_enough_replicas()
+        if batch.marker is not None:
+            return self._append_marker(batch, now_ms)
+        if batch.producer is not None and not batch.is_verified:
+            self._check_open(batch.producer)
         encoded = encode(batch, now_ms)
         return leader.append(encoded, read_header(encoded), now_ms, check_sequence=False).last_offset
+
+    def _append_marker(self, batch: StateBatch, now_ms: int) -> int:
+        producer, marker = batch.producer, batch.marker
+        assert producer is not None and marker is not None
+        return self._leader.append_marker(
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            is_commit=not marker.is_abort,
+            transaction_version=batch.transaction_version,
+            now_ms=now_ms,
+        )
+
+    def _check_open(self, producer: Producer) -> None:
+        """Records that began a transaction which its coordinator does not know, or has ended meanwhile, would be
+        pending for ever, or join the producer's next one."""
+        if not self._leader.log.producers.has_open_transaction(producer.id, producer.epoch):
+            reason = f"Producer {producer.id} has no transaction in progress here"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, reason)
 
     def commit(self, last_offset: int, waiter: Waiter) -> None:
         """`waiter` is told when the appended records are committed, or why they never will be."""
@@ -67,6 +100,12 @@ class Journal:
         log = self._leader.log
         return log.end_offset == log.log_start_offset
 
+    @property
+    def last_uncommitted(self) -> int | None:
+        """The last record, if it is not committed yet: whoever leads next may not have it."""
+        end_offset = self._leader.log.end_offset
+        return end_offset - 1 if end_offset > self._leader.high_watermark else None
+
     def pieces(self) -> Iterator[list[StateBatch]]:
         """Everything from the beginning, about a megabyte at a time."""
         for piece in read_batches(self._leader.log):
@@ -74,16 +113,8 @@ class Journal:
 
 
 def encode(batch: StateBatch, now_ms: int) -> bytearray:
+    """Records; a marker is the leader's own."""
     producer = batch.producer
-    if batch.marker is not None:
-        assert producer is not None
-        return build_marker_batch(
-            commit=not batch.marker.is_abort,
-            coordinator_epoch=batch.marker.coordinator_epoch,
-            producer_id=producer.id,
-            producer_epoch=producer.epoch,
-            timestamp=now_ms,
-        )
     records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(batch.records)]
     if producer is None:
         return build_batch(records)

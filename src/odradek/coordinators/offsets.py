@@ -1,4 +1,4 @@
-"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete, every version, and their retention.
+"""Committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, every version, and their retention.
 
 A shard keeps its offsets separate from its groups, by group, topic and partition: they outlive members, types
 and rebalances of their group, and a consumer that assigns its partitions itself commits without ever being
@@ -11,20 +11,24 @@ else `offsets.retention.minutes` after the group became empty, or after the comm
 group no longer reads and for groups without members' protocol. A group that is empty and has no offsets
 left is removed with them.
 
-Not supported until there are transactions: offsets that are part of one. Until then every offset is stable.
+An offset that is part of a transaction (`TransactionalCommit`) is pending until a marker ends that transaction
+(`pending_offsets`). Meanwhile clients see the offset before it, or UNSTABLE_OFFSET_COMMIT if they require a stable one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
 from odradek.coordinators.group import Group, GroupSettings, PartitionCheck
+from odradek.coordinators.pending_offsets import PendingOffsets, Place
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
-from odradek.coordinators.runtime import Decision, RequestContext, StateRecord, Timers, Token
+from odradek.coordinators.runtime import Decision, Producer, RequestContext, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import NO_TOPIC_ID
+from odradek.storage.producers.markers import Marker
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -51,6 +55,11 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from odradek.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 GROUP_ID_NOT_FOUND_SINCE = 9  # OffsetCommit
 MANY_GROUPS_SINCE = 8  # OffsetFetch
@@ -62,6 +71,25 @@ FOREVER_MS = 2**63 - 1
 
 TopicOffsets = dict[int, OffsetCommitValue]
 NO_OFFSET = OffsetCommitValue(offset=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalCommit:
+    """TxnOffsetCommit: offsets that count once the producer's transaction is committed. In all but that it is the same
+    as an OffsetCommit, whose topics have their ids."""
+
+    commit: OffsetCommitRequest
+    producer: Producer
+    is_verified: bool  # just now; else the transaction must be open in the log
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """A marker for this partition. The response is an ErrorCode, once the marker is committed."""
+
+    producer: Producer
+    marker: Marker
+    transaction_version: int
 
 
 class Offsets:
@@ -79,50 +107,86 @@ class Offsets:
         self._timers = timers
         self._settings = settings
         self._offsets: dict[str, dict[str, TopicOffsets]] = {}  # group -> topic -> partition; no empty dicts
-        # Of deleted topics, until their tombstones are in the log: no longer returned to clients.
-        self._forgotten: set[tuple[str, str, int]] = set()
+        self._pending = PendingOffsets()
+        # Of deleted topics, until their tombstones are in the log: no longer returned to clients. Compared by identity.
+        self._stale: dict[Place, list[OffsetCommitValue]] = {}
 
     # --- state ---
 
-    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        self._forgotten.discard((key.group, key.topic, key.partition))
-        if value is not None:
-            if key.group not in self._groups:
-                self._groups[key.group] = self._new_group(key.group)
-            self._offsets.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = value
+    def replay(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer: Producer | None = None
+    ) -> None:
+        place = Place(key.group, key.topic, key.partition)
+        if value is None:
+            self._remove(place)
             return
-        topics = self._offsets.get(key.group, {})
-        partitions = topics.get(key.topic, {})
-        partitions.pop(key.partition, None)
+        if key.group not in self._groups:
+            self._groups[key.group] = self._new_group(key.group)
+        if producer is not None:
+            self._pending.add(place, producer.id, value)
+        else:
+            self._pending.overtake(place)
+            self._put(place, value)
+
+    def replay_marker(self, producer: Producer, marker: Marker) -> None:
+        for place, value in self._pending.end(producer.id, committed=not marker.is_abort):
+            self._put(place, value)
+
+    def _put(self, place: Place, value: OffsetCommitValue) -> None:
+        if self._stale and not self._is_stale(place, value):
+            self._stale.pop(place, None)
+        self._offsets.setdefault(place.group, {}).setdefault(place.topic, {})[place.partition] = value
+
+    def _remove(self, place: Place) -> None:
+        self._stale.pop(place, None)
+        self._pending.drop(place)
+        topics = self._offsets.get(place.group, {})
+        partitions = topics.get(place.topic, {})
+        partitions.pop(place.partition, None)
         if not partitions:
-            topics.pop(key.topic, None)
+            topics.pop(place.topic, None)
         if not topics:
-            self._offsets.pop(key.group, None)
+            self._offsets.pop(place.group, None)
 
     def of(self, group_id: str) -> dict[str, TopicOffsets]:
         return self._offsets.get(group_id, {})
 
+    def _committed(self, place: Place) -> OffsetCommitValue | None:
+        return self.of(place.group).get(place.topic, {}).get(place.partition)
+
+    def _is_stale(self, place: Place, value: OffsetCommitValue) -> bool:
+        return any(value is each for each in self._stale.get(place, ()))
+
     def _visible(self, group_id: str) -> dict[str, TopicOffsets]:
         topics = self.of(group_id)
-        if not self._forgotten:
+        if not self._stale:
             return topics
         visible = {
             topic: {
                 partition: value
                 for partition, value in topics[topic].items()
-                if (group_id, topic, partition) not in self._forgotten
+                if not self._is_stale(Place(group_id, topic, partition), value)
             }
             for topic in topics
         }
         return {topic: partitions for topic, partitions in visible.items() if partitions}
 
-    def tombstones(self, group_id: str) -> list[StateRecord]:
+    def _places(self, group_id: str) -> Iterator[Place]:
+        """With an offset that is committed, or pending, or both."""
         topics = self.of(group_id)
-        return [
-            (OffsetCommitKey(group_id, topic, partition), None)
-            for topic in topics
-            for partition in topics[topic]
-        ]
+        for topic in topics:
+            for partition in topics[topic]:
+                yield Place(group_id, topic, partition)
+        for place in self._pending.places(group_id):
+            if self._committed(place) is None:
+                yield place
+
+    def _values(self, place: Place) -> list[OffsetCommitValue]:
+        committed = self._committed(place)
+        return [*([committed] if committed is not None else []), *self._pending.values(place)]
+
+    def tombstones(self, group_id: str) -> list[StateRecord]:
+        return [(place.key, None) for place in self._places(group_id)]
 
     # --- OffsetCommit ---
 
@@ -130,6 +194,21 @@ class Offsets:
         self, request: OffsetCommitRequest, context: RequestContext, token: Token, now_ms: int
     ) -> Decision:
         check = self._check_commit(request, context, now_ms)
+        return self._commit(request, check, token, now_ms)
+
+    def commit_in_transaction(
+        self, request: TransactionalCommit, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        check = self._check_transactional_commit(request.commit, context)
+        decision = self._commit(request.commit, check, token, now_ms)
+        decision.producer = request.producer
+        decision.is_verified = request.is_verified
+        decision.answers = [(token, in_transaction(response)) for _, response in decision.answers]
+        return decision
+
+    def _commit(
+        self, request: OffsetCommitRequest, check: PartitionCheck | None, token: Token, now_ms: int
+    ) -> Decision:
         decision = Decision()
         expire_ms = (
             min(now_ms + request.retention_time_ms, FOREVER_MS) if request.retention_time_ms != -1 else -1
@@ -163,6 +242,39 @@ class Offsets:
         group.keep_session(request.member_id, now_ms)
         return check
 
+    def _check_transactional_commit(
+        self, request: OffsetCommitRequest, context: RequestContext
+    ) -> PartitionCheck | None:
+        """Unlike a commit of its own, it is no heartbeat. Its errors are those that producers know in every version."""
+        generation = request.generation_id_or_member_epoch
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if generation < 0:
+                return None
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        try:
+            return group.check_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                generation,
+                context.api_version,
+                is_transactional=True,
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from error
+            raise
+
+    def end_transaction(
+        self, request: EndTransaction, context: RequestContext, token: Token, now_ms: int
+    ) -> Decision:
+        return Decision(
+            answers=[(token, ErrorCode.NONE)],
+            producer=request.producer,
+            marker=request.marker,
+            transaction_version=request.transaction_version,
+        )
+
     def _refusal(
         self,
         topic: OffsetCommitRequestTopic,
@@ -184,15 +296,18 @@ class Offsets:
         self, request: OffsetFetchRequest, context: RequestContext, token: Token, now_ms: int
     ) -> Decision:
         if context.api_version >= MANY_GROUPS_SINCE:
-            response = OffsetFetchResponse(groups=[self._fetch_group(group) for group in request.groups])
+            groups = [self._fetch_group(group, request.require_stable) for group in request.groups]
+            response = OffsetFetchResponse(groups=groups)
         else:
-            group = self._fetch_group(_of_single_group(request))
+            group = self._fetch_group(_of_single_group(request), request.require_stable)
             if group.error_code != ErrorCode.NONE:
                 raise KafkaError(ErrorCode(group.error_code))
             response = _as_single_group(group)
         return Decision(answers=[(token, response)])
 
-    def _fetch_group(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def _fetch_group(
+        self, request: OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
         group = self._groups.get(request.group_id)
         try:
             if group is not None:
@@ -211,7 +326,20 @@ class Offsets:
             )
             for topic in wanted
         ]
+        if require_stable and self._pending.has_group(request.group_id):
+            self._withhold_unstable(request.group_id, topics)
         return OffsetFetchResponseGroup(request.group_id, topics)
+
+    def _withhold_unstable(self, group_id: str, topics: list[OffsetFetchResponseTopics]) -> None:
+        for topic in topics:
+            topic.partitions = [
+                OffsetFetchResponsePartitions(
+                    each.partition_index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+                )
+                if Place(group_id, topic.name, each.partition_index) in self._pending
+                else each
+                for each in topic.partitions
+            ]
 
     # --- OffsetDelete ---
 
@@ -234,11 +362,10 @@ class Offsets:
     ) -> OffsetDeleteResponseTopic:
         subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-        stored = self.of(group.group_id).get(topic.name, {})
         for partition in topic.partitions:
-            if not subscribed and partition.partition_index in stored:
-                key = OffsetCommitKey(group.group_id, topic.name, partition.partition_index)
-                decision.records.append((key, None))
+            place = Place(group.group_id, topic.name, partition.partition_index)
+            if not subscribed and (self._committed(place) is not None or place in self._pending):
+                decision.records.append((place.key, None))
         results = [OffsetDeleteResponsePartition(each.partition_index, error) for each in topic.partitions]
         return OffsetDeleteResponseTopic(topic.name, results)
 
@@ -247,45 +374,53 @@ class Offsets:
     def topics_deleted(self, topics: Iterable[str], now_ms: int) -> None:
         """Forget the offsets of topics that are gone: a tick for each group that has some."""
         gone = frozenset(topics)
-        for group_id, offsets in self._offsets.items():
-            stale = [
-                (OffsetCommitKey(group_id, topic, partition), value)
-                for topic in sorted(gone.intersection(offsets))
-                for partition, value in offsets[topic].items()
-            ]
+        for group_id in self._groups_with_offsets():
+            stale = {place: self._values(place) for place in self._places(group_id) if place.topic in gone}
             self._begin_to_forget(stale, ("topics deleted", group_id, gone), now_ms)
 
     def forget_missing_topics(self, id_of: Callable[[str], UUID | None], now_ms: int) -> None:
         """Forget the offsets of topics that have no id now, or a different one from when the offset was committed."""
-        for group_id, offsets in self._offsets.items():
-            ids = {topic: id_of(topic) for topic in sorted(offsets)}
-            stale = [
-                (OffsetCommitKey(group_id, topic, partition), value)
-                for topic in ids
-                for partition, value in offsets[topic].items()
-                if ids[topic] is None or value.topic_id not in (NO_TOPIC_ID, ids[topic])
-            ]
+        for group_id in self._groups_with_offsets():
+            stale = {}
+            for place in self._places(group_id):
+                topic_id = id_of(place.topic)
+                stale[place] = [
+                    value
+                    for value in self._values(place)
+                    if topic_id is None or value.topic_id not in (NO_TOPIC_ID, topic_id)
+                ]
             self._begin_to_forget(stale, ("topics missing", group_id), now_ms)
 
-    def _begin_to_forget(
-        self, stale: list[tuple[OffsetCommitKey, OffsetCommitValue]], key: Hashable, now_ms: int
-    ) -> None:
-        if stale:
-            self._forgotten.update((offset.group, offset.topic, offset.partition) for offset, _ in stale)
-            self._timers.schedule(key, now_ms, partial(self._forget, key, stale))
+    def _groups_with_offsets(self) -> list[str]:
+        return list(dict.fromkeys([*self._offsets, *self._pending.groups()]))
 
-    def _forget(
-        self, key: Hashable, stale: list[tuple[OffsetCommitKey, OffsetCommitValue]], now_ms: int
-    ) -> Decision:
-        """Offsets committed since then belong to the next topic of that name, and stay. If the log cannot take the
-        tombstones now, this is tried again."""
-        records: list[StateRecord] = [
-            (offset, None)
-            for offset, value in stale
-            if self.of(offset.group).get(offset.topic, {}).get(offset.partition) is value
-        ]
+    def _begin_to_forget(
+        self, stale: dict[Place, list[OffsetCommitValue]], key: Hashable, now_ms: int
+    ) -> None:
+        places = [place for place in stale if stale[place]]
+        for place in places:
+            self._stale[place] = self._stale.get(place, []) + stale[place]
+        if places:
+            self._timers.schedule(key, now_ms, partial(self._forget, key, places))
+
+    def _forget(self, key: Hashable, places: list[Place], now_ms: int) -> Decision:
+        """Offsets committed since then belong to the next topic of that name, and stay. A tombstone would remove those
+        that are pending too: then it waits until their transactions have ended. If the log cannot take the tombstones
+        now, this is tried again."""
+        stale = [place for place in places if place in self._stale]
+        waiting = [place for place in stale if self._has_new_pending(place)]
+        now_gone = [place for place in stale if not self._has_new_pending(place)]
+        again_ms = now_ms + FORGET_RETRY_MS
+        if waiting:
+            self._timers.schedule(key, again_ms, partial(self._forget, key, waiting))
         again = partial(self._forget, key, stale)
-        return Decision(records, undo=lambda: self._timers.schedule(key, now_ms + FORGET_RETRY_MS, again))
+        return Decision(
+            [(place.key, None) for place in now_gone],
+            undo=lambda: self._timers.schedule(key, again_ms, again),
+        )
+
+    def _has_new_pending(self, place: Place) -> bool:
+        return any(not self._is_stale(place, value) for value in self._pending.values(place))
 
     def schedule_expiry(self, now_ms: int) -> None:
         next_ms = now_ms + self._settings.offsets_retention_check_interval_ms
@@ -314,11 +449,13 @@ class Offsets:
         for topic, partitions in self.of(group.group_id).items():
             subscribed = group.is_subscribed_to(topic)
             for partition, offset in partitions.items():
-                if not subscribed and self._is_expired(group, offset, now_ms):
-                    records.append((OffsetCommitKey(group.group_id, topic, partition), None))
+                place = Place(group.group_id, topic, partition)
+                is_kept = subscribed or place in self._pending
+                if not is_kept and self._is_expired(group, offset, now_ms):
+                    records.append((place.key, None))
                 else:
                     kept += 1
-        if not kept and group.is_empty:
+        if not kept and group.is_empty and not self._pending.has_group(group.group_id):
             records += group.tombstones()
         return records
 
@@ -329,6 +466,20 @@ class Offsets:
         if offset.expire_timestamp != -1:
             return now_ms >= offset.expire_timestamp
         return now_ms - since_ms >= self._settings.offsets_retention_ms
+
+
+def in_transaction(response: OffsetCommitResponse) -> TxnOffsetCommitResponse:
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            topic.name,
+            [
+                TxnOffsetCommitResponsePartition(each.partition_index, each.error_code)
+                for each in topic.partitions
+            ],
+        )
+        for topic in response.topics
+    ]
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _commit_record(
@@ -375,7 +526,11 @@ def _as_single_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
             topic.name,
             [
                 OffsetFetchResponsePartition(
-                    each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
                 )
                 for each in topic.partitions
             ],

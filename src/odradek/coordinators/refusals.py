@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from odradek.coordinators.offsets import EndTransaction, TransactionalCommit, in_transaction
 from odradek.errors import ErrorCode
 from odradek.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -90,6 +91,8 @@ REFUSALS: dict[type[Any], Callable[[Any, ErrorCode], Any]] = {
     HeartbeatRequest: _heartbeat,
     LeaveGroupRequest: lambda request, code: LeaveGroupResponse(error_code=code),
     OffsetCommitRequest: _offset_commit,
+    TransactionalCommit: lambda request, code: in_transaction(_offset_commit(request.commit, code)),
+    EndTransaction: lambda request, code: code,
     OffsetFetchRequest: _offset_fetch,
     OffsetDeleteRequest: lambda request, code: OffsetDeleteResponse(error_code=code),
     ListGroupsRequest: lambda request, code: ListGroupsResponse(error_code=code),

@@ -1,5 +1,7 @@
 """Which partition of an internal topic keeps a group, and requests that name groups of several partitions.
 
+All that is said of groups is true of transactional ids too.
+
 Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` divides a
 request about many groups, one or more for each partition; `merge` combines the responses again. A large
 request about one group is also handled in parts (`requests.parts`), whose responses `merge` combines.
@@ -13,14 +15,24 @@ from functools import lru_cache
 from typing import Any
 
 from odradek.wire.codec import Steps
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTransaction,
+)
 from odradek.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from odradek.wire.messages.leave_group import LeaveGroupResponse
 from odradek.wire.messages.list_groups import ListGroupsResponse
+from odradek.wire.messages.list_transactions import ListTransactionsResponse
 from odradek.wire.messages.offset_commit import OffsetCommitResponse, OffsetCommitResponseTopic
 from odradek.wire.messages.offset_delete import OffsetDeleteResponse, OffsetDeleteResponseTopic
 from odradek.wire.messages.offset_fetch import (
@@ -31,6 +43,7 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from odradek.wire.messages.txn_offset_commit import TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic
 
 # How much a part of a request may name: a shard decides on it in one turn of the event loop.
 MOST = 500
@@ -41,16 +54,22 @@ GROUPS_FIELD: dict[type[Any], str] = {
     DescribeGroupsRequest: "groups",
     DeleteGroupsRequest: "groups_names",
     ConsumerGroupDescribeRequest: "group_ids",
+    DescribeTransactionsRequest: "transactional_ids",
+    AddPartitionsToTxnRequest: "transactions",
 }
 RESULTS_FIELDS: dict[type[Any], tuple[str, ...]] = {
     OffsetFetchResponse: ("groups", "topics"),
     OffsetCommitResponse: ("topics",),
+    TxnOffsetCommitResponse: ("topics",),
     OffsetDeleteResponse: ("topics",),
     LeaveGroupResponse: ("members",),
     DescribeGroupsResponse: ("groups",),
     DeleteGroupsResponse: ("results",),
     ConsumerGroupDescribeResponse: ("groups",),
     ListGroupsResponse: ("groups",),
+    AddPartitionsToTxnResponse: ("results_by_transaction",),
+    DescribeTransactionsResponse: ("transaction_states",),
+    ListTransactionsResponse: ("transaction_states",),
 }
 # Results that may be split between parts: what identifies them, and the list that continues in the next part.
 CONTINUED: dict[type[Any], tuple[str, str]] = {
@@ -58,6 +77,7 @@ CONTINUED: dict[type[Any], tuple[str, str]] = {
     OffsetFetchResponseTopics: ("name", "partitions"),
     OffsetFetchResponseTopic: ("name", "partitions"),
     OffsetCommitResponseTopic: ("name", "partitions"),
+    TxnOffsetCommitResponseTopic: ("name", "partitions"),
     OffsetDeleteResponseTopic: ("name", "partitions"),
 }
 
@@ -84,8 +104,7 @@ def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
     parts: dict[int, list[list[Any]]] = {}
     rooms: dict[int, int] = {}
     for group in getattr(request, name):
-        group_id = group if isinstance(group, str) else group.group_id
-        partition = partition_of(group_id, partition_count)
+        partition = partition_of(_key_of(group), partition_count)
         for piece, weight in _pieces(group):
             if rooms.get(partition, 0) < weight:
                 parts.setdefault(partition, []).append([])
@@ -100,8 +119,20 @@ def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
     ]
 
 
+def _key_of(item: Any) -> str:
+    """The item is a group or a transaction, or the id of one."""
+    if isinstance(item, str):
+        return item
+    key: str = item.transactional_id if isinstance(item, AddPartitionsToTxnTransaction) else item.group_id
+    return key
+
+
 def _pieces(group: Any) -> Iterator[tuple[Any, int]]:
-    """The group as requested, or several times with some of the partitions each; and how many partitions."""
+    """The group as requested, or several times with some of the partitions each; and how many partitions. A transaction
+    comes alone: each is a decision of its own."""
+    if isinstance(group, AddPartitionsToTxnTransaction):
+        yield group, MOST
+        return
     if isinstance(group, str) or group.topics is None:
         yield group, 1
         return

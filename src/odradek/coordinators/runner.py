@@ -112,7 +112,10 @@ class Runner(Generic[AnyCoordinator]):
 
     def _finish_loading(self) -> None:
         now_ms = self._host.steady_ms()
-        self._shard.loaded(now_ms)
+        last_uncommitted = self._journal.last_uncommitted
+        self._shard.loaded(now_ms, last_uncommitted)
+        if last_uncommitted is not None:
+            self._journal.commit(last_uncommitted, self._committed)
         for event in self._untold:
             event(self.coordinator, now_ms)
         self._untold.clear()
@@ -209,9 +212,8 @@ class Runner(Generic[AnyCoordinator]):
         self._send(effects.answers)
 
     def _write(self, note: Note) -> None:
-        log.log(
-            note.level, "group %s: %s", shown(note.group_id), note.text, extra=fields(group=note.group_id)
-        )
+        named = fields(**{note.noun.replace(" ", "_"): note.key})
+        log.log(note.level, "%s %s: %s", note.noun, shown(note.key), note.text, extra=named)
 
     def _append(self, batch: StateBatch) -> bool:
         try:

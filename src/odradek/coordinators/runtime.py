@@ -12,9 +12,11 @@ once for groups and for other coordinators:
   handler had to note in memory). Records that were appended but not committed can only be lost together with the
   leadership, and then the shard is discarded and loaded again: no snapshots are kept.
 
-A shard does nothing on its own: `runner.Runner` gives it events and carries out the effects that it returns. A
-token is the runner's handle of a request; it comes back exactly once, with the response, maybe after another
-member's event. `next_deadline_ms` says when to call `tick` next: an idle coordinator costs nothing.
+A shard does nothing on its own: `runner.Runner` gives it events and carries out the effects that it returns. A token
+is the runner's handle of a request; it comes back exactly once, with the response, maybe after another member's
+event. A token that no request has is the coordinator's own: what it sends under it leaves once it is committed, like
+a response, and not at all if the append fails. `next_deadline_ms` says when to call `tick` next: an idle coordinator
+costs nothing.
 
 A decision may be part of a producer's transaction: then its batch carries the producer's id and epoch, and its
 records take effect once a marker, a separate control batch, has ended that transaction. Both are replayed in order, by
@@ -57,9 +59,10 @@ class RequestContext:
 class Note(NamedTuple):
     """What happened to a group, for the log: written once the decision is appended, and not if that fails."""
 
-    group_id: str
+    key: str
     text: str
     level: int = logging.INFO
+    noun: str = "group"  # what the key names
 
 
 class Producer(NamedTuple):
@@ -75,14 +78,17 @@ class StateBatch(NamedTuple):
     records: list[EncodedRecord]
     producer: Producer | None = None
     marker: Marker | None = None
+    # What matters only when it is appended:
+    is_verified: bool = False  # the producer's transaction is open, says its coordinator
+    transaction_version: int = 0  # by whose rules the marker is checked
 
 
 @dataclass(slots=True)
 class Decision:
     """A handler's decision: records for the log, and responses that are sent once those are committed.
 
-    With a `producer` the records belong to its transaction. A `marker` ends that transaction; it replaces
-    records.
+    With a `producer` the records belong to its transaction; the first of them must be verified. A `marker` ends that
+    transaction, by the rules of a `transaction_version`; it replaces records.
 
     `undo` runs if the append fails. The responses, and the request's own, then carry an error instead, and
     `undo` must make sure that nothing else responds to them.
@@ -93,10 +99,12 @@ class Decision:
     undo: Callable[[], None] | None = None
     producer: Producer | None = None
     marker: Marker | None = None
+    is_verified: bool = False
+    transaction_version: int = 0
     notes: list[Note] = field(default_factory=list)
 
-    def note(self, group_id: str, text: str, level: int = logging.INFO) -> None:
-        self.notes.append(Note(group_id, text, level))
+    def note(self, key: str, text: str, level: int = logging.INFO, noun: str = "group") -> None:
+        self.notes.append(Note(key, text, level, noun))
 
 
 @dataclass(slots=True)
@@ -223,6 +231,10 @@ APPEND_ERRORS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    # Of transactions, which their clients understand.
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
 }
 
 
@@ -250,10 +262,12 @@ class Shard:
         if batch.marker is not None and producer is not None:
             self.coordinator.replay_marker(producer, batch.marker)
 
-    def loaded(self, now_ms: int) -> None:
-        """The log's end was reached."""
+    def loaded(self, now_ms: int, last_uncommitted: int | None = None) -> None:
+        """The log's end was reached. Its last record may not be committed yet: then responses wait for it."""
         assert self.state is ShardState.LOADING
         self.state = ShardState.ACTIVE
+        if last_uncommitted is not None:
+            self._pending.append((last_uncommitted, []))
         self.coordinator.loaded(now_ms)
 
     def resigned(self) -> list[Answer]:
@@ -324,7 +338,7 @@ class Shard:
         decision = self._take_appending()
         if decision.undo is not None:
             decision.undo()
-        tokens = dict.fromkeys(token for token, _ in decision.answers)
+        tokens = dict.fromkeys(token for token, _ in decision.answers if token in self._requests)
         if self._appending_for is not None:
             tokens[self._appending_for] = None
         seen_by_client = APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -361,7 +375,13 @@ class Shard:
             if decision.marker is not None:
                 assert decision.producer is not None and not decision.records, "a marker stands alone"
             encoded = [self.coordinator.encode(key, value) for key, value in decision.records]
-            return StateBatch(encoded, decision.producer, decision.marker)
+            return StateBatch(
+                encoded,
+                decision.producer,
+                decision.marker,
+                decision.is_verified,
+                decision.transaction_version,
+            )
         except Exception:
             if decision.undo is not None:
                 decision.undo()
@@ -375,5 +395,5 @@ class Shard:
     def _release(self, answers: Iterable[Answer]) -> list[Answer]:
         released = list(answers)
         for token, _ in released:
-            del self._requests[token]
+            self._requests.pop(token, None)
         return released

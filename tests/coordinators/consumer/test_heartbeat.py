@@ -8,6 +8,8 @@ import pytest
 from odradek.coordinators import records
 from odradek.coordinators.consumer.member import MemberState
 from odradek.coordinators.group import GroupSettings
+from odradek.coordinators.offsets import TransactionalCommit
+from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
 from odradek.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek.wire.messages.consumer_group_heartbeat import (
@@ -15,6 +17,11 @@ from odradek.wire.messages.consumer_group_heartbeat import (
     TopicPartitionsInRequest,
 )
 from odradek.wire.messages.list_groups import ListGroupsRequest
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.coordinators.consumer.consumer_world import GROUP, Client, World, snapshot
 
 
@@ -225,6 +232,25 @@ def test_commits_and_fetches_need_the_current_epoch() -> None:
     two.leave()
     assert world.error_of_commit("", -1) == ErrorCode.NONE, "an empty group is anybody's"
     assert world.error_of_commit("one", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_commits_in_a_transaction_need_the_current_epoch_or_no_member_at_all() -> None:
+    """With errors that producers know: they have never heard of member epochs."""
+    world = World(foo=4)
+    two_members(world)
+    topics = [OffsetCommitRequestTopic(name="foo", partitions=[OffsetCommitRequestPartition(0, 5)])]
+
+    def commit(member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
+        request = OffsetCommitRequest(GROUP, epoch, member_id, instance_id, topics=topics)
+        answer = world.send(TransactionalCommit(request, Producer(7, 0), is_verified=True), version=3)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    assert commit("one", 2) is ErrorCode.NONE
+    assert commit("one", 1) is ErrorCode.ILLEGAL_GENERATION
+    assert commit("one", 3) is ErrorCode.ILLEGAL_GENERATION
+    assert commit("three", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit("", -1, "instance") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit("", -1) is ErrorCode.NONE, "before version 3 nobody could say more"
 
 
 # --- leaving ---

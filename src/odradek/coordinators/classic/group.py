@@ -124,15 +124,23 @@ class ClassicGroup:
         return self.state is State.EMPTY
 
     def check_offset_commit(
-        self, member_id: str, instance_id: str | None, generation: int, api_version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        api_version: int,
+        *,
+        is_transactional: bool = False,
     ) -> PartitionCheck | None:
         if generation < 0 and self.is_empty:
             return None  # a tool, or a consumer that assigns its partitions itself
         if generation < 0 and not member_id and instance_id is None:
+            if is_transactional:
+                return None
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self.check_member(member_id, instance_id)
         self.check_generation(generation)
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is State.COMPLETING_REBALANCE and not is_transactional:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None
 

@@ -123,12 +123,21 @@ class ConsumerGroup:
     # --- for offsets and administration ---
 
     def check_offset_commit(
-        self, member_id: str, instance_id: str | None, generation: int, api_version: int
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        api_version: int,
+        *,
+        is_transactional: bool = False,
     ) -> PartitionCheck | None:
         if generation < 0 and not self.members:
             return None  # an administrator, or a consumer that manages its partitions itself
+        if is_transactional and generation == -1 and not member_id and instance_id is None:
+            return None
         member = self.member(member_id)
-        if member.classic is None and api_version < FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH:
+        knows_epochs = is_transactional or api_version >= FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH
+        if member.classic is None and not knows_epochs:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
