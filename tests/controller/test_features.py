@@ -11,7 +11,12 @@ from odradek.controller.configs import Operation
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.elections import rules_of
-from odradek.controller.features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES, activation_records
+from odradek.controller.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+    activation_records,
+)
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
@@ -45,9 +50,24 @@ def decide(image, request, settings=None):
 
 def test_a_new_cluster_has_all_features_and_the_minimal_isr_of_its_first_controller():
     image = apply(cluster(), activation_records(cluster(), config(min_insync_replicas="2")))
-    assert image.features == LEVELS == {"metadata.version": 25, ELIGIBLE_LEADER_REPLICAS: 1}
+    assert (
+        image.features
+        == LEVELS
+        == {
+            "metadata.version": 25,
+            ELIGIBLE_LEADER_REPLICAS: 1,
+            TRANSACTION_VERSION: 2,
+        }
+    )
     assert image.default_broker_overrides == {MIN_ISR: "2"}
     assert activation_records(image, config(min_insync_replicas="3")) == []
+
+
+def test_a_cluster_that_turned_transaction_version_off_keeps_it_off():
+    image = apply(cluster(), activation_records(cluster(), config()))
+    image = apply(image, [FeatureLevelRecord(TRANSACTION_VERSION, 0)])
+    assert TRANSACTION_VERSION not in image.features
+    assert activation_records(image, config()) == []
 
 
 def test_a_controller_that_sets_no_minimal_isr_writes_kafkas_default():

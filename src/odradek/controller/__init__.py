@@ -1,1 +1,1 @@
-"""The controller's decisions, pure: an image and a request in, metadata records and an answer out."""
+"""The controller's decisions, pure: an image and a request in, metadata records and a response out."""

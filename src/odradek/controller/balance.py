@@ -1,7 +1,7 @@
-"""Leaders that should be others: the first replica of every partition is meant to lead it.
+"""Returns partitions to their preferred leaders: the first replica of each partition.
 
-After a broker was away, others lead what it is preferred for. Now and then leadership goes back to it, some at a time,
-so that every broker leads about as many partitions as it was meant to.
+While a broker is away, other brokers lead its partitions. From time to time the leadership returns to it, for some
+partitions at a time, so that every broker leads about its share.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from odradek.metadata.records import MetadataRecord
 
 
 def imbalanced(image: MetadataImage) -> Iterator[tuple[UUID, int, Partition]]:
-    """Partitions that their preferred leader does not lead, and could."""
+    """Partitions that their preferred leader could lead, but does not."""
     active = {broker.id for broker in image.active_brokers()}
     for topic in image.topics_by_id.values():
         for index, partition in topic.partitions.items():
@@ -24,7 +24,7 @@ def imbalanced(image: MetadataImage) -> Iterator[tuple[UUID, int, Partition]]:
 
 
 def balance_leaders(image: MetadataImage, config: BrokerConfig, most: int) -> list[MetadataRecord]:
-    """Elect preferred leaders, for up to so many partitions."""
+    """Elect preferred leaders, for at most `most` partitions."""
     active = {broker.id for broker in image.active_brokers()}
     records: list[MetadataRecord] = []
     for topic_id, index, partition in imbalanced(image):

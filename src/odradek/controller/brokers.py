@@ -1,9 +1,11 @@
-"""Brokers come, go and are fenced, and partitions find new leaders by it.
+"""Brokers register, leave and are fenced, and their partitions get new leaders.
 
-A fenced broker is registered but neither leads nor is in sync. One that was killed, and may have lost what it had not
-synced, is no eligible leader either (see `controller.elections`).
+A fenced broker is registered, but it leads nothing and is in no ISR. One that was killed, and may have lost what it had
+not synced, is not an eligible leader either (see `controller.elections`).
 
 Broker epochs are offsets of the metadata log, so they rise with every registration.
+
+Functions that take `most` change at most that many partitions; a later call changes the others.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -39,9 +41,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
 FENCE, UNFENCE = 1, -1
-PARTITIONS_AT_ONCE = (
-    500  # are changed in one write where that can be: deciding and applying it blocks the event loop
-)
+PARTITIONS_AT_ONCE = 500  # in one write, where possible: deciding and applying it blocks the event loop
 
 Records = list[MetadataRecord]
 
@@ -58,9 +58,9 @@ def register_broker(
     rack: str | None = None,
     is_fenced: bool = True,
 ) -> Records:
-    """Register a process that starts. `broker_epoch` is the offset its record will have.
+    """Register a process that starts. `broker_epoch` is the offset that its record will have.
 
-    A node that is its own controller registers unfenced, as it serves at once.
+    The active controller's own broker registers unfenced, because it can serve at once.
     """
     record = RegisterBrokerRecord(
         broker_id=broker_id,
@@ -78,14 +78,14 @@ def register_broker(
 def fence_broker(
     image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
 ) -> Records:
-    """Take a broker that fell silent, or stops, out of every ISR and leadership, or for a start out of so many."""
+    """Fence a broker that does not respond, or stops, and take it out of the ISRs and leaderships that it has."""
     broker = registered_broker(image, broker_id)
     fenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, FENCE)
     return [fenced, *leave_isr(image, config, broker_id, most)]
 
 
 def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int) -> Records:
-    """Go on, for so many partitions, where a fencing was written in part: nobody but active brokers is in sync."""
+    """Complete a fencing that was written in part: remove brokers that are not active from ISRs."""
     active = {broker.id for broker in image.active_brokers()}
 
     def leave(partition: Partition, rules: Rules) -> Partition:
@@ -100,14 +100,14 @@ def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int
 def begin_controlled_shutdown(
     image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
 ) -> Records:
-    """Move away what a broker leads, while it can still tell clients so, or for a start so much of it."""
+    """Move away what a broker leads, while it can still tell clients who leads instead."""
     broker = registered_broker(image, broker_id)
     stopping = BrokerRegistrationChangeRecord(broker_id, broker.epoch, in_controlled_shutdown=1)
     return [stopping, *leave_isr(image, config, broker_id, most)]
 
 
 def leave_isr(image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None) -> Records:
-    """Take a broker out of every ISR and leadership, or out of so many."""
+    """Take a broker out of the ISRs and leaderships that it has."""
     active = {broker.id for broker in image.active_brokers()} - {broker_id}
 
     def leave(partition: Partition, rules: Rules) -> Partition:
@@ -120,7 +120,7 @@ def leave_isr(image: MetadataImage, config: BrokerConfig, broker_id: int, most: 
 def unfence_broker(
     image: MetadataImage, config: BrokerConfig, broker_id: int, most: int | None = None
 ) -> Records:
-    """Let a broker serve, and give it the partitions that had to wait for it, or for a start so many."""
+    """Unfence a broker, and elect leaders for the partitions that had to wait for it."""
     broker = registered_broker(image, broker_id)
     unfenced = BrokerRegistrationChangeRecord(broker_id, broker.epoch, UNFENCE)
     active = {broker.id for broker in image.active_brokers()} | {broker_id}
@@ -145,15 +145,15 @@ def begin_incarnation(
     is_fenced: bool,
     directories: Sequence[UUID] = (),
 ) -> Records:
-    """A broker has started anew: it leaves every ISR, so that it leads nothing in an epoch of its earlier life. If it
-    was killed it leaves the ELR too: its logs may have lost what was not synced. One that registers without a fence may
-    lead at once what nobody else can.
+    """A broker has restarted: it leaves every ISR, so that it leads nothing in an epoch of its earlier process. If it
+    was killed it leaves the ELR too, because its logs may have lost what was not synced. One that registers unfenced
+    may at once lead partitions that no other broker can.
 
-    All of it is one write with the registration, however many partitions there are: were the broker registered before
-    it has left the last ELR, it could be elected from there. Where it was fenced before, little is left to do.
+    All of this is one write with the registration, however many partitions there are: if the broker were registered
+    before it has left the last ELR, it could be elected from there. If it was fenced before, little is left to do.
 
-    `directories`: those that it has now, if it said so. A log that was in another one is lost: this replica is empty,
-    and leads only if it is elected uncleanly and nobody else is left."""
+    `directories` are those that it has now, if it named them. A log that was in another one is lost: this replica is
+    empty, and leads only by an unclean election, and only if no other replica can."""
     others = {broker.id for broker in image.active_brokers()} - {broker_id}
 
     def begin(partition: Partition, rules: Rules) -> Partition:
@@ -181,7 +181,7 @@ def begin_incarnation(
 
 
 def _lost_log(partition: Partition, broker_id: int, directories: Sequence[UUID]) -> bool:
-    """Whether the log of this replica was in a directory that its broker does not have any more."""
+    """Whether the log of this replica was in a directory that its broker no longer has."""
     directory = partition.directory_of(broker_id)
     return bool(directories) and directory not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY, *directories)
 
@@ -193,7 +193,7 @@ def change_partitions(
     change: Callable[[Partition, Rules], Partition],
     most: int | None = None,
 ) -> Records:
-    """The records that change all partitions which this concerns, or the first of them."""
+    """The records that change the partitions that this concerns."""
     records: Records = []
     for topic in image.topics_by_id.values():
         rules: Rules | None = None
@@ -210,7 +210,7 @@ def change_partitions(
 
 
 def allocate_producer_ids(image: MetadataImage, broker_id: int, broker_epoch: int) -> tuple[Records, range]:
-    """A block of producer ids that this broker alone gives out."""
+    """Reserve a block of producer ids for this broker."""
     check_broker_epoch(image, broker_id, broker_epoch)
     start = image.next_producer_id
     if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
@@ -227,7 +227,7 @@ def registered_broker(image: MetadataImage, broker_id: int) -> Broker:
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> Broker:
-    """A broker speaks for its own registration only."""
+    """Refuse requests of an earlier process of this broker."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} has no epoch {broker_epoch}.")

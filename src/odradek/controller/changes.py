@@ -1,7 +1,7 @@
-"""What a decision of the controller changes, in words for the log: pure, from the image before and the records.
+"""Describes a decision of the controller for the log. Pure: from the image before it, and its records.
 
-Topics created, deleted and given more partitions, and settings, each with its value before and after. Secrets are not
-shown. Registrations of brokers and blocks of producer ids are not changes that anybody asked for, and are left out.
+It names topics that are created, deleted or get more partitions, and settings with their old and new values. Secrets
+are not shown. Broker registrations and blocks of producer ids are left out: no client asked for them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ RESOURCES = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker", Resourc
 
 
 class Change(NamedTuple):
-    text: str  # "created topic foo …", to be followed by who asked for it
+    text: str  # "created topic foo …"; the log line begins with who asked for it
     fields: dict[str, Any]
 
 
@@ -101,7 +101,7 @@ def _altered(before: MetadataImage, record: ConfigRecord) -> Change:
 
 
 def _name(kind: str, name: str) -> str:
-    """A group may have any name; those of topics and brokers were checked."""
+    """A group may have any name; the names of topics and brokers were checked."""
     return shown(name) if kind == "group" else name
 
 

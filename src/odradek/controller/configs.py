@@ -1,9 +1,9 @@
-"""Changing the configuration of topics, brokers and groups: AlterConfigs replaces all keys of a resource,
-IncrementalAlterConfigs sets, deletes, appends to or subtracts from single ones.
+"""Changes the configuration of topics, brokers and groups: AlterConfigs replaces all keys of a resource,
+IncrementalAlterConfigs sets, deletes, appends to or subtracts from single keys.
 
-A resource changes as a whole or not at all; one that is refused does not spoil the others. It is topics
-and groups with INVALID_CONFIG, brokers with INVALID_REQUEST, as in Kafka. Authorization is the caller's. Log
-levels (BROKER_LOGGER) and client metrics are not here.
+A resource changes as a whole or not at all; one that is refused does not affect the others. As in Kafka, an invalid
+value is INVALID_CONFIG for topics and groups, and INVALID_REQUEST for brokers. The caller checks authorization. Log
+levels (BROKER_LOGGER) and client metrics are not supported.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ ConfigResult = tuple[int, str | None, int, str]  # error code, message, resource
 def alter_configs(
     image: MetadataImage, request: legacy.AlterConfigsRequest, config: BrokerConfig
 ) -> tuple[Records, legacy.AlterConfigsResponse]:
-    """Every resource is left with exactly the keys given. `config` is the controller's own."""
+    """Every resource ends up with exactly the given keys. `config` is the controller's own."""
 
     def replace(resource: legacy.AlterConfigsResource, current: Settings) -> dict[str, str]:
         _check_keys(resource.configs, [key for key in resource.configs if key.value is None])
@@ -228,7 +228,7 @@ def _check_broker_key(name: str, is_default: bool) -> Definition:
 
 
 def _is_listener_limit(name: str) -> bool:
-    """Of what may be set for one listener, only the limits of its connections may change while it is open."""
+    """Of the settings of a single listener, only its connection limits may change while it is open."""
     return name.endswith((".max.connections", ".max.connection.creation.rate"))
 
 

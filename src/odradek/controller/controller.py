@@ -1,30 +1,29 @@
 """The controller: one entry for every request that changes the cluster's metadata.
 
-A request is a message of Kafka's protocol, and nothing else goes with it but its `RequestContext`: it can be encoded in
-the version that it came in, sent to another node and decided there, with the same outcome. What a decision depends on
-besides is the newest image and what the controller was built with (`Terms`).
+A request is a message of Kafka's protocol, accompanied only by its `RequestContext`: it can be encoded in the version
+that it came in, sent to another node and decided there, with the same outcome. Besides that, a decision depends only on
+the newest image and on what the controller was built with (`Terms`).
 
-Each API lives in the module of its name in `controller.requests`:
+Each API has a module of its name in `controller.requests`:
 
-- `decide(image, part, terms)` returns the metadata records to write and the response, and raises KafkaError where the
+- `decide(image, part, terms)` returns the metadata records to write and the response, and raises KafkaError if the
   whole request is refused;
-- `cut(image, request, config)`, if it is there, cuts a large request into parts that are decided one after the other,
-  each on the image that the one before has led to; `ITEMS` names the list that joins their responses.
+- `cut(image, request, config)`, if present, cuts a large request into parts that are decided in order, each on the
+  image that the previous one produced; `ITEMS` names the list that joins their responses.
 
-Modules, and the messages of their API, are imported when they are first asked for: a broker that starts should not pay
-for what nobody uses.
+Modules, and the messages of their API, are imported on first use, so that a broker starts faster.
 
-Kafka has a message for everything that is decided here. Even that a broker lost what it had not synced, and so leads
-its partitions in new leader epochs, needs none of our own: BrokerRegistration says it by its previous broker epoch.
+Kafka has a message for everything that is decided here. Even a broker that may have lost what it had not synced, and
+must lead its partitions in new leader epochs, says so with Kafka's own BrokerRegistration: by its previous broker
+epoch.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from random import Random
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
@@ -51,15 +50,14 @@ MODULES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What a decision depends on besides the image and the request."""
 
     node_id: int  # of the controller
     config: BrokerConfig  # of the controller
     rng: Random
     context: RequestContext
-    sessions: Sessions  # of the brokers with this controller: not in the image, and not written
+    sessions: Sessions  # of brokers, known only to this controller: not in the image, and never written
     now_ms: int  # of the steady clock
 
 
@@ -78,7 +76,7 @@ class Controller:
         self.config = config
 
     def cut(self, image: MetadataImage, request: Message) -> Steps[list[Part]]:
-        """The parts of a request that are decided one after the other."""
+        """The parts of a request, to be decided in order."""
         module = _module_of(type(request))
         if not hasattr(module, "cut"):
             return [Part(request)]
@@ -88,13 +86,13 @@ class Controller:
     def decide(
         self, image: MetadataImage, part: Part, context: RequestContext
     ) -> tuple[list[MetadataRecord], Any]:
-        """What to write for one part of a request, and what to respond once it is committed."""
+        """Returns the records to write for one part of a request, and the response to give once they are committed."""
         terms = Terms(self._node_id, self.config, self._rng, context, self.sessions, self._now_ms())
         decided: tuple[list[MetadataRecord], Any] = _module_of(type(part.request)).decide(image, part, terms)
         return decided
 
     def join(self, request: Message, responses: Sequence[Any]) -> Any:
-        """The response to a request from those to its parts."""
+        """Joins the responses to the parts of a request into one."""
         first = responses[0]
         for response in responses[1:]:
             items: str = _module_of(type(request)).ITEMS

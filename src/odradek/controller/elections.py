@@ -1,16 +1,16 @@
-"""Who leads a partition, and who may: one partition's registration in, its next one out. Pure.
+"""Elects the leader of a partition: one registration in, the next one out. Pure.
 
-- The **in-sync replicas** (ISR) have all that is committed. The leader is one of them.
-- The **eligible leader replicas** (ELR, KIP-966) were in the ISR when it fell below `min.insync.replicas`. Since then
-  nothing was committed, so they have all of it, too: while the ISR is empty, one of them may lead.
-- The **last known leader** is what is left when both are empty, because every member was killed and may have lost what
-  it had not synced. It leads again as soon as it is back, uncleanly, but with less to lose than anybody else: unless
-  it is back without its disk.
-- Whoever else leads is elected **uncleanly**, and what it does not have is lost. That is done where a topic's
-  `unclean.leader.election.enable` says so, or an operator.
+- The **in-sync replicas** (ISR) have everything committed. The leader is one of them.
+- The **eligible leader replicas** (ELR, KIP-966) were in the ISR when it fell below `min.insync.replicas`. Nothing was
+  committed since, so they have everything committed, too: while the ISR is empty, one of them may lead.
+- The **last known leader** remains when both are empty, because every member was killed and may have lost what it had
+  not synced. It leads again as soon as it is back, unless it is back without its disk. That is an unclean election, but
+  it loses less than any other would.
+- Any other replica is elected **uncleanly**, and the records that it does not have are lost. That happens only if the
+  topic's `unclean.leader.election.enable` allows it, or an operator asks for it.
 
-The first of the replicas that may lead is elected, but a leader that may go on leading stays: only a preferred election
-looks at the first replica before. Every election raises the leader epoch.
+A leader that may still lead stays; otherwise the first replica that may lead is elected. Only a preferred election
+tries the first replica before the current leader. Every election raises the leader epoch.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,15 +45,15 @@ class Election(Enum):
 
 
 class Rules(NamedTuple):
-    """What a topic's settings say."""
+    """From a topic's settings."""
 
-    min_isr: int  # no more than it has replicas
-    election: Election  # what happens unasked: ONLINE or UNCLEAN
+    min_isr: int  # at most the number of replicas
+    election: Election  # without an operator's request: ONLINE or UNCLEAN
 
 
 def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
     overrides = image.topic_overrides(topic.name)
-    # Of the image, not of the configuration that it led to: all controllers must read it alike.
+    # From the image, not from this node's configuration: all controllers must use the same value.
     min_isr = _first(MIN_ISR, (overrides, image.default_broker_overrides), config)
     is_unclean = _first(UNCLEAN_ELECTION, (overrides,), config)
     replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
@@ -61,12 +61,12 @@ def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
 
 
 def _first(name: str, layers: Iterable[Mapping[str, str]], config: BrokerConfig) -> Any:
-    """The value of the first layer that sets it, or of the broker."""
+    """The value in the first layer that sets it, or the broker's default."""
     for layer in layers:
         if name in layer:
             try:
                 return TOPIC_DEFINITIONS[name].parse(layer[name])
-            except ConfigError:  # it was allowed once
+            except ConfigError:  # an earlier release allowed it
                 continue
     return config.topic_defaults[name]
 
@@ -81,8 +81,8 @@ def next_registration(
     killed: int | None = None,
     leader_recovery_state: int | None = None,
 ) -> Partition:
-    """What a partition becomes, but for its partition epoch. `active`: the brokers that may lead. `isr`: the new one,
-    if it changes. `killed`: a replica that may have lost what it had not synced."""
+    """The next registration of a partition, except for its partition epoch. `active`: the brokers that may lead. `isr`:
+    the new ISR, if it changes. `killed`: a replica that may have lost what it had not synced."""
     new_isr = tuple(partition.isr if isr is None else isr)
     elr = _eligible(partition, new_isr, min_isr, killed)
     recovery_state = (
@@ -121,7 +121,7 @@ def _elect(
     active: Collection[int],
     election: Election,
 ) -> tuple[int, bool]:
-    """The leader, and whether it has all that is committed."""
+    """The leader, and whether it has everything committed."""
     eligible = isr or elr
     candidates = (partition.leader, *partition.replicas)
     if election is Election.PREFERRED:
@@ -145,7 +145,7 @@ def _has_lost_log(partition: Partition, replica: int) -> bool:
 
 
 def with_found_logs(image: MetadataImage, partition: Partition) -> Partition:
-    """A replica that is in sync has a log again, where its broker keeps new ones."""
+    """A replica that lost its log and is in sync again has a new one, where its broker puts new logs."""
     for replica in partition.isr:
         if _has_lost_log(partition, replica):
             directory = directory_for_new_logs(image.brokers[replica].directories)
@@ -154,7 +154,7 @@ def with_found_logs(image: MetadataImage, partition: Partition) -> Partition:
 
 
 def _last_known_leader(partition: Partition, leader: int, isr: tuple[int, ...]) -> tuple[int, ...]:
-    """Kept from when the ISR becomes empty until somebody leads again."""
+    """Known from when the ISR becomes empty until the partition has a leader again."""
     if leader != NO_LEADER:
         return ()
     if isr:
@@ -167,7 +167,7 @@ def _last_known_leader(partition: Partition, leader: int, isr: tuple[int, ...]) 
 def change_record(
     topic_id: UUID, index: int, before: Partition, after: Partition
 ) -> PartitionChangeRecord | None:
-    """What leads from one registration to the next; None if that is the same."""
+    """The record that turns one registration into the next; None if they are equal."""
     if after == before:
         return None
     record = PartitionChangeRecord(index, topic_id)

@@ -1,8 +1,8 @@
 """Eligible leader replicas when `min.insync.replicas` changes.
 
-They have all that is committed, because nothing is committed while the ISR is below the minimum. With a lower minimum
-the leader commits again, without them: so nobody is eligible any more, in the same write as the new setting. A
-partition without an in-sync replica has no leader that could commit anything, and keeps them.
+They have everything committed, because nothing is committed while the ISR is below the minimum. With a lower minimum
+the leader may commit again, without them: so they lose their eligibility in the same write as the new setting. A
+partition without in-sync replicas has no leader that could commit anything, and keeps them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from odradek.metadata.records import ConfigRecord, MetadataRecord, PartitionChan
 
 
 def forget_eligible(image: MetadataImage, changes: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
-    """What has to be written with these changes of settings."""
+    """The records that must be written together with these changes of settings."""
     names = [
         record.resource_name if record.resource_type == ResourceType.TOPIC else None
         for record in changes
@@ -26,7 +26,7 @@ def forget_eligible(image: MetadataImage, changes: Iterable[MetadataRecord]) -> 
 
 
 def _topics(image: MetadataImage, names: list[str | None]) -> Iterable[Topic]:
-    """None stands for all topics: the default of all brokers has changed, or that of one."""
+    """None stands for all topics: a broker's setting, or the default of all brokers, has changed."""
     if None in names:
         return image.topics.values()
     return [topic for name in names if (topic := image.topics.get(name or ""))]

@@ -1,9 +1,13 @@
-"""What the whole cluster agrees to do: features and their levels, which the metadata log carries.
+"""Features of the whole cluster and their levels, which are in the metadata log.
 
 With `eligible.leader.replicas.version` (KIP-966), `min.insync.replicas` decides who may lead a partition that lost its
-ISR, so the controller and every leader must see the same value. It is therefore a setting of the whole cluster, which a
-topic may override and a single broker may not. A new cluster writes the value of its first controller. This release
-cannot do without the feature: see docs/decisions/0005-eligible-leader-replicas-are-always-on.md.
+ISR, so the controller and every leader must use the same value. It is therefore a setting of the whole cluster, which a
+topic may override, but a single broker may not. A new cluster writes the value of its first controller. This release
+always enables the feature: see docs/decisions/0005-eligible-leader-replicas-are-always-on.md.
+
+With `transaction.version` 2 every transaction has an epoch of its own, and the first Produce adds a partition to it
+(KIP-890). At 0 and 1 clients use the protocol before it; the difference between those two is in the records of the
+coordinator.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,16 +22,27 @@ from odradek.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataR
 
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+TRANSACTION_VERSION = "transaction.version"
 
-# What this release can do: the lowest and the highest level of each; 25 is Kafka's 4.0-IV3.
-SUPPORTED_FEATURES = {METADATA_VERSION: (25, 25), ELIGIBLE_LEADER_REPLICAS: (1, 1)}
+# The lowest and the highest level that this release supports; 25 is Kafka's 4.0-IV3.
+SUPPORTED_FEATURES = {
+    METADATA_VERSION: (25, 25),
+    ELIGIBLE_LEADER_REPLICAS: (1, 1),
+    TRANSACTION_VERSION: (0, 2),
+}
 
 Records = list[MetadataRecord]
 
 
 def activation_records(image: MetadataImage, config: BrokerConfig) -> Records:
-    """What a new controller writes first: features of a new cluster, or what an older release did not have."""
-    missing = [name for name in SUPPORTED_FEATURES if name not in image.features]
+    """What a new controller writes first: the features of a new cluster, or those that this release cannot do without
+    and an older one did not have. A feature that may be off (level 0) stays off until somebody asks for it."""
+    is_new = METADATA_VERSION not in image.features
+    missing = [
+        name
+        for name, (lowest, _) in SUPPORTED_FEATURES.items()
+        if name not in image.features and (is_new or lowest > 0)
+    ]
     records: Records = []
     if ELIGIBLE_LEADER_REPLICAS in missing:
         records += one_min_isr(image, config)
@@ -52,7 +67,7 @@ def one_min_isr(image: MetadataImage, config: BrokerConfig) -> Records:
 def check_min_isr(
     image: MetadataImage, resource: ConfigResource, touched: Collection[str], after: Mapping[str, str]
 ) -> None:
-    """Refuse a change that gives a broker a `min.insync.replicas` of its own, or leaves the cluster without one.
+    """Refuse a change that sets `min.insync.replicas` for a single broker, or leaves the cluster without one.
     `touched`: the keys that the request names, or that it removes by not naming them."""
     if not image.features.get(ELIGIBLE_LEADER_REPLICAS) or MIN_ISR not in touched:
         return

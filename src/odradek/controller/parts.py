@@ -1,8 +1,8 @@
-"""A large request to the controller as several small ones.
+"""Cuts a large request to the controller into several small ones.
 
-The controller decides on what it is given in one turn of the event loop. A request that names more than should be
-decided in one turn is cut into parts, which are decided one after the other; the response is that of all parts
-together. Each item fares as it would in the whole: Kafka never promised all or nothing.
+The controller decides each request in one turn of the event loop. One that is too large for that is cut into parts,
+which are decided in order; their responses are joined. Each item gets the same result as in the whole request: Kafka
+never promised all or nothing.
 """
 
 from collections import Counter
@@ -14,12 +14,12 @@ from odradek.wire.codec import Message, Steps
 
 T = TypeVar("T")
 
-RESOURCES_AT_ONCE = 50  # whose settings are altered in one turn of the event loop
+RESOURCES_AT_ONCE = 50  # altered in one turn of the event loop
 
 
 class Part(NamedTuple):
     request: Message
-    partition_count: int | None = None  # that the whole request asks for, where the limit is on that
+    partition_count: int | None = None  # of the whole request, if that is what the limit is on
 
 
 def cut_by(
@@ -28,9 +28,9 @@ def cut_by(
     most: int,
     identity: Callable[[T], Hashable] | None = None,
 ) -> Steps[list[list[T]]]:
-    """The items in lists of about `most`; those with the same key, which have to be seen together, in the same.
+    """The items in lists of about `most`. Those with the same key must be decided together, so they share a list.
 
-    Of those that are named again and again (by `identity`, if not by the key) two are enough to be refused.
+    Of items that are named many times (by `identity`, or else by the key) only two are kept: enough to be refused.
     """
     together: dict[Hashable, list[T]] = {}
     counts: Counter[Hashable] = Counter()

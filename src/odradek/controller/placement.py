@@ -1,12 +1,11 @@
 """Which brokers get the replicas of new partitions.
 
-Leaders go round the active brokers from a random start, so that every broker leads about as often. Followers
-go round from a broker further on, and that distance grows with every turn: otherwise one broker's
-neighbour would hold all of its replicas, and take over all of its load when it fails. Fenced brokers follow
-only where there are not enough others.
+Leaders go round the active brokers from a random start, so that every broker leads about as many. Followers go round
+from a broker further on, and that distance grows with every turn: otherwise one broker's neighbour would have all of
+its replicas, and take over all of its load if it fails. Fenced brokers follow only if there are not enough others.
 
-A partition's replicas are on as many racks as there are: the next replica goes to a rack that has the fewest so far.
-Brokers that name no rack share one.
+A partition's replicas are on as many racks as possible: the next replica goes to a rack that has the fewest so far.
+Brokers without a rack count as one rack.
 """
 
 from collections import Counter
@@ -76,7 +75,7 @@ def _replicas_of(
 
 
 def _spread(brokers: Iterable[Broker], count: int, racks: Counter[str | None]) -> list[int]:
-    """Up to `count` of them, in this order but for those whose rack has more replicas (`racks`) than another's."""
+    """Up to `count` of them, those first whose rack has the fewest replicas (`racks`), otherwise in this order."""
     left = list(brokers)
     chosen: list[int] = []
     while left and len(chosen) < count:
@@ -88,7 +87,7 @@ def _spread(brokers: Iterable[Broker], count: int, racks: Counter[str | None]) -
 
 
 def check_assignment(image: MetadataImage, replicas: list[int], replication_factor: int | None) -> None:
-    """Refuse replicas chosen by hand that cannot be."""
+    """Refuse an invalid assignment of replicas."""
     if not replicas:
         raise _bad_assignment("A partition needs at least one replica.")
     for broker_id in sorted(replicas):

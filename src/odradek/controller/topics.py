@@ -1,9 +1,9 @@
-"""Creating and deleting topics, adding partitions: what to write to the metadata log, and what to answer.
+"""Creates and deletes topics, and adds partitions: the records to write to the metadata log, and the response.
 
-Each function takes an image and a request and answers (records, response); nothing is changed here. The
-caller appends the records, and answers once they are committed. One bad topic does not spoil the others.
+Each function takes an image and a request and returns (records, response); it changes nothing. The caller appends the
+records, and responds once they are committed. A topic that is refused does not affect the others.
 
-Authorization is the caller's: what a client may not touch is taken out of the request before.
+The caller checks authorization: it removes from the request what a client may not touch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from odradek.wire.messages.delete_topics import (
 
 Records = list[MetadataRecord]
 
-# Ids that mean something else than a topic: none, and the metadata log's own.
+# Ids with a special meaning: no topic, and the metadata log.
 RESERVED_TOPIC_IDS = frozenset({NO_TOPIC_ID, METADATA_TOPIC_ID})
 
 
@@ -63,9 +63,9 @@ def create_topics(
     rng: Random,
     partition_count: int | None = None,
 ) -> tuple[Records, CreateTopicsResponse]:
-    """With `validate_only` the answer is the same and the records are none.
+    """With `validate_only` the response is the same, but there are no records.
 
-    `partition_count` is that of the whole request, where this is a part of one."""
+    `partition_count` is that of the whole request, if this is a part of one."""
     records: Records = []
     response = CreateTopicsResponse()
     counts = Counter(topic.name for topic in request.topics)
@@ -157,7 +157,7 @@ def _described(settings: Mapping[str, str], config: BrokerConfig) -> list[Creata
 
 
 def _assigned(image: MetadataImage, topic: CreatableTopic) -> list[list[int]]:
-    """The replicas that the request itself chose."""
+    """The replicas that the request assigns."""
     for field, value in (
         ("replication factor", topic.replication_factor),
         ("number of partitions", topic.num_partitions),
@@ -210,7 +210,7 @@ def _placed(
 
 
 def new_topic_id(rng: Random) -> UUID:
-    """A random id whose text does not begin with '-', which command lines would take for an option."""
+    """A random id whose text does not begin with '-', which a command line would take for an option."""
     while True:
         topic_id = UUID(int=rng.getrandbits(128), version=4)
         if topic_id not in RESERVED_TOPIC_IDS and not id_to_text(topic_id).startswith("-"):

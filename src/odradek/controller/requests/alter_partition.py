@@ -1,10 +1,10 @@
-"""AlterPartition (56): the leader of a partition proposes another ISR.
+"""AlterPartition (56): the leader of a partition proposes a new ISR.
 
-Only the leader may, in its leader epoch, and only upon the registration that is in force: the partition epoch tells. A
-replica joins only if it is registered and active, in the very broker epoch that the leader saw it fetch in (KIP-903,
-version 3): one that was restarted meanwhile may have lost what it had.
+Only the leader may do so, in its leader epoch, and only for the current registration, which the partition epoch
+identifies. A replica joins only if it is active and still registered with the broker epoch of its fetches (KIP-903,
+version 3): one that restarted meanwhile may have lost what it had.
 
-A partition whose leader was elected uncleanly has no other in-sync replica until the leader says that it is RECOVERED.
+A partition whose leader was elected uncleanly has no other in-sync replica until the leader reports RECOVERED.
 """
 
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def _why_not(
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if wanted.leader_epoch > partition.leader_epoch or wanted.partition_epoch > partition.partition_epoch:
-        return ErrorCode.NOT_CONTROLLER  # a later controller must have written that
+        return ErrorCode.NOT_CONTROLLER  # only a newer controller can have written that
     if wanted.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if request.broker_id != partition.leader:

@@ -1,14 +1,14 @@
-"""BrokerHeartbeat (63): a broker is alive, and says how far it has followed the metadata log.
+"""BrokerHeartbeat (63): a broker is alive, and says how far it has read the metadata log.
 
-A broker that registers is fenced. It is unfenced once it has seen its own registration in the log, whose offset is its
-broker epoch: from then on it knows all that it is to lead. A heartbeat that changes nothing writes nothing.
+A broker that registers is fenced. It is unfenced once it has read its own registration, whose offset is its broker
+epoch: from then on it knows everything that it must lead. A heartbeat that changes nothing writes nothing.
 
 A broker that wants to be fenced is fenced. One that wants to shut down first loses what it leads, and is not elected
-any more. It may stop, and is fenced, once every other active broker has read of that: until then clients may still ask
-for it.
+again. It may stop, and is fenced, once every other active broker has read that: until then clients may still be sent to
+it.
 
-Many partitions are changed in several writes. A broker that shuts down asks again and again, which moves some more of
-them each time; what is left of the others, `services.controller_duties` does when it hears of the first write.
+Many partitions are changed in several writes. A broker that shuts down repeats its heartbeat, and each one moves some
+more partitions. When a broker is fenced or unfenced, `services.controller_duties` does the rest after the first write.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ def _shut_down(
 
 
 def _move_away(image: MetadataImage, broker: Broker, terms: Terms) -> Records:
-    """The next partitions that this broker has to leave; none once it has left all."""
+    """The next partitions that this broker leaves; none once it has left all."""
     if terms.sessions.has_moved_away(broker.id):
         return []
     if broker.in_controlled_shutdown:
@@ -74,7 +74,7 @@ def _move_away(image: MetadataImage, broker: Broker, terms: Terms) -> Records:
     else:
         moved = begin_controlled_shutdown(image, terms.config, broker.id, PARTITIONS_AT_ONCE)
         count = moved[1:]
-    if len(count) < PARTITIONS_AT_ONCE:  # that is all
+    if len(count) < PARTITIONS_AT_ONCE:  # these are the last
         terms.sessions.shut_down(broker.id, image.offset + len(moved))
     return moved
 

@@ -1,18 +1,19 @@
-"""BrokerRegistration (62): a broker that starts says where it can be reached.
+"""BrokerRegistration (62): a broker that starts registers its endpoints.
 
-It names the broker epoch in which it stopped cleanly (from version 3 on). A broker that names another, or none, was
-killed, and its logs may have lost what was not synced (see `controller.elections`). In either case whatever it led has
-a new leader epoch, in the same write: what it appends from now on cannot be taken for what it appended before.
+From version 3 on, it names the broker epoch in which it stopped cleanly. A broker that names another epoch, or none,
+was killed, and its logs may have lost what was not synced (see `controller.elections`). In either case everything it
+led gets a new leader epoch, in the same write, so that what it appends now cannot be mistaken for what it appended
+before.
 
-It names its data directory. Where that is another one than a replica's log was in, the disk was lost or wiped: the
-replica is empty. It leaves the ISR and the eligible leaders, and unlike one that was killed it does not lead as the
-last known leader either. (Kafka elects no replica whose directory its broker has not registered.)
+It names its data directory. If a replica's log was in another one, the disk was lost or wiped, and the replica is
+empty: it leaves the ISR and the ELR and, unlike one that was killed, cannot lead as the last known leader. (Kafka
+elects no replica whose directory its broker has not registered.)
 
-While a process of this id still has a session, another is refused, but for one with the same data directory: that is
-locked by the process that uses it, so the earlier one is gone. A process that repeats its registration, because the
-response was lost, has it already.
+While a process with this id still has a session, another is refused, unless it has the same data directory: a process
+locks its directory, so the earlier one must be gone. A process that repeats its registration, because the response was
+lost, is already registered.
 
-The controller's own broker has applied every record already, so it is registered unfenced. Others start fenced.
+The active controller's own broker has applied every record, so it is registered unfenced. Others start fenced.
 """
 
 from typing import Any

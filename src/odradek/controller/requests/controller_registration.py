@@ -1,6 +1,6 @@
-"""ControllerRegistration (70): a controller that starts says where it can be reached, and what it supports.
+"""ControllerRegistration (70): a controller that starts registers its endpoints and supported features.
 
-One that repeats what it said before, because the response was lost, writes nothing.
+A repeated registration, after a lost response, writes nothing.
 """
 
 from typing import Any

@@ -22,7 +22,7 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Cre
 
 
 def cut(image: MetadataImage, request: CreateTopicsRequest, config: BrokerConfig) -> Steps[list[Part]]:
-    """A few topics at a time: those that may be in each other's way together, unless all are refused anyway."""
+    """A few topics at a time. Topics whose names may collide stay together, unless all are refused anyway."""
     partition_count = 0
     for topic in request.topics:
         partition_count += count_partitions(topic, config)

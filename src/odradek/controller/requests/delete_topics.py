@@ -22,7 +22,7 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Del
 
 
 def cut(image: MetadataImage, request: DeleteTopicsRequest, config: BrokerConfig) -> Steps[list[Part]]:
-    """A few topics at a time; one that is named twice, maybe by name and by id, in both places at once."""
+    """A few topics at a time. A topic that is named twice, perhaps by name and by id, is decided in one part."""
 
     def identity(state: DeleteTopicState) -> Hashable:
         topic = image.topics_by_id.get(state.topic_id) if state.name is None else image.topics.get(state.name)

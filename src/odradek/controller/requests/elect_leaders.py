@@ -1,8 +1,8 @@
-"""ElectLeaders (43): an operator wants other leaders, for these partitions or for all.
+"""ElectLeaders (43): an operator asks for elections, for some partitions or for all.
 
-A preferred election lets the first replica of a partition lead, if it is in sync. An unclean one gives a partition
-without a leader one that may have lost records, whatever the topic's settings are. Where all partitions are meant,
-those that need no election are not in the response.
+A preferred election makes the first replica of a partition its leader, if it is in sync. An unclean one gives a
+partition without a leader one that may have lost records, whatever the topic's settings say. If the request is for all
+partitions, those that need no election are not in the response.
 """
 
 from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def _is_needed(partition: Partition, election: Election) -> bool:
 
 
 def cut(image: MetadataImage, request: ElectLeadersRequest, config: BrokerConfig) -> Steps[list[Part]]:
-    """Some partitions at a time. Parts of a request for all are marked by their partition count."""
+    """Some partitions at a time. Parts of a request for all partitions have a partition count."""
     everything = request.topic_partitions is None
     topics: Sequence[TopicPartitions] = request.topic_partitions or []
     if everything:

@@ -1,7 +1,7 @@
-"""UnregisterBroker (64): a broker does not come back. It leaves every ISR and ELR, and is forgotten.
+"""UnregisterBroker (64): a broker will not come back. It leaves every ISR and ELR, and its registration is removed.
 
-Its replicas stay assigned to it until somebody assigns them to others. A broker that is not fenced is alive, and would
-go on without a registration: unlike Kafka, this controller refuses to forget it.
+Its replicas stay assigned to it until they are reassigned. A broker that is not fenced is alive, and would continue
+without a registration: unlike Kafka, this controller refuses to unregister it.
 """
 
 from typing import Any

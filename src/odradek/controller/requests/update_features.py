@@ -1,7 +1,7 @@
-"""UpdateFeatures (57): the level of a feature that the whole cluster agrees on.
+"""UpdateFeatures (57): sets the levels of features of the whole cluster.
 
-A level must be one that this release and every registered node support. All updates of a request are made, or none. A
-feature goes to a lower level only if the request says that it may, and here none does: each is supported at one level.
+This release and every registered node must support the level. Either all updates of a request are made, or none. A
+downgrade must be allowed by the request, but none is possible here: each feature is supported at one level only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from odradek.wire.messages.update_features import (
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-RESULTS_UNTIL = 1  # version: later ones have one error for all
+RESULTS_UNTIL = 1  # later versions have one error for all features
 
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, UpdateFeaturesResponse]:
@@ -63,7 +63,7 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, version: int) -> None
 
 
 def _unable(image: MetadataImage, update: FeatureUpdateKey) -> Iterator[str]:
-    """Who does not support it, and which levels it does support."""
+    """The nodes that do not support it, and the levels that they support."""
     ours = [SupportedFeature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()]
     nodes: list[tuple[str, Iterable[SupportedFeature]]] = [("This controller", ours)]
     nodes += [(f"Broker {broker.id}", broker.features) for broker in image.brokers.values()]
