@@ -15,6 +15,10 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
+# The level of the feature transaction.version since which every transaction has an epoch of its own (KIP-890): its end
+# raises the epoch, its marker has a higher one than its data, and the first Produce adds a partition to it.
+EPOCH_FOR_EACH_TRANSACTION = 2
+
 NO_TOPIC_ID = uuid.UUID(int=0)
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 

@@ -14,7 +14,7 @@ from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
 from odradek.records.batch import Buffer
-from odradek.services import groups, local_partitions
+from odradek.services import local_partitions, shards
 from odradek.storage.disk.files import DiskFile
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -126,14 +126,14 @@ def test_whatever_keeps_the_topic_from_being_created_is_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[Exception] = [OSError(errno.EMFILE, "too many open files"), ValueError("planted")]
-    create = groups.create_internal_topic
+    create = shards.create_internal_topic
 
     async def create_or_fail(*arguments: Any) -> None:
         if failures:
             raise failures.pop()
         await create(*arguments)
 
-    monkeypatch.setattr(groups, "create_internal_topic", create_or_fail)
+    monkeypatch.setattr(shards, "create_internal_topic", create_or_fail)
 
     async def scenario(broker: InProcess, files: PartlyFullFiles) -> None:
         both = await asyncio.gather(find(broker, "g"), find(broker, "h"))

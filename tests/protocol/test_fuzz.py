@@ -1,5 +1,7 @@
 """A hundred thousand damaged requests, and some over sockets: nothing breaks, nothing grows, others are served."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,12 +32,20 @@ def test_damaged_frames_reach_handlers_and_break_nothing(
     assert outcome.grown_tasks < 10
 
 
+def open_sockets(broker: RunningBroker) -> int:
+    """Files may be opened: a damaged frame can still ask for a coordinator, whose topic is then created."""
+    count = 0
+    for descriptor in Path(f"/proc/{broker.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            count += os.readlink(descriptor).startswith("socket:")
+    return count
+
+
 def test_damaged_frames_over_sockets_do_not_disturb_others(
     broker: RunningBroker, raw: Raw, topic: str
 ) -> None:
     raw.create(topic)
-    descriptors = Path(f"/proc/{broker.process.pid}/fd")
-    before = len(list(descriptors.iterdir()))
+    before = open_sockets(broker)
 
     def check_health() -> None:
         assert raw.produce(topic, batch(b"healthy")).error_code == 0
@@ -45,4 +55,4 @@ def test_damaged_frames_over_sockets_do_not_disturb_others(
     assert closed > 0
     assert broker.process.poll() is None
     assert broker.log.count(" ERROR ") == errors_before
-    assert len(list(descriptors.iterdir())) < before + 100
+    assert open_sockets(broker) < before + 100

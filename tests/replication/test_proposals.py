@@ -1,6 +1,7 @@
 """What a leader proposes to the controller, and proposes again when nobody answers."""
 
 import asyncio
+import errno
 from typing import Any, cast
 from uuid import UUID
 
@@ -104,3 +105,35 @@ def test_a_proposal_stands_unless_the_controller_refused_the_replica(error: Erro
         runner.run(main())
     assert len(metadata.asked) == 2
     assert (FOLLOWER in leader.maximal_isr) == counts
+
+
+def test_a_proposal_that_cannot_be_written_for_want_of_descriptors_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its messages are imported when they are first needed, which may fail."""
+    metadata = FakeMetadata()
+    leader = lead(FakeLog(end_offset=5, synced_offset=5), replicas=(NODE, FOLLOWER))
+    make_request, failures = InSyncReplicas._request, [OSError(errno.EMFILE, "Too many open files")]
+
+    def fail_once(in_sync: InSyncReplicas, proposals: Any) -> AlterPartitionRequest | None:
+        if failures:
+            raise failures.pop()
+        return make_request(in_sync, proposals)
+
+    monkeypatch.setattr(InSyncReplicas, "_request", fail_once)
+
+    async def main() -> None:
+        replicas = Replicas(lambda topic, index: None)
+        in_sync = InSyncReplicas(
+            NODE, cast(BrokerMetadata, metadata), replicas, cast(Any, None), 1_000_000_000
+        )
+        running = asyncio.get_running_loop().create_task(in_sync.run())
+        leader.replica_fetched(FOLLOWER, 20, 5, 0)
+        in_sync.fetched(leader)
+        while not metadata.asked:
+            await asyncio.sleep(0.1)
+        running.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    assert members(metadata.asked[0]) == [(NODE, 10), (FOLLOWER, 20)]

@@ -12,8 +12,9 @@ from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.model import METADATA_TOPIC
 from odradek.raft import messages as raft
+from odradek.raft.address import NodeAddress
 from odradek.raft.reconfiguration import AddVoter, RemoveVoter, UpdateVoter
-from odradek.raft.rpc import NodeAddress, from_response, to_request, to_response
+from odradek.raft.rpc import from_response, to_request, to_response
 from odradek.raft.view import QuorumView, ReplicaView
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
 from odradek.requests import registry

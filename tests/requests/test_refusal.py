@@ -61,7 +61,7 @@ def error_codes(struct: Any, version: int) -> Iterator[int]:
     """Every code that this version of a response carries, at any depth."""
     for field in fields_of(type(struct)):
         value = getattr(struct, field.name)
-        if field.name == "error_code" and field.wire.is_in(version):
+        if field.name in ("error_code", "partition_error_code") and field.wire.is_in(version):
             yield value
         elif field.element_type == "struct" and value is not None:
             for item in value if field.is_array else [value]:
@@ -126,6 +126,11 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         range(10, 11),
         lambda r: nested(r.topics, "topic_id", "partitions", "partition_index"),
         lambda r: nested(r.topics, "topic_id", "partitions", "partition_index"),
+    ),
+    "txn_offset_commit": (
+        range(6),
+        lambda r: nested(r.topics, "name", "partitions", "partition_index"),
+        lambda r: nested(r.topics, "name", "partitions", "partition_index"),
     ),
     "offset_fetch first": (
         range(1, 2),
@@ -196,6 +201,21 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         range(3),
         lambda r: nested(r.topic_partitions, "topic", "partitions"),
         lambda r: nested(r.replica_election_results, "topic", "partition_result", "partition_id"),
+    ),
+    "add_partitions_to_txn": (
+        range(4),
+        lambda r: nested(r.v3_and_below_topics, "name", "partitions"),
+        lambda r: nested(r.results_by_topic_v3_and_below, "name", "results_by_partition", "partition_index"),
+    ),
+    "describe_transactions": (
+        range(1),
+        lambda r: [(name,) for name in r.transactional_ids],
+        lambda r: pairs(r.transaction_states, "transactional_id"),
+    ),
+    "write_txn_markers": (
+        range(1, 3),
+        lambda r: [nested(marker.topics, "name", "partition_indexes") for marker in r.markers],
+        lambda r: [nested(marker.topics, "name", "partitions", "partition_index") for marker in r.markers],
     ),
     "describe_producers": (
         range(1),

@@ -1,6 +1,7 @@
 """DescribeProducers (61): the producers that a partition remembers, with their last sequence."""
 
 from odradek.errors import KafkaError
+from odradek.model import check_topic_name
 from odradek.records.batch import NO_SEQUENCE
 from odradek.requests.request import Request
 from odradek.requests.services import Services
@@ -30,6 +31,7 @@ def handle(
 
 def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
     try:
+        check_topic_name(topic)
         producers = services.replicas.leader(topic, index).log.producers
     except KafkaError as error:
         return PartitionResponse(index, error.code, error.message or None)

@@ -281,7 +281,7 @@ class Fetching:
         if self._committed_only:
             aborted = [
                 (transaction.producer_id, transaction.first_offset)
-                for transaction in (log.aborted_transactions(offset, end) if piece else ())
+                for transaction in (log.aborted_transactions(offset, end, piece) if piece else ())
             ]
         return FetchedPartition(
             wanted.asked.partition,

@@ -2,8 +2,7 @@
 
 The internal topic is created at the first request. Many keys in one request from version 4 on.
 
-Left out: transactions and share groups. This broker answers for them all the same, and the request that follows
-is the one refused: clients retry FindCoordinator for as long as they are let.
+Left out: share groups.
 """
 
 from odradek.errors import ErrorCode, KafkaError
@@ -48,16 +47,15 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         answer.error_code = ErrorCode.INVALID_REQUEST
         answer.error_message = f"coordinator type {key_type} is not served"
         return answer
-    node_id = services.node_id
-    if key_type == GROUP:
-        try:
-            node_id = await services.groups.find(key)
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-            return answer
-        except OSError as error:  # the coordinators' code cannot be read, for lack of a descriptor
-            answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
-            return answer
+    try:
+        coordinators = services.groups if key_type == GROUP else services.transactions
+        node_id = await coordinators.find(key)
+    except KafkaError as error:
+        answer.error_code, answer.error_message = error.code, error.message
+        return answer
+    except OSError as error:  # the coordinators' code cannot be read, for lack of a descriptor
+        answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+        return answer
     broker = services.image.brokers.get(node_id)
     endpoint = broker.endpoint(request.listener) if broker else None
     if endpoint is None:

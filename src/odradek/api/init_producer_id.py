@@ -1,33 +1,49 @@
-"""InitProducerId (22): an id for an idempotent producer, unique in the cluster for all time.
+"""InitProducerId (22): an id and an epoch for a producer.
 
-- A producer that sends an id and epoch (version 3 on) gets a new id too, as in Kafka: without a transactional
-  id there is no proof that the id is its own.
-
+- Without a transactional id: an id for an idempotent producer, unique in the cluster for all time. A producer that
+  sends an id and epoch (version 3 on) gets a new id too, as in Kafka: without a transactional id there is no proof
+  that the id is its own.
+- With one: the coordinator of that id (`coordinators.transactions`) fences those who had it before; it responds once
+  its decision is committed. Before version 4 PRODUCER_FENCED is called INVALID_PRODUCER_EPOCH.
 - If no ids can be allocated, because the metadata log cannot be written, the error is COORDINATOR_LOAD_IN_PROGRESS, as
   in Kafka: it is the one error here after which all clients wait and retry.
 
-Left out: transactional ids. They are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that every
-client takes as final: `init_transactions` fails at once instead of being retried until its timeout.
+Left out: two-phase commit (KIP-939, version 6), which Kafka itself does not serve yet.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from odradek.errors import ErrorCode, KafkaError
+from odradek.requests.fencing import fenced_for
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
+FENCED_SINCE = 4
 
 
-async def handle(
+def handle(
     services: Services, request: Request, message: InitProducerIdRequest
-) -> InitProducerIdResponse:
+) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse] | None:
     if message.transactional_id == "":
         return _refuse(ErrorCode.INVALID_REQUEST)
-    if message.transactional_id is not None:
-        return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
         return _refuse(ErrorCode.INVALID_REQUEST)
+    if message.transactional_id is None:
+        return _new_id(services)
+
+    def amend(response: InitProducerIdResponse) -> InitProducerIdResponse:
+        response.error_code = fenced_for(response.error_code, request.version >= FENCED_SINCE)
+        return response
+
+    services.transactions.handle(request, message, message.transactional_id, amend)
+    return None
+
+
+async def _new_id(services: Services) -> InitProducerIdResponse:
     try:
         return InitProducerIdResponse(producer_id=await services.new_producer_id(), producer_epoch=0)
     except KafkaError:

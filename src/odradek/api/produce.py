@@ -14,11 +14,13 @@
   small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
   NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
 - A batch that was appended before (idempotent producer) is answered with its first offset.
-
-Left out: transactions. A transactional Produce is refused with INVALID_TXN_STATE.
+- Internal topics are for coordinators only: INVALID_TOPIC_EXCEPTION.
+- The first batch of a transaction in a partition waits for its coordinator (`services.verification`), and later
+  requests on the connection wait with it. Further batches of the transaction need no question.
 """
 
-from collections.abc import Container, Coroutine, Sequence
+import asyncio
+from collections.abc import Container, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -26,8 +28,9 @@ from typing import Any
 
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Timer
+from odradek.model import INTERNAL_TOPICS
 from odradek.net.transport import Part
-from odradek.records.batch import TRANSACTIONAL, BatchHeader
+from odradek.records.batch import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader, read_header
 from odradek.records.record import TimestampType, uncompressed_records
 from odradek.records.validation import (
     NotOneBatch,
@@ -40,10 +43,17 @@ from odradek.records.validation import (
     prepare_batch,
 )
 from odradek.replication.leader import Leader
-from odradek.requests.refused import log_refused_batch, log_refused_partition, log_timed_out
+from odradek.requests.refused import (
+    log_refusal,
+    log_refused_batch,
+    log_refused_partition,
+    log_timed_out,
+    subject_of,
+)
 from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.requests.services import FirstBatch, Services
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.verification import Verification
 from odradek.wire.codec import Steps
 from odradek.wire.produce import (
     TOPIC_IDS_SINCE,
@@ -81,14 +91,21 @@ class ManyRecords(TakesLong):
         self.header = header
 
 
+class BeginsTransaction(TakesLong):
+    """A batch whose transaction is not open in its partition, or that must not be in this request."""
+
+
+class NotVerified(KafkaError):
+    """The coordinator of the transaction said no: refused before the log is looked at."""
+
+
 class BatchAnswer(ProducedPartition):
     """The result of one batch: the response, and the offset that its acknowledgement waits for."""
 
     __slots__ = ("last_offset", "leader")
 
     def __init__(self, index: int, leader: Leader) -> None:
-        super().__init__(index)
-        self.log_start_offset = leader.log.log_start_offset
+        ProducedPartition.__init__(self, index, log_start_offset=leader.log.log_start_offset)
         self.leader = leader
         self.last_offset = -1
 
@@ -105,7 +122,7 @@ class BatchAnswer(ProducedPartition):
     def refuse(self, error: KafkaError) -> None:
         self.error_code = error.code
         self.error_message = error.message or None
-        if error.code in TELL_NOTHING or isinstance(error, NotOneBatch):
+        if error.code in TELL_NOTHING or isinstance(error, NotOneBatch | NotVerified):
             self.log_start_offset = -1
         if isinstance(error, RejectedRecords):
             self.record_errors = error.record_errors
@@ -122,12 +139,14 @@ class BatchAnswer(ProducedPartition):
 class Production:
     """One request: its batches, its response, and what it waits for."""
 
-    __slots__ = ("answers", "batches", "request", "timeout_ms", "wants")
+    __slots__ = ("answers", "batches", "producer", "request", "timeout_ms", "transactional_id", "wants")
 
     def __init__(self, request: Request, message: ProduceRequest) -> None:
         self.request = request
         self.timeout_ms = max(message.timeout_ms, 0)
         self.wants = message.acks
+        self.transactional_id = message.transactional_id
+        self.producer = NO_PRODUCER_ID, -1  # id and epoch of the transactional batches
         self.answers: list[ProducedTopic] = []
         self.batches: list[BatchAnswer] = []  # of the batches that were taken
 
@@ -136,7 +155,9 @@ class Production:
         """Its timeout, and the partitions that have not committed its batches yet."""
         if self.wants != ALL:
             return 0, []
-        return self.timeout_ms, [answer.leader for answer in self.batches if not answer.is_committed]
+        return self.timeout_ms, [
+            answer.leader for answer in self.batches if answer.last_offset >= answer.leader.high_watermark
+        ]
 
     def send(self) -> None:
         request = self.request
@@ -161,24 +182,49 @@ class Production:
 
 
 Run = Sequence[tuple[Request, ProduceRequest]]
+# Where a transaction begins, once its coordinator was asked: by partition, producer id and producer epoch.
+Verified = Mapping[tuple[Leader, int, int], Verification | KafkaError]
+NOTHING_VERIFIED: Verified = {}
 
 
 def handle_all(services: Services, run: Run) -> Coroutine[Any, Any, None] | None:
     """Returns the remaining work if one of the requests takes long: that one, and all after it."""
-    appends = Appends(services)
+    count, reason = _handle_together(services, run)
+    if reason is None:
+        return None
+    rest = [(request, _copy(message)) for request, message in run[count:]]
+    if isinstance(reason, BeginsTransaction):
+        return _begin_transactions(services, rest)
+    return handle_in_turns(services, rest)
+
+
+def _handle_together(
+    services: Services, run: Run, verified: Verified = NOTHING_VERIFIED
+) -> tuple[int, TakesLong | None]:
+    """Up to the first request that takes long. Returns how many these are, and why that one does."""
+    appends = Appends(services, verified)
     productions: list[Production] = []
-    rest: Run = ()
+    reason: TakesLong | None = None
     for request, message in run:
         try:
             productions.append(appends.add(request, message))
-        except TakesLong:
-            rest = run[len(productions) :]
+        except TakesLong as takes_long:
+            reason = takes_long
             break
     appends.write()
     _answer(services, productions)
-    if rest:
-        return handle_in_turns(services, [(request, _copy(message)) for request, message in rest])
-    return None
+    return len(productions), reason
+
+
+async def _begin_transactions(services: Services, run: Run) -> None:
+    """All requests of a run are asked about at once, and then handled together as far as that goes."""
+    verified = await _verify(services, run)
+    while run:
+        count, reason = _handle_together(services, run, verified)
+        run = run[count:]
+        if reason is not None:
+            await handle_in_turns(services, run[:1])
+            run = run[1:]
 
 
 async def handle_in_turns(services: Services, run: Run) -> None:
@@ -192,8 +238,12 @@ async def handle_in_turns(services: Services, run: Run) -> None:
 
 async def _append_in_turns(services: Services, request: Request, message: ProduceRequest) -> Production:
     """A batch is written as soon as it is checked: in the next turn its partition may be gone."""
-    appends = Appends(services)
     production = Production(request, message)
+    refusal = _refusal_of(message)
+    if refusal is not None:
+        _refuse_all(production, message, refusal)
+        return production
+    appends = Appends(services, await _verify(services, [(request, message)]))
     pace = services.turns.pace()
     for topic in message.topics:
         name = appends.name_of(topic)
@@ -204,6 +254,76 @@ async def _append_in_turns(services: Services, request: Request, message: Produc
             appends.write()
             await pace.step()
     return production
+
+
+def _refuse_all(production: Production, message: ProduceRequest, error: KafkaError) -> None:
+    log_refusal(production.request, subject_of(production.request), error.code, error.message)
+    for topic in message.topics:
+        refused = [
+            ProducedPartition(index, error.code, error_message=error.message or None)
+            for index, _ in topic.partitions
+        ]
+        production.answers.append(ProducedTopic(topic.name, topic.topic_id, refused))
+
+
+def _refusal_of(message: ProduceRequest) -> KafkaError | None:
+    """Why the whole request is refused, whatever is in its partitions."""
+    producers = {
+        (header.producer_id, header.producer_epoch)
+        for topic in message.topics
+        for _, records in topic.partitions
+        if (header := _transactional(records)) is not None
+    }
+    if producers and message.transactional_id is None:
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if len(producers) > 1:
+        reason = "Transactional records contained more than one producer ID"
+        return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
+    return None
+
+
+async def _verify(services: Services, run: Run) -> Verified:
+    """Ask the coordinators about all batches of a run that begin a transaction."""
+    questions: dict[tuple[int, str, int, int], list[FirstBatch]] = {}
+    for request, message in run:
+        if message.transactional_id is not None and _refusal_of(message) is None:
+            for batch in _first_batches(services, message):
+                question = request.version, message.transactional_id, batch.producer_id, batch.producer_epoch
+                questions.setdefault(question, []).append(batch)
+    if not questions:
+        return NOTHING_VERIFIED
+    verify = services.verification.verify
+    asked = [verify(version, name, batches) for (version, name, _, _), batches in questions.items()]
+    answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
+    return {
+        (batch.leader, batch.producer_id, batch.producer_epoch): result
+        for batches, results in zip(questions.values(), answers, strict=True)
+        for batch, result in zip(batches, results, strict=True)
+    }
+
+
+def _first_batches(services: Services, message: ProduceRequest) -> Iterator[FirstBatch]:
+    for topic in message.topics:
+        name = topic.name or services.topic_name(topic.topic_id)
+        for index, records in topic.partitions:
+            header = _transactional(records)
+            if header is None or name is None or name in INTERNAL_TOPICS:
+                continue
+            try:
+                leader = services.replicas.leader(name, index)
+            except KafkaError:
+                continue  # which is told to the client when the batch would be appended
+            producer_id, epoch = header.producer_id, header.producer_epoch
+            if not leader.log.producers.has_open_transaction(producer_id, epoch):
+                yield FirstBatch(leader, producer_id, epoch, header.base_sequence)
+
+
+def _transactional(records: memoryview | None) -> BatchHeader | None:
+    """The header of a transactional batch, which may still turn out to be none."""
+    if not records or len(records) < HEADER_SIZE:
+        return None
+    header = read_header(records)
+    return header if header.attributes & TRANSACTIONAL else None
 
 
 def _copy(message: ProduceRequest) -> ProduceRequest:
@@ -238,12 +358,13 @@ def _answer(services: Services, productions: Sequence[Production]) -> None:
 class Appends:
     """The appends of a run of requests, gathered by partition."""
 
-    __slots__ = ("_batches", "_now_ms", "_services")
+    __slots__ = ("_batches", "_now_ms", "_services", "_verified")
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, verified: Verified) -> None:
         self._services = services
         self._now_ms = services.now_ms()
         self._batches: dict[Leader, list[tuple[BatchAnswer, tuple[memoryview, BatchHeader]]]] = {}
+        self._verified = verified
 
     def add(self, request: Request, message: ProduceRequest) -> Production:
         """Check all batches of a request; those that may be appended are written by `write`."""
@@ -289,6 +410,10 @@ class Appends:
         """As `add`, of one partition, however many records have to be looked at."""
         try:
             return self._add(production, message, topic, index, records)
+        except BeginsTransaction:  # it was open when the coordinators were asked
+            error = KafkaError(ErrorCode.INVALID_TXN_STATE, "The transaction has ended")
+            log_refused_partition(production.request, topic, index, error)
+            return ProducedPartition(index, error.code, error_message=error.message)
         except ManyRecords as many:
             answer = BatchAnswer(index, many.leader)
             try:
@@ -328,10 +453,9 @@ class Appends:
             return ProducedPartition(index, error.code, error_message=error.message or None)
         answer = BatchAnswer(index, leader)
         try:
-            if message.acks == ALL:
+            if message.acks == ALL and not leader.has_enough_replicas:
                 leader.check_enough_replicas()
-            is_transactional = message.transactional_id is not None
-            batch = self._checked(leader, records, production.request.version, is_transactional)
+            batch = self._checked(leader, records, production)
         except KafkaError as error:
             log_refused_partition(production.request, topic, index, error)
             answer.refuse(error)
@@ -349,29 +473,59 @@ class Appends:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
         return self._services.replicas.leader(topic, index)
 
     def _checked(
-        self, leader: Leader, batch: memoryview | None, version: int, is_transactional: bool
+        self, leader: Leader, batch: memoryview | None, production: Production
     ) -> tuple[memoryview, BatchHeader]:
         if not batch:
             raise NotOneBatch(ErrorCode.INVALID_RECORD, "a partition without records")
         rules = leader.settings.rules
-        header = check_batch(batch, rules.max_message_bytes, version)
-        if is_transactional or header.attributes & TRANSACTIONAL:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+        header = check_batch(batch, rules.max_message_bytes, production.request.version)
+        if header.attributes & TRANSACTIONAL:
+            self._check_transaction(leader, header, production)
         try:
             return prepare_batch(batch, header, rules, self._now_ms)
         except TakesLong:
             raise ManyRecords(leader, batch, header) from None
 
+    def _check_transaction(self, leader: Leader, header: BatchHeader, production: Production) -> None:
+        """The log checks this again when it is appended to; here it is found out who has to be asked."""
+        producer = header.producer_id, header.producer_epoch
+        if production.producer[0] == NO_PRODUCER_ID:
+            production.producer = producer
+        if production.producer != producer or production.transactional_id is None:
+            raise BeginsTransaction
+        if not leader.log.producers.has_open_transaction(*producer):
+            verified = self._verified.get((leader, *producer))
+            if verified is None:
+                raise BeginsTransaction
+            if isinstance(verified, KafkaError):
+                raise NotVerified(verified.code, verified.message)
+
     def write(self) -> None:
         batches_by_leader, self._batches = self._batches, {}
         for leader, gathered in batches_by_leader.items():
             batches = [batch for _, batch in gathered]
-            results = leader.append_all(batches, self._now_ms)
+            if self._verified:
+                results = [self._append_verified(leader, *batch) for batch in batches]
+            else:
+                results = leader.append_all(batches, self._now_ms)
             for (answer, _), result in zip(gathered, results, strict=True):
                 answer.appended(result)
+
+    def _append_verified(
+        self, leader: Leader, batch: memoryview, header: BatchHeader
+    ) -> AppendResult | KafkaError:
+        """With what the log asks for where a transaction begins."""
+        verified = self._verified.get((leader, header.producer_id, header.producer_epoch))
+        verification = verified if isinstance(verified, Verification) else None
+        try:
+            return leader.append(batch, header, self._now_ms, verification=verification)
+        except KafkaError as error:
+            return error
 
 
 class Acknowledgement:
@@ -394,8 +548,9 @@ class Acknowledgement:
         for production in self._productions:
             production.request.subject = self
             for answer in production.batches:
-                if not answer.is_committed:
-                    remaining[answer.leader] = max(remaining.get(answer.leader, 0), answer.last_offset + 1)
+                leader, last_offset = answer.leader, answer.last_offset
+                if last_offset >= leader.high_watermark and last_offset >= remaining.get(leader, 0):
+                    remaining[leader] = last_offset + 1
         self._timer = services.deadlines.add(timeout_ms, self._time_out)
         for leader, offset in list(remaining.items()):
             leader.when_committed(offset, partial(self._committed, leader))

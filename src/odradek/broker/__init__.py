@@ -1,4 +1,4 @@
-"""The composition root: builds the parts of a broker, owns every task."""
+"""The composition root: builds the parts of a node, and owns its tasks."""
 
 from odradek.broker.main import Broker, run
 

@@ -1,15 +1,15 @@
-"""Python's cyclic garbage collector, kept from looking at what a large request is made of.
+"""Suspends full garbage collections while a large request is handled.
 
-A request of a hundred thousand elements is as many objects, for as long as it is handled. They need no collector:
-they go when the request is answered. But a full collection in the meantime looks at every one of them, which takes a
-tenth of a second and more, in one go. So there are none while such a request is handled in turns, nor shortly after,
-unless that goes on for a minute. Younger objects are collected as ever.
+A request of a hundred thousand elements is as many objects while it is handled. They need no garbage collector:
+reference counting frees them when the request is answered. But a full collection in the meantime visits every one of
+them and stops the event loop for a tenth of a second or more. So there are none while such a request is handled in
+turns, nor for a second after, but for no longer than a minute. Collections of young objects continue.
 """
 
 import asyncio
 import gc
 
-PAUSE_SECONDS = 1.0  # full collections come back when no long work was done for so long
+PAUSE_SECONDS = 1.0  # full collections resume this long after the last large request
 LONGEST_PAUSE_SECONDS = 60.0
 NEVER = 1 << 30
 

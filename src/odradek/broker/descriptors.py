@@ -1,11 +1,11 @@
-"""Descriptors: as many as the system lets us have, half of them for files, the rest for connections.
+"""File descriptors: as many as the system allows, half of them for files, the rest for connections.
 
-Most systems start a process with a soft limit of 1,024, which a few hundred partitions use up. The hard limit is what
-was meant for servers, and any process may raise itself to it.
+Most systems start a process with a soft limit of 1,024, which a few hundred partitions use up. The hard limit is meant
+for servers, and any process may raise its soft limit to it.
 
-Connections may not take what files need, or a crowd of idle clients would keep the broker from writing. Some
-descriptors belong to neither: the event loop, the listeners, the cleaner's process; and a few are held back for a
-moment in which there are no others (`storage.disk.shortage`).
+Connections may not take what files need, or many idle clients would keep the broker from writing. Some descriptors are
+for neither: the event loop, the listeners, the cleaner's process. A few are held in reserve for when no others are left
+(`storage.disk.shortage`).
 """
 
 import resource
@@ -22,7 +22,7 @@ def claim_descriptors() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
-        pass  # macOS has a lower limit than the one it tells
+        pass  # the real limit of macOS is lower than the one it reports
 
 
 def _limit() -> int:
@@ -31,15 +31,15 @@ def _limit() -> int:
 
 
 def max_open_files() -> int:
-    """What storage may keep open at a time."""
+    """How many files storage may keep open at a time."""
     return min(DEFAULT_MAX_OPEN_FILES, _limit() // 2)
 
 
 def reserve() -> int:
-    """What is held back for storage."""
+    """How many are held in reserve for storage."""
     return min(MAX_RESERVE, _limit() // 16)
 
 
 def max_connections() -> int:
-    """What is left for clients."""
+    """How many are left for connections."""
     return max(1, _limit() - max_open_files() - reserve() - OTHERS)

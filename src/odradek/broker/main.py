@@ -1,4 +1,4 @@
-"""A process that is a broker: from a configuration to SIGTERM."""
+"""The process of a node: from its configuration to SIGTERM."""
 
 import asyncio
 import gc
@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from importlib import import_module
 from random import Random
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from odradek.broker import descriptors
 from odradek.broker.collector import Collector
-from odradek.broker.node import GroupsOfNode, Node
+from odradek.broker.node import GroupsOfNode, Node, TransactionsOfNode
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
@@ -24,18 +24,18 @@ from odradek.storage.disk.files import DiskFiles, Files
 
 try:
     from uvloop import new_event_loop
-except ImportError:  # where there is no uvloop, asyncio's own loop serves, more slowly
+except ImportError:  # asyncio's own loop works too, more slowly
     from asyncio import new_event_loop
 
 log = logging.getLogger(__name__)
 
-GARBAGE_THRESHOLD = 20_000  # objects; requests leave no cycles behind, so there is little to look for
-SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced may wait for a busy event loop
-GROUPS_MODULE = "odradek.services.groups"
+GARBAGE_THRESHOLD = 20_000  # objects; requests leave no cycles behind, so there is little to collect
+SWITCH_INTERVAL_SECONDS = 0.001  # how long a thread that has synced waits for a busy event loop to yield
+COORDINATOR_MODULES = ("odradek.services.groups", "odradek.services.transactions")
 
 
 class NewBroker(Protocol):
-    """What `run` makes its broker with."""
+    """How `run` makes its broker."""
 
     def __call__(
         self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, on_failure: Callable[[], None]
@@ -43,7 +43,7 @@ class NewBroker(Protocol):
 
 
 class Broker(Node):
-    """A node on this machine: its clocks, threads, processes, sockets and disk."""
+    """A node on this machine, with its real clocks, threads, processes, sockets and disk."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Broker(Node):
             files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
             rng or Random(),
             new_groups=new_groups,
+            new_transactions=new_transactions,
             new_converse=new_converse,
             on_failure=on_failure,
             on_long_work=Collector(loop).long_work,
@@ -69,10 +70,16 @@ class Broker(Node):
 
 
 def new_groups(services: Services) -> GroupsOfNode:
-    """Imported when they are first needed: their code is half of what a broker imports."""
+    """Imported on first use, because their code is half of what a broker imports."""
     from odradek.services.groups import Groups
 
     return Groups(services)
+
+
+def new_transactions(services: Services) -> TransactionsOfNode:
+    from odradek.services.transactions import Transactions
+
+    return Transactions(services)
 
 
 def run(
@@ -81,10 +88,10 @@ def run(
     new_broker: NewBroker | None = None,
     lifeline: int | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed where
-    the broker had to stop by itself.
+    """Serve until SIGTERM or SIGINT; `announce` is called once connections are accepted. Raises BrokerFailed if the
+    broker had to stop by itself.
 
-    `lifeline` is the reading end of a pipe: the broker stops, too, when whoever holds the other end is gone."""
+    `lifeline` is the reading end of a pipe: the broker also stops when the process at the other end is gone."""
     descriptors.claim_descriptors()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = new_event_loop()
@@ -112,11 +119,11 @@ async def _serve(
     try:
         if not await _start(broker, stopping):
             return
-        loop.run_in_executor(None, copy_context().run, _import_ahead, GROUPS_MODULE)
         gc.collect()
-        gc.freeze()  # what is alive now stays: the collector need not look at it again
+        gc.freeze()  # what is alive now stays alive: the collector need not visit it again
         gc.set_threshold(GARBAGE_THRESHOLD)
         announce(broker)
+        loop.run_in_executor(None, copy_context().run, _import_ahead, COORDINATOR_MODULES)
         await stopping.wait()
     finally:
         await broker.stop()
@@ -125,7 +132,7 @@ async def _serve(
 
 
 async def _start(broker: Broker, stopping: asyncio.Event) -> bool:
-    """False if it is to stop before it has started: a node may wait long for its quorum."""
+    """Returns False if it was told to stop before it had started: a node may wait long for its quorum."""
     starting = asyncio.ensure_future(broker.start())
     stop = asyncio.ensure_future(stopping.wait())
     try:
@@ -146,9 +153,10 @@ def _watch_lifeline(loop: asyncio.AbstractEventLoop, lifeline: int, stopping: as
         stopping.set()
 
 
-def _import_ahead(module: str) -> None:
-    """So that the first who needs it does not wait. Without a descriptor to spare it is left to them."""
-    try:
-        import_module(module)
-    except OSError as error:
-        log.info("cannot preload %s, which is imported when it is first needed: %s", module, error)
+def _import_ahead(modules: Iterable[str]) -> None:
+    """So that the first request that needs one does not wait. Without a free descriptor, that request imports it."""
+    for module in modules:
+        try:
+            import_module(module)
+        except OSError as error:
+            log.info("cannot preload %s, which is imported when it is first needed: %s", module, error)

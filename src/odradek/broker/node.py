@@ -1,15 +1,15 @@
-"""A node: its parts, built in order, and taken down in the reverse. A node is a broker, a controller, or both.
+"""A node, which is a broker, a controller, or both: its parts, built in order and stopped in reverse order.
 
-All that it reaches of the world outside is handed to it: a host (clocks, timers, threads, processes), a network, a
-file system, a source of chance. `broker.main` hands it this machine, simulations hand it another.
+Everything outside the node is a parameter: a host (clocks, timers, threads, processes), a network, a file system, a
+source of randomness. `broker.main` passes this machine; simulations pass a simulated one.
 
-Everything is built in the constructor. Parts that have news for one another tell the node, which passes it on: so none
+All parts are built in the constructor. A part that has news for another tells the node, which passes it on, so no part
 needs one that is built after it.
 
-Start: hold the data directory, take part in the metadata quorum until all that is committed is known here, open the
-logs that it names, bind, register, accept. A controller that is no broker has no logs, and serves nobody but other
-nodes; it is a node with nothing of its own to do. Stop: accept nothing more, answer everybody who waits, hand the
-lead of the quorum to another node, bring everything to disk, let go of the directory.
+Start: lock the data directory, take part in the metadata quorum until everything committed is known here, open the logs
+that the metadata names, bind, register, accept connections. A node that is only a controller has no logs, and serves
+only other nodes. Stop: move partitions to other brokers, hand over the leadership of the quorum, accept no more
+connections, sync everything, answer those who wait, unlock the directory.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.broker_definitions import parse_per_address
@@ -31,7 +31,7 @@ from odradek.host.metrics import Metrics
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
-from odradek.model import OFFSETS_TOPIC
+from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
@@ -41,7 +41,7 @@ from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
 from odradek.requests.fetch_sessions import FetchSessions
-from odradek.requests.services import Groups, Services
+from odradek.requests.services import Coordinators, Groups, Services, Transactions, Verifier
 from odradek.requests.turns import Turns
 from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
@@ -52,12 +52,15 @@ from odradek.services.lifecycle import Lifecycle
 from odradek.services.local_partitions import LocalPartitions
 from odradek.services.maintenance import Maintenance
 from odradek.services.metadata import BrokerMetadata
-from odradek.services.monitoring import Monitoring, Parts
+from odradek.services.peers import Peers
 from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
 from odradek.storage.disk.files import Files
 from odradek.storage.store import LogStore
 from odradek.wording import duration
+
+if TYPE_CHECKING:
+    from odradek.services.monitoring import Monitoring
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +71,21 @@ class BrokerFailed(Exception):
     """Why a broker stopped by itself."""
 
 
-class GroupsOfNode(Groups, Protocol):
-    """The group coordinators, as the node that they belong to sees them."""
+class CoordinatorsOfNode(Coordinators, Protocol):
+    """Coordinators, as the node that they belong to sees them."""
 
-    @property
-    def group_count(self) -> int: ...
     def new_role(self, replica: Replica) -> None: ...
     def metadata_changed(self, delta: MetadataDelta) -> None: ...
     def close(self) -> None: ...
+
+
+class GroupsOfNode(Groups, CoordinatorsOfNode, Protocol):
+    @property
+    def group_count(self) -> int: ...
+
+
+class TransactionsOfNode(Transactions, CoordinatorsOfNode, Protocol):
+    pass
 
 
 class Node:
@@ -88,16 +98,18 @@ class Node:
         rng: Random,
         *,
         new_groups: Callable[[Services], GroupsOfNode],
+        new_transactions: Callable[[Services], TransactionsOfNode],
         new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
     ) -> None:
-        """Raises what keeps it from starting, with nothing left behind.
+        """If it raises, the data directory is unlocked again.
 
-        `new_groups` makes the group coordinators when they are first needed: their code is half of all imports.
-        `new_converse` makes what answers requests, if that is not to be `answer_requests`.
-        `on_failure` is called when the node cannot go on: then `failure` says why, and it must be stopped.
-        `on_long_work` is told whenever a request waits for a turn of the event loop."""
+        `new_groups` and `new_transactions` make the coordinators when they are first needed: their code is half of all
+        imports.
+        `new_converse` replaces `answer_requests`.
+        `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
+        `on_long_work` is called whenever a large request yields to the event loop."""
         self._repeats = log_lines.enter(config.node_id, host)
         self.metrics = Metrics()
         metrics.enter(self.metrics)
@@ -112,6 +124,7 @@ class Node:
         self._rng = rng
         self._files = files
         self._new_groups = new_groups
+        self._new_transactions = new_transactions
         self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
@@ -128,6 +141,8 @@ class Node:
 
     def _build(self, on_long_work: Callable[[], None]) -> None:
         self._groups: GroupsOfNode | None = None
+        self._transactions: TransactionsOfNode | None = None
+        self._verifier: Verifier | None = None
         self._is_loaded = False  # the logs are open
         turns = Turns(self._host.monotonic, on_long_work)
         self._build_metadata(turns)
@@ -137,7 +152,7 @@ class Node:
         if self.metadata.quorum.is_caught_up:
             self._load()
         self._server = self._network.serve(self._new_converse(self.services), _bounds(self.config))
-        self._monitoring = Monitoring(self._monitored(), turns)
+        self._monitoring = None if self.config.metrics_listener is None else self._new_monitoring(turns)
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics_port = 0
@@ -145,7 +160,7 @@ class Node:
         self.controller_listeners: tuple[Listener, ...] = ()
 
     def _build_metadata(self, turns: Turns) -> None:
-        """What knows the cluster. From here on the configuration is the one that it prescribes."""
+        """The metadata, and what depends on it alone. From here on, the configuration includes dynamic settings."""
         self.metadata = BrokerMetadata(
             self._files,
             self.config,
@@ -176,7 +191,7 @@ class Node:
         return self.config.inter_broker_listener_name if self.config.is_broker else ""
 
     def _build_partitions(self) -> None:
-        """The replicas on this node, and what keeps them like those elsewhere."""
+        """The replicas on this node, and their replication."""
         config, host = self.config, self._host
         self._partitions = LocalPartitions(
             self.node_id,
@@ -202,7 +217,7 @@ class Node:
         )
 
     def _build_upkeep(self) -> None:
-        """What brings logs to disk, and keeps them small."""
+        """Syncing, retention and compaction."""
         config, host = self.config, self._host
         self._flusher = Flusher(host, self._files, config["slow.sync.ms"], self.metrics.sync_time)
         self._maintenance = Maintenance(
@@ -212,6 +227,9 @@ class Node:
 
     def _new_services(self, turns: Turns) -> Services:
         config, host = self.config, self._host
+        self._peers = Peers(
+            self.node_id, self._inter_broker_listener, host, self._network, lambda: self.services
+        )
         return Services(
             node_id=self.node_id,
             data_dir=self.data_dir,
@@ -226,6 +244,9 @@ class Node:
             max_fetch_bytes=config["fetch.max.bytes"],
             turns=turns,
             get_groups=self._get_groups,
+            get_transactions=self._get_transactions,
+            get_verifier=self._get_verifier,
+            peers=self._peers,
             host=host,
             quorum=self.metadata.quorum,
             replica_fetched=self._in_sync.fetched,
@@ -233,8 +254,8 @@ class Node:
         )
 
     def _load(self) -> None:
-        """Open the logs that the metadata names. It must be all that is committed: a log that it does not name is taken
-        for that of a deleted topic."""
+        """Open the logs that the metadata names. The image must have everything committed: a log that it does not name
+        counts as that of a deleted topic."""
         image, config, began = self.metadata.image, self.config, self._host.monotonic()
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._store.load(
@@ -246,9 +267,14 @@ class Node:
         self._partitions.open_all(image)
         if OFFSETS_TOPIC in image.topics:
             self._get_groups()
+        if TRANSACTIONS_TOPIC in image.topics:
+            self._get_transactions()
 
-    def _monitored(self) -> Parts:
-        return Parts(
+    def _new_monitoring(self, turns: Turns) -> "Monitoring":
+        """Imported only where somebody can read what it says."""
+        from odradek.services.monitoring import Monitoring, Parts
+
+        parts = Parts(
             node_id=self.node_id,
             is_broker=self.config.is_broker,
             metadata=self.metadata,
@@ -260,19 +286,37 @@ class Node:
             failure=lambda: "" if self.failure is None else str(self.failure),
             is_started=lambda: self._is_started,
         )
+        return Monitoring(parts, turns)
 
     def _get_groups(self) -> GroupsOfNode:
         if self._groups is None:
             self._groups = self._new_groups(self.services)
         return self._groups
 
+    def _get_verifier(self) -> Verifier:
+        if self._verifier is None:
+            from odradek.services.verification import Verifier  # with the coordinators' code: not at start
+
+            self._verifier = Verifier(self.services)
+        return self._verifier
+
+    def _get_transactions(self) -> TransactionsOfNode:
+        if self._transactions is None:
+            self._transactions = self._new_transactions(self.services)
+        return self._transactions
+
+    @property
+    def _coordinators(self) -> tuple[CoordinatorsOfNode, ...]:
+        """Those that were needed so far."""
+        return tuple(each for each in (self._groups, self._transactions) if each is not None)
+
     # --- news of one part for the others ---
 
     def _listeners(self) -> tuple[Callable[[MetadataDelta], None], ...]:
-        """Who follows the metadata, in this order: logs come first, then those who work on them."""
+        """Called for every change of the metadata, in this order: logs first, then the parts that use them."""
         return (
             self._apply,
-            self._tell_groups,
+            self._tell_coordinators,
             self._maybe_reconfigure,
             self._tell_compactor,
             self._tell_duties,
@@ -291,7 +335,7 @@ class Node:
         self._duties.metadata_changed(delta)
 
     def _count(self, delta: MetadataDelta) -> None:
-        if self._is_loaded:
+        if self._is_loaded and self._monitoring is not None:
             self._monitoring.apply(delta)
 
     def _appended(self, replica: Replica) -> None:
@@ -303,8 +347,9 @@ class Node:
 
     def _new_role(self, replica: Replica) -> None:
         self._replication.new_role(replica)
-        if self._groups is not None:
-            self._groups.new_role(replica)
+        self._compactor.appended(replica)  # maybe before a restart, and not since
+        for coordinators in self._coordinators:
+            coordinators.new_role(replica)
 
     def _removed(self, replica: Replica) -> None:
         self._replication.removed(replica)
@@ -316,14 +361,14 @@ class Node:
             self._on_failure()
 
     def _retry_failed(self) -> None:
-        """Do what could not be done when it should have been."""
+        """Retry what failed earlier."""
         self._partitions.retry_failed()
-        with suppress(KafkaError):  # which is logged
+        with suppress(KafkaError):  # logged
             self.metadata.settle()
 
-    def _tell_groups(self, delta: MetadataDelta) -> None:
-        if self._groups is not None:
-            self._groups.metadata_changed(delta)
+    def _tell_coordinators(self, delta: MetadataDelta) -> None:
+        for coordinators in self._coordinators:
+            coordinators.metadata_changed(delta)
 
     def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
@@ -343,7 +388,7 @@ class Node:
     # --- life ---
 
     async def start(self) -> None:
-        """Take part in the quorum; then, as a broker, bind, register, and accept: when this returns, clients are
+        """Take part in the quorum; then, as a broker, bind, register and accept. When this returns, clients are
         served."""
         await self._serve_pages()
         controllers = self._bind(self.config.controller_listeners)
@@ -382,9 +427,9 @@ class Node:
         )
 
     async def _serve_pages(self) -> None:
-        """From the beginning: who watches the node sees what it waits for."""
+        """Before anything else, so that /readyz says what the node waits for."""
         listener = self.config.metrics_listener
-        if listener is not None:
+        if listener is not None and self._monitoring is not None:
             with _names_address(listener.host, listener.port):
                 self.metrics_port = await self._network.serve_pages(*listener, self._monitoring.page)
             log.info("metrics: http://%s:%d/metrics", listener.host or "localhost", self.metrics_port)
@@ -398,18 +443,19 @@ class Node:
         return bound
 
     async def stop(self) -> None:
-        """Cleanly: the next start finds nothing to recover."""
+        """Stop cleanly: the next start has nothing to recover."""
         if self.failure is None and self.config["controlled.shutdown.enable"]:
             await self._lifecycle.retire()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._replication.stop()
-        await self.metadata.stop()  # while the others can still reach us
+        await self.metadata.stop()  # while other nodes can still reach this one
         self._server.stop_listening()
-        await self._flusher.close()  # what was appended comes to disk, and who waits for that hears of it
-        if self._groups is not None:
-            self._groups.close()
+        await self._flusher.close()  # everything appended is synced, and its waiters are told
+        for coordinators in self._coordinators:
+            coordinators.close()
+        self._peers.close()
         for replica in self.replicas:
             replica.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._server.flush_connections()
@@ -442,7 +488,7 @@ def answer_requests(services: Services) -> Converse:
 
 @contextmanager
 def _names_address(host: str, port: int) -> Iterator[None]:
-    """Says where a node could not listen."""
+    """Adds the address to an error."""
     try:
         yield
     except OSError as error:
@@ -450,12 +496,12 @@ def _names_address(host: str, port: int) -> Iterator[None]:
 
 
 def check_listeners(config: BrokerConfig) -> None:
-    """Refuse TLS and SASL, which are not built: a listener that should be safe must not be open instead."""
+    """Refuse TLS and SASL, which are not supported: a listener that should be protected must not be open instead."""
     refuse_protected_listeners(config.listeners, config.controller_protocol)
 
 
 def check_supported(config: BrokerConfig) -> None:
-    """Refuse what is configured and not built."""
+    """Refuse settings that are not supported."""
     check_listeners(config)
     if len(config.log_dirs) > 1:
         names = ",".join(str(directory) for directory in config.log_dirs)

@@ -281,6 +281,8 @@ class BrokerConfig:
     def _keep_valid(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Apply a dynamic layer. It was checked when it was set: an error now (after an upgrade, say) must not keep
         the broker from starting."""
+        if not settings:
+            return {}
         before = dict(self._values)
         kept = self._keep_known(settings)
         while True:

@@ -4,7 +4,6 @@ Each reader returns a plain mapping from key to text. None of them knows which k
 environment, whose names have lost their dots and are matched with the known keys.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,11 @@ def read_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("the configuration file", path, str(error)) from None
     try:
-        return flatten_toml(tomllib.loads(text)) if path.suffix == ".toml" else parse_properties(text)
+        if path.suffix != ".toml":
+            return parse_properties(text)
+        import tomllib
+
+        return flatten_toml(tomllib.loads(text))
     except ValueError as error:
         raise ConfigError("the configuration file", path, str(error)) from None
 
@@ -136,13 +139,15 @@ def _toml_text(value: Any) -> str:
 
 def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     """ODRADEK_LOG_RETENTION_MS sets log.retention.ms; for an unknown name the dots are guessed."""
+    named = {
+        variable.removeprefix(ENVIRONMENT_PREFIX): value
+        for variable, value in environ.items()
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    }
+    if not named:
+        return {}
     known = {key.upper().replace(".", "_"): key for key in keys}
-    settings = {}
-    for variable, value in environ.items():
-        if variable.startswith(ENVIRONMENT_PREFIX):
-            name = variable.removeprefix(ENVIRONMENT_PREFIX)
-            settings[known.get(name, name.lower().replace("_", "."))] = value
-    return settings
+    return {known.get(name, name.lower().replace("_", ".")): value for name, value in named.items()}
 
 
 def variable_of(key: str) -> str:

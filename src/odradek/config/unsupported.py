@@ -9,7 +9,6 @@ When you implement a setting, remove it from the list here; `tests/config/test_u
 what the code reads.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -41,7 +40,6 @@ def _named(prefix: str, *names: str) -> list[str]:
 _BOUNDS = ("{}", "min.{}", "max.{}")
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     [
-        "request.timeout.ms",
         *("num.network.threads", "num.io.threads", "background.threads", "queued.max.requests"),
         *("num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads", "num.replica.fetchers"),
         *_named("socket", "send.buffer.bytes", "receive.buffer.bytes", "listen.backlog.size"),
@@ -72,11 +70,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         *_named("share.coordinator.state.topic", "compression.codec", "min.isr", "num.partitions"),
         *_named("share.coordinator.state.topic", "replication.factor", "segment.bytes"),
         *("offsets.commit.timeout.ms", "offsets.load.buffer.size", "offsets.topic.compression.codec"),
-        *("transaction.max.timeout.ms", "transactional.id.expiration.ms"),
-        *_named("transaction.state.log", "num.partitions", "replication.factor", "min.isr", "segment.bytes"),
-        *("transaction.state.log.load.buffer.size", "transaction.partition.verification.enable"),
-        *("transaction.abort.timed.out.transaction.cleanup.interval.ms",),
-        *("transaction.remove.expired.transaction.cleanup.interval.ms",),
+        *("transaction.state.log.load.buffer.size",),
         *("producer.id.expiration.check.interval.ms",),
     ]
 )
@@ -131,6 +125,8 @@ def refuse_unknown(key: str, source: str, names: Iterable[str]) -> None:
 
 
 def unknown(key: str, names: Iterable[str]) -> str:
+    import difflib  # rarely needed
+
     likely = difflib.get_close_matches(key, list(names), n=1, cutoff=0.75)
     hint = f"; did you mean {likely[0]}?" if likely else ""
     return f"unknown setting {key}{hint}"

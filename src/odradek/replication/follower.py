@@ -55,9 +55,9 @@ class Follower:
         self.closed_with = ErrorCode.NONE  # why it no longer follows: then it appends nothing
         self._appended = appended
         self._sync_waiters = ChangeWaiters(topic_partition)
-        # An epoch in which we led and appended nothing left no trace that a leader could know.
+        # An epoch in which we led but appended nothing is unknown to other brokers.
         log.leader_epochs.truncate_from_end(log.end_offset)
-        # Log start <= high watermark <= log end. Not above the leader's, and lower if we do not know that yet.
+        # Log start <= high watermark <= log end. At most the leader's, which we learn late.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
 
     def __repr__(self) -> str:
@@ -138,6 +138,9 @@ class Follower:
     def learn_high_watermark(self, offset: int) -> None:
         """From a response of the leader. Records that we do not have yet are not committed here."""
         self.high_watermark = max(self.high_watermark, min(offset, self.log.end_offset))
+        producers = self.log.producers
+        if producers.ended:
+            producers.forget_committed(self.high_watermark)
 
     def learn_log_start(self, offset: int) -> None:
         """Records that the leader has deleted are deleted here too, as far as they are committed here."""

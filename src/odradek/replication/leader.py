@@ -10,9 +10,9 @@ acknowledged with acks=all, and every record that a consumer sees, is on all tho
 - It never goes back.
 - It starts from its checkpoint, not from the end of the log. The records in between may be missing on other replicas,
   and may be cut off there and here if one of them led meanwhile. Until every in-sync replica has fetched in this epoch,
-  no more is known. A leader that is its only replica has no other to ask: what is synced in its log is what the whole
-  ISR has stored, so its high watermark is there at once, however old the checkpoint is. (A start syncs what recovery
-  found before it serves any of it.) So records acknowledged before a crash are readable at once after it.
+  no more is known. For a leader without other replicas, what its log has synced is what the whole ISR has stored, so
+  its high watermark starts there, however old the checkpoint is. (A start syncs what recovery found before it serves
+  any of it.) So records acknowledged before a crash are readable at once after it.
 
 An epoch is one object. When the next one begins, on this broker or another, this one is closed and all waiters are
 told: an acknowledgement of the old epoch can never be sent because of what the new one commits.
@@ -29,16 +29,18 @@ from functools import lru_cache
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
-from odradek.records.batch import BatchHeader
+from odradek.records.batch import BatchHeader, read_header
+from odradek.records.control import build_marker_batch
 from odradek.replication.progress import UNKNOWN_OFFSET, Progress
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
 from odradek.storage.log.log import Log
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.verification import Verification
 
 NOBODY: Mapping[int, Progress] = {}
 
-replica_set = lru_cache(1024)(frozenset[int])  # most partitions have the replicas of many others
+replica_set = lru_cache(1024)(frozenset[int])  # shared: many partitions have the same replicas
 
 
 class Leader:
@@ -82,12 +84,8 @@ class Leader:
         self.settings = settings
         self.node_id = node_id
         self.leader_epoch = registration.leader_epoch  # of all that this object appends; never changes
-        self.epoch_start_offset = (
-            log.end_offset
-        )  # all below is of earlier epochs, all from here on of this one
-        self.closed_with = (
-            ErrorCode.NONE
-        )  # why it no longer leads: then it appends nothing and has no waiters
+        self.epoch_start_offset = log.end_offset  # records below are of earlier epochs
+        self.closed_with = ErrorCode.NONE  # why it no longer leads: it appends nothing and has no waiters
         self._appended = appended
         self._offset_waiters = OffsetWaiters(topic_partition)
         self._high_watermark_waiters = ChangeWaiters(topic_partition)
@@ -95,9 +93,7 @@ class Leader:
         self.partition_epoch = registration.partition_epoch  # of the registration in force; never falls
         self.replicas = replica_set(registration.replicas)  # of the registration in force; we are one of them
         self.isr = replica_set(registration.isr)  # of the registration in force; within `replicas`
-        self.maximal_isr = (
-            self.isr
-        )  # `isr` and the proposed one, which may already be in force; never less than `isr`
+        self.maximal_isr = self.isr  # `isr` and the proposed one, which may already be in force
         self.has_enough_replicas = False  # `isr` has min(min.insync.replicas, replicas) members
         # What every other replica has fetched in this epoch.
         self.progress: Mapping[int, Progress] = NOBODY
@@ -113,15 +109,49 @@ class Leader:
     # --- appending ---
 
     def append(
-        self, batch: bytearray | memoryview, header: BatchHeader, now_ms: int, *, check_sequence: bool = True
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        check_sequence: bool = True,
+        verification: Verification | None = None,
     ) -> AppendResult:
         """One batch, patched in place. If it raises, no part of it is in the log. Coordinators send no sequences to
-        check."""
+        check. The first batch of a client's transaction needs a verification."""
         if self.closed_with:
             raise KafkaError(self.closed_with)
-        appended = self.log.append_as_leader(batch, header, self.leader_epoch, now_ms, check_sequence)
+        appended = self.log.append_as_leader(
+            batch, header, self.leader_epoch, now_ms, check_sequence, verification
+        )
         self._tell_of_append()
         return appended
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> int:
+        """End a producer's transaction. Returns the offset of the last record that has to be committed for that: one of
+        an earlier marker, if this one repeats it."""
+        if self.closed_with:
+            raise KafkaError(self.closed_with)
+        self.log.producers.forget_committed(self.high_watermark)  # if nobody reads, nobody else does
+        if self.log.producers.is_repeated_marker(producer_id, producer_epoch, transaction_version):
+            return self.log.end_offset - 1
+        batch = build_marker_batch(
+            commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=now_ms,
+        )
+        return self.append(batch, read_header(batch), now_ms, check_sequence=False).last_offset
 
     def append_all(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int
@@ -139,7 +169,7 @@ class Leader:
             self._end_waiters.wake()
 
     def check_enough_replicas(self) -> None:
-        """acks=all is refused before anything is written where it could not be kept."""
+        """Refuse acks=all before anything is written, if it could not be acknowledged."""
         if not self.has_enough_replicas:
             minimum = min(self.settings.min_insync_replicas, len(self.replicas))
             reason = (
@@ -205,8 +235,7 @@ class Leader:
         self.maybe_advance_high_watermark()
 
     def was_caught_up(self, replica: int, then_ms: int) -> None:
-        """It had all of the log at that time: it fetched then, and nothing was appended to this partition since its
-        offset was looked at."""
+        """The replica had caught up at that time: it fetched then, and its offset was still the end of the log."""
         progress = self.progress.get(replica)
         if progress is not None:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, then_ms)
@@ -233,7 +262,7 @@ class Leader:
         )
 
     def propose_isr(self, isr: frozenset[int]) -> None:
-        """An AlterPartition is about to leave. From now on the controller may have put it in force."""
+        """An AlterPartition is about to be sent. From now on the proposed ISR may be in force."""
         assert self.node_id in isr and isr <= self.replicas and self.maximal_isr == self.isr
         self.maximal_isr = self.isr | isr
 
@@ -254,7 +283,7 @@ class Leader:
         self._replicas_changed(now_ms)
         self.maybe_advance_high_watermark()
         if self._end_waiters:
-            self._end_waiters.wake()  # a replica that was put out of the ISR has to be looked at
+            self._end_waiters.wake()  # a parked fetch of a replica that left the ISR has to be looked at
 
     def configure(self, settings: ReplicaSettings) -> None:
         self.settings = settings
@@ -262,11 +291,11 @@ class Leader:
         self.maybe_advance_high_watermark()
 
     def _count_isr(self) -> None:
-        """As in Kafka, a topic cannot be asked for more in-sync replicas than it has."""
+        """As in Kafka, min.insync.replicas cannot ask for more replicas than the topic has."""
         self.has_enough_replicas = len(self.isr) >= min(self.settings.min_insync_replicas, len(self.replicas))
 
     def _replicas_changed(self, now_ms: int) -> None:
-        """One in the ISR has its full time to catch up; one outside has to show first that it did."""
+        """A replica in the ISR has its full time to catch up; one outside has to catch up first."""
         self._count_isr()
         others = self.replicas - {self.node_id}
         if others or self.progress:
@@ -312,7 +341,7 @@ class Leader:
     # --- checks ---
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """What the client believes the leader's epoch to be; -1 if it does not say."""
+        """`current_leader_epoch` is the leader epoch that the client knows; -1 if it does not say."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
             return
         if current_leader_epoch < self.leader_epoch:

@@ -27,8 +27,9 @@ class Progress:
         self.broker_epoch = NO_BROKER_EPOCH
         # The latest time at which it had caught up. Never decreases.
         self.last_caught_up_ms = last_caught_up_ms
-        # Where the leader's log ended at the time of an earlier fetch. It stands until the replica has come so far. One
-        # that is always a few fetches behind, because much is written, has then had all that the leader had that time.
+        # The leader's log end offset at the time of an earlier fetch, kept until the replica reaches it. Then it has
+        # everything that the leader had at that time: so a replica that is always a few fetches behind, because much is
+        # written, still counts as caught up.
         self._goal_ms = last_caught_up_ms
         self._goal_offset = UNKNOWN_OFFSET
 
@@ -36,7 +37,7 @@ class Progress:
         return f"<Progress to {self.log_end_offset} of broker epoch {self.broker_epoch}>"
 
     def fetched(self, offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
-        """A fetch from `offset` on arrived. One of an earlier process of that broker is refused: it says nothing about
+        """A fetch from `offset` arrived. One from an earlier process of that broker is refused: it says nothing about
         the current log."""
         if broker_epoch < self.broker_epoch:
             raise KafkaError(

@@ -53,7 +53,7 @@ class Replica:
         self.follower: Follower | None = None
         self.closed_with = ErrorCode.NONE  # for good: no role comes after it
         self.is_touched = False  # appended to since the last checkpoint
-        self._high_watermark = high_watermark  # of before the first role
+        self._high_watermark = high_watermark  # until it has its first role
         self._appended = partial(appended, self)
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
+        """No transaction is open below it."""
         return self.log.last_stable_offset(self.high_watermark)
 
     # --- roles ---
@@ -123,6 +123,7 @@ class Replica:
     def use_log(self, log: Log) -> None:
         """The log now exists: it replaces the unmade one."""
         assert self.log.end_offset == log.end_offset == 0
+        log.producers.verifications = self.log.producers.verifications  # their first batches make the log
         self.log = log
         if self._role is not None:
             self._role.log = log
@@ -130,7 +131,7 @@ class Replica:
             log.leader_epochs.begin(self.leader.leader_epoch, 0)
 
     def log_written(self) -> None:
-        """There may be more in it, or more of it may be on disk."""
+        """The log may have grown, or more of it may be synced."""
         if self.leader is not None:
             self.leader.maybe_advance_high_watermark()
         elif self.follower is not None:

@@ -13,8 +13,8 @@ from odradek.replication.replica import Replica
 
 class Replicas:
     def __init__(self, begin_missing: Callable[[str, int], Replica | None]) -> None:
-        """`begin_missing` starts a replica that the metadata names and that was not used yet, in memory. Raises
-        KafkaError if it cannot be served now."""
+        """`begin_missing` starts, in memory, a replica that the metadata names but that was not used yet. It raises
+        KafkaError if the replica cannot be served now."""
         self._replicas: dict[tuple[str, int], Replica] = {}
         self._begin_missing = begin_missing
 
@@ -25,7 +25,7 @@ class Replicas:
         return iter(self._replicas.values())
 
     def present(self, topic: str, partition: int) -> Replica | None:
-        """If it was used before, or its log exists."""
+        """The replica, if it was used before or its log exists."""
         return self._replicas.get((topic, partition))
 
     def get(self, topic: str, partition: int) -> Replica:

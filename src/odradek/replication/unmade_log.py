@@ -1,8 +1,8 @@
 """The log of a new partition before it has files.
 
 A topic exists once the metadata says so, and its partitions are served from then on. Their files are created one after
-the other in later turns of the event loop. Until then a partition is empty, and every request about it
-can be served without a file; the first append creates the log, and goes to it.
+the other in later turns of the event loop. Until then a partition is empty, and every request about it can be served
+without a file; the first append creates the log, and goes to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from odradek.storage.log.epochs import LeaderEpochs
 from odradek.storage.log.log import Log
 from odradek.storage.log.run import AppendResult
 from odradek.storage.producers.state import Producers
+from odradek.storage.producers.verification import Verification
 from odradek.storage.segments.segment import Segment
 
 
@@ -46,8 +47,10 @@ class UnmadeLog:
         leader_epoch: int,
         now_ms: int,
         check_sequence: bool = True,
+        verification: Verification | None = None,
     ) -> AppendResult:
-        return self._make().append_as_leader(batch, header, leader_epoch, now_ms, check_sequence)
+        made = self._make()
+        return made.append_as_leader(batch, header, leader_epoch, now_ms, check_sequence, verification)
 
     def append_all_as_leader(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
@@ -70,7 +73,7 @@ class UnmadeLog:
     def last_stable_offset(self, high_watermark: int) -> int:
         return high_watermark
 
-    def aborted_transactions(self, start: int, end: int) -> list[Any]:
+    def aborted_transactions(self, start: int, end: int, piece: object = None) -> list[Any]:
         return []
 
     def truncate_to(self, offset: int) -> bool:

@@ -1,9 +1,8 @@
 """Callbacks that wait for something to happen to a partition: plain callbacks, without a clock or a socket.
 
-A waiter is called once for each wait, with the error that ended the wait, or NONE when the awaited event
-happened. It may do anything: end other waits, wait again, close the partition. If one raises, that is logged, and the
-others are still called: a failed response to one client must not stop another client's, nor undo
-half of what woke them.
+A waiter is called once for each wait, with the error that ended the wait, or NONE when the awaited event happened. It
+may do anything: end other waits, wait again, close the partition. If one raises, that is logged, and the others are
+still called: a failed response to one client must not affect another's, nor interrupt the change that woke them.
 """
 
 import logging
@@ -26,7 +25,7 @@ def tell(name: TopicPartition, waiter: Waiter, error: ErrorCode) -> None:
 
 
 class ChangeWaiters:
-    """They wait for the next change, whatever it is."""
+    """They wait for the next change."""
 
     __slots__ = ("_name", "_waiters")
 
@@ -51,11 +50,11 @@ class ChangeWaiters:
                 tell(self._name, waiter, error)
 
 
-NOBODY: deque[tuple[int, Waiter]] = deque()  # shared by all partitions without waiters: most of ten thousand
+NOBODY: deque[tuple[int, Waiter]] = deque()  # shared by all partitions without waiters: most of them
 
 
 class OffsetWaiters:
-    """They wait for an offset, which only rises, to reach theirs; the lowest are called first."""
+    """They wait for a rising offset to reach theirs; the lowest are called first."""
 
     __slots__ = ("_name", "_waiters")
 
@@ -83,6 +82,6 @@ class OffsetWaiters:
             tell(self._name, waiters.popleft()[1], ErrorCode.NONE)
 
     def end(self, error: ErrorCode) -> None:
-        """It will never be reached."""
+        """End all waits: their offsets will never be reached."""
         while self._waiters:
             tell(self._name, self._waiters.popleft()[1], error)

@@ -31,19 +31,17 @@ from odradek.requests.request import Request
 from odradek.requests.session import NewSession, Session, open_session
 from odradek.requests.turns import TURN_SECONDS, Turns
 from odradek.requests.watch import Watch
-from odradek.wire.frame import RequestHeader, read_request_header
+from odradek.wire.frame import read_request_header
 from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 1_000  # requests of one conversation that are not answered yet
-MAX_WAITING_IN_ALL = 100_000  # of all conversations; one that waits for nothing may always ask
-# Large requests of one conversation that are not answered yet. A producer that does not wait for its answers could
+MAX_WAITING_IN_ALL = 100_000  # of all conversations; one without waiting requests may always send one
+# Large requests of one conversation that are not answered yet. A producer that does not wait for its responses could
 # otherwise put a leader further ahead of its followers than they can catch up with in `replica.lag.time.max.ms`.
 MAX_WAITING_BYTES = 16 << 20
-MAX_OUTPUT_BYTES = (
-    8 << 20
-)  # responses that wait for a client to read them, before its requests are left unread
+MAX_OUTPUT_BYTES = 8 << 20  # responses that a client has not read; beyond that, its requests are not read
 
 
 class State(StrEnum):
@@ -158,6 +156,7 @@ class Conversation:
         self._all = all_of_them
         self._handler = handler
         self._turns = handler.turns
+        self._clock = handler.turns.clock
         self._watch = all_of_them.watch
         self._transport = transport
         self._output = transport.output
@@ -191,10 +190,7 @@ class Conversation:
             self._hold(OwnFrame(memoryview(bytearray(frame)), 0))
             return
         try:
-            header = read_request_header(frame)
-            if len(frame) > SMALL_FRAME and self._handler.keeps(header.api_key, len(frame)):
-                frame = memoryview(bytearray(frame))
-            self._handle(header, frame)
+            self._handle(frame, is_shared=True)
         except Exception as error:
             self._fail(error)
 
@@ -209,15 +205,16 @@ class Conversation:
 
     def _may_handle(self) -> bool:
         """Whether the next frame is handled now. If so, we are HANDLING."""
-        if self.state is READY:
-            self._turn_ends = self._turns.clock() + self._turns.share
+        if self.state is HANDLING:
+            if self._clock() >= self._turn_ends:
+                self._end_turn()
+                return False
+        elif self.state is READY:
+            self._turn_ends = self._clock() + self._turns.share
             self.state = MOVES[READY][BEGIN]
             if not self._watch.is_awake:
                 self._watch.wake()
-        elif self.state is not HANDLING:
-            return False
-        elif self._turns.clock() >= self._turn_ends:
-            self._end_turn()
+        else:
             return False
         if self._is_over_bound():
             self._move(Move.HOLD)
@@ -230,17 +227,17 @@ class Conversation:
         self._turns.spent()
 
     def _is_over_bound(self) -> bool:
-        count = len(self._waiting)
         return (
-            count >= MAX_WAITING
+            len(self._waiting) >= MAX_WAITING
             or self._waiting_bytes >= MAX_WAITING_BYTES
-            or (self._all.waiting_in_all >= MAX_WAITING_IN_ALL and count > 0)
             or self._output.size > MAX_OUTPUT_BYTES
+            or (self._all.waiting_in_all >= MAX_WAITING_IN_ALL and len(self._waiting) > 0)
         )
 
     def _hold(self, own: OwnFrame) -> None:
+        if not self._held:
+            self._transport.pause_reading()
         self._held.append(own)
-        self._transport.pause_reading()
 
     def _drop_held(self) -> None:
         held, self._held = self._held, deque()
@@ -263,10 +260,10 @@ class Conversation:
     def _handle_own(self, own: OwnFrame) -> None:
         frame, claimed = own
         if not claimed:
-            self._handle(read_request_header(frame), frame)
+            self._handle(frame)
             return
         try:
-            self._handle(read_request_header(frame), frame)
+            self._handle(frame)
             self._finish_run()
         finally:
             if self._gate is None:
@@ -274,8 +271,9 @@ class Conversation:
             else:
                 self._gate_frames.append(own)
 
-    def _handle(self, header: RequestHeader, frame: memoryview) -> None:
-        session = self._session
+    def _handle(self, frame: memoryview, is_shared: bool = False) -> None:
+        """`is_shared`: the frame is in the buffer of all transports."""
+        header, session = read_request_header(frame), self._session
         if session.admitted is not None and header.api_key not in session.admitted:
             name = name_of(header.api_key, header.version)
             raise ProtocolError(f"{name} is not served before the client has authenticated")
@@ -285,6 +283,8 @@ class Conversation:
         if len(frame) > SMALL_FRAME:
             request.size = len(frame)
             self._waiting_bytes += request.size
+            if is_shared and self._handler.keeps(header.api_key, request.size):
+                frame = memoryview(bytearray(frame))
         self._watch.last = request
         effect = self._handler.dispatch(request, frame, header.body)
         if effect is not None:
@@ -330,7 +330,7 @@ class Conversation:
     def _go_on(self) -> None:
         """Handle held frames, as far as the bounds allow; reading resumes when none is left."""
         self._move(BEGIN)
-        self._turn_ends = self._turns.clock() + TURN_SECONDS
+        self._turn_ends = self._clock() + TURN_SECONDS
         self._transport.gather()
         try:
             self._handle_held()
@@ -347,7 +347,7 @@ class Conversation:
                 self._move(Move.HOLD)
                 return
             self._handle_own(self._held.popleft())
-            if self.state is HANDLING and self._turns.clock() >= self._turn_ends:
+            if self.state is HANDLING and self._clock() >= self._turn_ends:
                 self._end_turn()
 
     # --- effects that are awaited ---
@@ -376,13 +376,14 @@ class Conversation:
         """The head of the queue may be sent now, and responses that are ready behind it."""
         if self.state is CLOSED:
             return
-        waiting = self._waiting
-        while waiting and waiting[0].parts is not None:
+        waiting, output = self._waiting, self._output
+        while waiting and (parts := waiting[0].parts) is not None:
             first = waiting.popleft()
-            self._output.add(first.parts or ())
-            self._waiting_bytes -= first.size
+            output.add(parts)
+            if first.size:
+                self._waiting_bytes -= first.size
             self._all.waiting_in_all -= 1
-        if self._transport.sending is IDLE and self._output.size:
+        if self._transport.sending is IDLE and output.size:
             self._transport.flush_soon()
         if self.state is FULL:
             self._settle()

@@ -72,12 +72,11 @@ class Dispatcher:
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Effect | None:
         """Handle the request; an effect must be awaited before the next one may be handled."""
         if request.api_key == PRODUCE and request.version in self._produce_versions:
-            self._produced.requests += 1
-            self._productions.append((request, self._produce_reader.read(frame, body, request.version)))
+            productions = self._productions
+            productions.append((request, self._produce_reader.read(frame, body, request.version)))
             if len(frame) > LARGE_PRODUCE_FRAME:
-                run, self._productions = self._productions, []
-                return self._produce_in_turns(self._services, run)
-            return self.finish() if len(self._productions) >= MAX_RUN else None
+                return self._produce_in_turns(self._services, self._take_run())
+            return self.finish() if len(productions) >= MAX_RUN else None
         rest = self.finish()
         if rest is not None:
             return self._dispatch_after(rest, request, memoryview(bytes(frame)), body)
@@ -92,6 +91,14 @@ class Dispatcher:
             return self._handle_in_turns(request, route, frame, body)
         return self._handle(request, route, read_message(route.message_type, request.version, frame, body)[0])
 
+    def handle(self, request: Request, message: Message) -> Effect | None:
+        """The same for a message that this node sends to itself."""
+        route = self._routes.get((request.api_key, request.version))
+        if route is None:
+            route = self._add_route(request.api_key, request.version)
+        route.counter.requests += 1
+        return self._handle(request, route, message)
+
     def keeps(self, api_key: int, size: int) -> bool:
         """Whether a frame of this size is still read after `dispatch` and `finish` have returned."""
         return api_key != PRODUCE and size > LARGE_FRAME
@@ -101,9 +108,13 @@ class Dispatcher:
     def finish(self) -> Effect | None:
         """Handle the Produce requests gathered so far: their frames are about to be overwritten."""
         if self._productions:
-            run, self._productions = self._productions, []
-            return self._produce_all(self._services, run)
+            return self._produce_all(self._services, self._take_run())
         return None
+
+    def _take_run(self) -> list[tuple[Request, ProduceRequest]]:
+        run, self._productions = self._productions, []
+        self._produced.requests += len(run)
+        return run
 
     async def _dispatch_after(self, rest: Effect, request: Request, frame: memoryview, body: int) -> None:
         await rest

@@ -10,13 +10,15 @@ Pure: random session ids come from the `rng` given.
 from collections import OrderedDict
 from collections.abc import Iterable
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import FetchedPartition
-from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+if TYPE_CHECKING:  # a broker that starts should not pay for messages that nobody has sent yet
+    from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -39,7 +41,7 @@ class Wanted:
         "topic_key",
     )
 
-    def __init__(self, topic_key: TopicKey, topic_id: UUID, topic: str, asked: FetchPartition) -> None:
+    def __init__(self, topic_key: TopicKey, topic_id: UUID, topic: str, asked: "FetchPartition") -> None:
         self.topic_key = topic_key
         self.topic_id = topic_id
         self.topic = topic
@@ -57,9 +59,17 @@ class Wanted:
         )
 
     def told(self, answer: FetchedPartition) -> None:
-        """After an error everything is news again."""
-        self.told_high_watermark = -1 if answer.error_code else answer.high_watermark
-        self.told_log_start_offset = -1 if answer.error_code else answer.log_start_offset
+        """After an error everything is news again. So it is after a divergence: a replica then cuts its log, and takes
+        nothing else from the answer."""
+        is_lost = answer.error_code or answer.divergence is not None
+        self.told_high_watermark = -1 if is_lost else answer.high_watermark
+        self.told_log_start_offset = -1 if is_lost else answer.log_start_offset
+
+    def ask(self, asked: "FetchPartition") -> None:
+        """What the client wants now. In another leader epoch it may have thrown away what it was told in the last."""
+        if asked.current_leader_epoch != self.asked.current_leader_epoch:
+            self.told_high_watermark = self.told_log_start_offset = -1
+        self.asked = asked
 
 
 class Keeper(Protocol):
@@ -82,14 +92,14 @@ class FetchSession:
         self.replica_id = -1  # that of a consumer
         self.keeper: Keeper | None = None  # of a replica's session
 
-    def update(self, message: FetchRequest) -> None:
+    def update(self, message: "FetchRequest") -> None:
         for topic in message.topics:
             topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
                 self._want(topic_key, topic, asked)
         self._forget(message)
 
-    def update_in_steps(self, message: FetchRequest) -> Steps[None]:
+    def update_in_steps(self, message: "FetchRequest") -> Steps[None]:
         for topic in message.topics:
             topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
@@ -97,15 +107,15 @@ class FetchSession:
                 yield
         self._forget(message)
 
-    def _want(self, topic_key: TopicKey, topic: FetchTopic, asked: FetchPartition) -> None:
+    def _want(self, topic_key: TopicKey, topic: "FetchTopic", asked: "FetchPartition") -> None:
         known = self.partitions.get((topic_key, asked.partition))
         if known is None:
             wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
             self.partitions[topic_key, asked.partition] = wanted
         else:
-            known.asked = asked
+            known.ask(asked)
 
-    def _forget(self, message: FetchRequest) -> None:
+    def _forget(self, message: "FetchRequest") -> None:
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:
@@ -122,8 +132,8 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of all clients, at most `slots` of them; the least recently used makes room. A replica has one: it
-    fetches all that it follows here in the same session, and begins another when it has lost that."""
+    """The sessions of all clients, at most `slots` of them; the least recently used one is evicted. A replica has one:
+    it fetches everything that it follows here in the same session, and begins a new one if that is lost."""
 
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
@@ -138,14 +148,14 @@ class FetchSessions:
         """To look at: the session is not used by this."""
         return self._sessions.get(session_id)
 
-    def open(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+    def open(self, message: "FetchRequest", uses_topic_ids: bool) -> FetchSession:
         """The session that a request belongs to, brought up to date with it."""
         session = self.find(message, uses_topic_ids)
         session.update(message)
         self.keep(session, message)
         return session
 
-    def find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+    def find(self, message: "FetchRequest", uses_topic_ids: bool) -> FetchSession:
         """The session as it was before the request. A full fetch ends the one that it names."""
         if message.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._end(message.session_id)
@@ -155,7 +165,7 @@ class FetchSessions:
         session.next_epoch = 1 if session.next_epoch == MAX_EPOCH else session.next_epoch + 1
         return session
 
-    def keep(self, session: FetchSession, message: FetchRequest) -> None:
+    def keep(self, session: FetchSession, message: "FetchRequest") -> None:
         """A full fetch starts a session, unless it is the final one."""
         if message.session_epoch != INITIAL_EPOCH or not session.partitions or self._slots <= 0:
             return
@@ -184,7 +194,7 @@ class FetchSessions:
             if candidate not in self._sessions:
                 yield candidate
 
-    def _find(self, message: FetchRequest, uses_topic_ids: bool) -> FetchSession:
+    def _find(self, message: "FetchRequest", uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(message.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

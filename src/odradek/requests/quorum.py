@@ -1,4 +1,4 @@
-"""What the handlers of the quorum's requests have in common: their checks."""
+"""Checks that the handlers of the quorum's requests share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from odradek.requests.services import Services
 
 
 def check_cluster(services: Services, cluster_id: str | None) -> None:
-    """A request that names no cluster is for any."""
+    """A request that names no cluster is accepted."""
     own = services.image.cluster_id
     if cluster_id is not None and cluster_id != own:
         raise KafkaError(
@@ -19,14 +19,14 @@ def check_cluster(services: Services, cluster_id: str | None) -> None:
 
 
 def learn_leader(services: Services, api_key: int, message: Any) -> None:
-    """Where the leader is that sends this; a stranger's word is not taken for it."""
+    """Remember the address of the leader that sent this, unless it belongs to another cluster."""
     leader = endpoints_in_request(api_key, message)
     if leader is not None and message.cluster_id in (None, services.image.cluster_id):
         services.quorum.learn_address(*leader)
 
 
 def check_key(key: ReplicaKey) -> None:
-    """A voter is named by its node id and its directory id."""
+    """A voter is identified by its node id and its directory id."""
     if key.node_id < 0 or key.directory_id == NO_DIRECTORY_ID:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "A voter needs a node id that is not negative, and a directory id."
@@ -34,7 +34,7 @@ def check_key(key: ReplicaKey) -> None:
 
 
 def check_voter(services: Services, key: ReplicaKey, endpoints: Sequence[Endpoint]) -> None:
-    """The others must be able to reach it on the controllers' listener."""
+    """Other nodes must be able to reach it on the controllers' listener."""
     check_key(key)
     listener = services.config.controller_listener_names[0]
     if listener not in [endpoint.listener for endpoint in endpoints]:

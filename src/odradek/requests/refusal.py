@@ -94,6 +94,29 @@ ITEMS: dict[int, tuple[Items, ...]] = {
     23: (  # OffsetForLeaderEpoch
         Items("topics", "topics", _same("topic"), Items("partitions", "partitions", _same("partition"))),
     ),
+    24: (  # AddPartitionsToTxn
+        Items(
+            "results_by_topic_v3_and_below",
+            "v3_and_below_topics",
+            _same("name"),
+            Items("results_by_partition", "partitions", {"partition_index": ""}),
+            until=3,
+        ),
+    ),
+    27: (  # WriteTxnMarkers
+        Items(
+            "markers",
+            "markers",
+            _same("producer_id"),
+            Items(
+                "topics",
+                "topics",
+                _same("name"),
+                Items("partitions", "partition_indexes", {"partition_index": ""}),
+            ),
+        ),
+    ),
+    28: (Items("topics", "topics", _same("name"), _partitions()),),  # TxnOffsetCommit
     32: (Items("results", "resources", _RESOURCE),),  # DescribeConfigs
     33: (Items("responses", "resources", _RESOURCE),),  # AlterConfigs
     37: (Items("results", "topics", _same("name")),),  # CreatePartitions
@@ -115,6 +138,7 @@ ITEMS: dict[int, tuple[Items, ...]] = {
             Items("partitions", "partition_indexes", {"partition_index": ""}),
         ),
     ),
+    65: (Items("transaction_states", "transactional_ids", {"transactional_id": ""}),),  # DescribeTransactions
     69: (Items("groups", "group_ids", _GROUPS),),  # ConsumerGroupDescribe
     75: (Items("topics", "topics", _same("name")),),  # DescribeTopicPartitions
 }
@@ -163,9 +187,15 @@ def _refuse_items(
     return refused
 
 
+def code_of(item: Any) -> int:
+    """The error code of a response, or of an item; AddPartitionsToTxn has its own name for it."""
+    code: int = getattr(item, "error_code", 0) or getattr(item, "partition_error_code", 0)
+    return code
+
+
 def carries(response: Any, code: ErrorCode) -> Steps[bool]:
     """Whether a response has this code, at its top or for one of its items."""
-    if getattr(response, "error_code", ErrorCode.NONE) == code:
+    if code_of(response) == code:
         return True
     for items in ITEMS.get(response.API_KEY, ()):
         if (yield from _item_carries(items, response, code)):
@@ -175,7 +205,7 @@ def carries(response: Any, code: ErrorCode) -> Steps[bool]:
 
 def _item_carries(items: Items, parent: Any, code: ErrorCode) -> Steps[bool]:
     for item in getattr(parent, items.response) or ():
-        if getattr(item, "error_code", ErrorCode.NONE) == code:
+        if code_of(item) == code:
             return True
         if items.inner is not None and (yield from _item_carries(items.inner, item, code)):
             return True
@@ -215,5 +245,7 @@ def _set_error(item: Any, error: KafkaError) -> None:
     """Fields that a version does not have are left out when the response is written."""
     if hasattr(item, "error_code"):
         item.error_code = int(error.code)
+    if hasattr(item, "partition_error_code"):
+        item.partition_error_code = int(error.code)
     if hasattr(item, "error_message"):
         item.error_message = str(error)

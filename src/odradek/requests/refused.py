@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import counted
 from odradek.host.metrics import count_error
-from odradek.model import OFFSETS_TOPIC, TopicPartition
+from odradek.model import TopicPartition
 from odradek.requests.naming import api_name, name_of, request_fields, sender_of
-from odradek.requests.refusal import ITEMS, Items
+from odradek.requests.refusal import ITEMS, Items, code_of
 from odradek.wording import one_line, shown, some
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ PLACES = ITEMS | {LEAVE_GROUP: (Items("members", "members", {"member_id": "membe
 # Errors in normal operation, which clients handle themselves.
 ROUTINE = frozenset(
     {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -48,20 +49,26 @@ ROUTINE = frozenset(
 )
 # Where the response has no room for a sentence.
 EXPLANATIONS = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: f"{OFFSETS_TOPIC} is not available yet",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its internal topic is not available yet",
     ErrorCode.FENCED_INSTANCE_ID: "another member has joined with its group.instance.id",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as group.max.size allows",
     ErrorCode.ILLEGAL_GENERATION: "its generation is not the group's current one",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "it shares no assignor (partition.assignment.strategy) with the group",
     ErrorCode.INVALID_GROUP_ID: "the group id is empty",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id has another producer, or is not known: it expired",
     ErrorCode.INVALID_REQUIRED_ACKS: "acks must be 0, 1 or all",
     ErrorCode.INVALID_SESSION_TIMEOUT: "its session.timeout.ms is not between group.min.session.timeout.ms "
     "and group.max.session.timeout.ms",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "its transaction.timeout.ms is more than transaction.max.timeout.ms",
+    ErrorCode.INVALID_TXN_STATE: "its transaction is not open, or has ended the other way",
     ErrorCode.NON_EMPTY_GROUP: "the group has members: stop its consumers first",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is longer than offset.metadata.max.bytes",
     ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have this offset",
+    ErrorCode.OPERATION_NOT_ATTEMPTED: "another partition of the same request was refused",
+    ErrorCode.PRODUCER_FENCED: "another producer has taken its transactional id, or its transaction timed out",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no ACL allows it",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group does not know this member: it left, or its session timed out",
     ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id: it was deleted, and perhaps created again",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
@@ -70,7 +77,7 @@ EXPLANATIONS = {
 
 def log_refusals(request: "Request", response: Any) -> None:
     """Look through a response for error codes."""
-    code = getattr(response, "error_code", 0)
+    code = code_of(response)
     if code:
         log_refusal(request, subject_of(request), code, getattr(response, "error_message", None))
     for items in PLACES.get(request.api_key, ()):
@@ -100,12 +107,17 @@ def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> 
     """One line for each code. Of a large response only a part is looked at: it is about to be written in turns."""
     by_code: dict[int, Refused] = {}
     inner = items.inner
+    if inner is not None and inner.inner is not None:
+        for answer in answers[:MAX_LOOKED_AT]:
+            _log_refused_items(request, inner, getattr(answer, inner.response))
+        return
     for answer in answers[:MAX_LOOKED_AT]:
         for item in (answer,) if inner is None else getattr(answer, inner.response)[:MAX_LOOKED_AT]:
-            if item.error_code:
-                refused = by_code.get(item.error_code)
+            code = code_of(item)
+            if code:
+                refused = by_code.get(code)
                 if refused is None:
-                    refused = by_code[item.error_code] = Refused(getattr(item, "error_message", None))
+                    refused = by_code[code] = Refused(getattr(item, "error_message", None))
                 refused.count += 1
                 if refused.count <= MAX_NAMED:
                     name = _name_of(answer, items)

@@ -52,12 +52,14 @@ def _serve(*api_keys: int) -> dict[int, Api]:
 
 APIS = _serve(
     *(0, 1, 2, 3),  # Produce, Fetch, ListOffsets, Metadata
-    *(8, 9, 10, 47),  # OffsetCommit, OffsetFetch, FindCoordinator, OffsetDelete
+    *(8, 9, 10, 28, 47),  # OffsetCommit, OffsetFetch, FindCoordinator, TxnOffsetCommit, OffsetDelete
     *(11, 12, 13, 14, 68),  # JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ConsumerGroupHeartbeat
     *(15, 16, 42, 69),  # DescribeGroups, ListGroups, DeleteGroups, ConsumerGroupDescribe
     18,  # ApiVersions
     *(19, 20, 21, 37),  # CreateTopics, DeleteTopics, DeleteRecords, CreatePartitions
     *(22, 23, 61),  # InitProducerId, OffsetForLeaderEpoch, DescribeProducers
+    *(24, 25, 26, 27),  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers
+    *(65, 66),  # DescribeTransactions, ListTransactions
     *(32, 33, 44, 74),  # DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
     *(35, 60, 75),  # DescribeLogDirs, DescribeCluster, DescribeTopicPartitions
     *(55, 80, 81),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter

@@ -1,16 +1,16 @@
-"""A replica's fetch session: a Fetch in it costs what has changed. Of a thousand idle partitions none is looked at.
+"""A replica's fetch session: a Fetch costs what has changed, and idle partitions are not looked at.
 
-The session knows which of its partitions are *due*: those that the request names, those that something has happened to
-since they were last looked at, and those that the replica may not have taken yet. The others are watched: their leaders
-tell when records are appended, when the high watermark moves, when the ISR changes, and when their epoch ends. While a
-replica is not in the ISR, a partition is looked at with every fetch, because each may be the one by which it joins.
+The session knows which of its partitions are *due*: those that the request names, those that have changed since they
+were last looked at, and those whose records the replica may not have received yet. The others are watched: their
+leaders call back when records are appended, when the high watermark moves, when the ISR changes, and when their epoch
+ends. While a replica is not in the ISR, every fetch looks at the partition, because the replica may join by it.
 
-What is not looked at has not moved, so the replica has all of it. When it moves, its leader is told when the replica's
-last fetch came: that is how long it is known to have been caught up.
+A partition that is not looked at has not moved, so the replica has all of it. When it moves, its leader is told the
+time of the replica's last fetch: until then the replica was caught up.
 
-Nobody tells that a log starts somewhere else now, so every few seconds everything is due.
+A change of the log start calls nobody back, so every few seconds all partitions are due.
 
-Pure: the logs are read by whoever passes a `Reader`, and time is an argument.
+Pure: a `Reader` reads the logs, and time is an argument.
 """
 
 from collections.abc import Callable
@@ -35,27 +35,27 @@ class Reader(Protocol):
     """One Fetch request."""
 
     def read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
-        """What there is; the fetch counts as one of the replica."""
+        """Read what there is, and count this as a fetch of the replica."""
 
     def read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
-        """What there is now."""
+        """Read what there is now."""
 
     def leader_of(self, wanted: Wanted) -> Leader:
         """Raises KafkaError."""
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
-        """Send what is read now; what goes wrong is answered, too."""
+        """Read and send the response, even if reading fails."""
 
 
 class Watch:
-    """Of one partition, while nothing happens to it."""
+    """The callbacks for one partition that has not changed."""
 
     __slots__ = ("leader", "moved", "spoken")
 
     def __init__(self, leader: Leader, moved: Waiter, spoken: Waiter) -> None:
         self.leader = leader
-        self.moved = moved  # there is more to read, the ISR is another one, or the epoch has ended
-        self.spoken = spoken  # there is something to tell with the next response
+        self.moved = moved  # there is more to read, the ISR has changed, or the epoch has ended
+        self.spoken = spoken  # the high watermark has moved: the next response says so
 
     def end(self) -> None:
         self.leader.forget_waiter(self.moved)
@@ -63,7 +63,7 @@ class Watch:
 
 
 class ReplicaSession:
-    """What is known of a replica's session between its fetches."""
+    """The state of a replica's session between its fetches."""
 
     def __init__(self, session: FetchSession, replica_id: int, now_ms: int) -> None:
         self._session = session
@@ -75,7 +75,7 @@ class ReplicaSession:
         self.waiting: ReplicaFetch | None = None
 
     def fetched(self, message: FetchRequest, now_ms: int) -> None:
-        """The session was brought up to date with this request."""
+        """The session has been updated with this request."""
         self._fetched_ms = now_ms
         if now_ms - self._looked_at_all_ms >= LOOK_AT_ALL_MS:
             self._looked_at_all_ms = now_ms
@@ -89,7 +89,7 @@ class ReplicaSession:
                     self._due[wanted] = None
 
     def forgotten(self, wanted: Wanted) -> None:
-        """The replica does not follow it any more."""
+        """The replica no longer follows this partition."""
         self._due.pop(wanted, None)
         self._unwatch(wanted)
 
@@ -106,7 +106,7 @@ class ReplicaSession:
         return list(due)
 
     def looked_at(self, wanted: Wanted, leader: Leader | None, answer: FetchedPartition) -> None:
-        """Watch it, if there is nothing left to send and to decide; else it is due again."""
+        """Watch the partition if there is nothing left to send or decide; otherwise it is due again."""
         if (
             leader is None
             or leader.closed_with
@@ -133,7 +133,7 @@ class ReplicaSession:
         if watch is not None:
             watch.end()
 
-    # --- news of the leaders ---
+    # --- callbacks of the leaders ---
 
     def _moved(self, wanted: Wanted, error: ErrorCode) -> None:
         watch = self._watches[wanted]
@@ -143,7 +143,7 @@ class ReplicaSession:
             self.waiting.woken(error)
 
     def _spoken(self, wanted: Wanted, error: ErrorCode) -> None:
-        """Of a high watermark the replica hears when its wait is over."""
+        """A new high watermark does not end the wait: the replica learns it with the response."""
         self._due[wanted] = None
 
 
@@ -197,7 +197,7 @@ class ReplicaFetch:
             self._look_at(wanted, self._reader.read_partition)
 
     def end(self) -> None:
-        """Of the wait: nothing wakes it any more."""
+        """End the wait: nothing wakes this fetch any more."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -207,12 +207,12 @@ class ReplicaFetch:
     # --- answering ---
 
     def answer(self) -> None:
-        """With what was just looked at."""
+        """Send what was just read."""
         self.end()
         self._reader.finish_with(lambda: list(self._answers.items()))
 
     def time_out(self) -> None:
-        """There may be high watermarks to tell of. What was read before is read again: its file may be another now."""
+        """Look again at what is due, such as partitions with a new high watermark, and respond."""
         self.end()
         self._reader.finish_with(self._read_at_last)
 

@@ -45,10 +45,7 @@ class Request:
         turns: Turns,
         session: Session | None = None,
     ) -> None:
-        self.api_key = header.api_key
-        self.version = header.version
-        self.correlation_id = header.correlation_id
-        self.client_id = header.client_id
+        self.api_key, self.version, self.correlation_id, self.client_id, _ = header
         self.client_address = client_address
         self.listener = listener
         self.on_answered = on_answered

@@ -1,28 +1,30 @@
 """What request handlers work with: the parts of a broker, assembled by `broker`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
-from odradek.errors import KafkaError
+from odradek.controller.features import TRANSACTION_VERSION
+from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host, Timer
 from odradek.host.metrics import Metrics
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
+from odradek.raft.address import NodeAddress
 from odradek.raft.messages import Request as QuorumRequest
 from odradek.raft.reconfiguration import VoterChange
-from odradek.raft.rpc import NodeAddress
 from odradek.raft.view import QuorumView
 from odradek.replication.leader import Leader
 from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.request import Request
 from odradek.requests.turns import Turns
+from odradek.storage.producers.verification import Verification
 from odradek.wire.codec import Message, Steps
 
 Amend = Callable[[Any], Any]
@@ -87,26 +89,85 @@ class Quorum(Protocol):
         """Wait for the next change of the image, or of the leader."""
 
 
-class Groups(Protocol):
-    """The group coordinators of this broker. They respond to the request themselves."""
+class Coordinators(Protocol):
+    """The coordinators of one kind on this broker. They respond to the request themselves. A key is the id of a group,
+    or a transactional id."""
 
-    async def find(self, group_id: str) -> int:
-        """The broker that coordinates a group; creates the internal topic if it does not exist yet.
+    async def find(self, key: str) -> int:
+        """The broker that coordinates it; creates the internal topic if it does not exist yet.
         Raises KafkaError if there is none now; a retry may find one."""
 
-    def handle(self, request: Request, message: Any, group_id: str, amend: Amend = as_it_is) -> None:
-        """A request about one group; `amend` may change its response."""
+    def partition_for(self, key: str) -> int:
+        """Of the internal topic: where the shard of this key is."""
+
+    def handle(self, request: Request, message: Any, key: str, amend: Amend = as_it_is) -> None:
+        """A request about one key; `amend` may change its response."""
 
     def handle_parts(
-        self, request: Request, parts: list[Any], group_id: str, amend: Amend = as_it_is
+        self, request: Request, parts: list[Any], key: str, amend: Amend = as_it_is
     ) -> Steps[None]:
-        """A request about one group, in parts that are handled one after the other."""
+        """A request about one key, in parts that are handled one after the other."""
 
     def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
-        """A request about many groups."""
+        """A request about many keys."""
 
-    def handle_all(self, request: Request, message: Any) -> Steps[None]:
-        """A request about all groups."""
+    def handle_all(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
+        """A request about all keys."""
+
+
+class TransactionEnd(NamedTuple):
+    """What the marker of a transaction says, in WriteTxnMarkers and in the log."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+
+
+class Groups(Coordinators, Protocol):
+    """The group coordinators."""
+
+    def end_transaction(self, index: int, end: TransactionEnd, done: Callable[[ErrorCode], None]) -> None:
+        """Write the marker of a transaction that committed offsets to this partition of the internal topic. `done` is
+        called once it is committed, or refused."""
+
+
+class Transactions(Coordinators, Protocol):
+    """The transaction coordinators."""
+
+
+class FirstBatch(NamedTuple):
+    """A batch that begins a transaction in a partition."""
+
+    leader: Leader
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+class Verifier(Protocol):
+    """Asks the coordinator of a transaction before the transaction begins in a partition."""
+
+    async def verify(
+        self, version: int, transactional_id: str, batches: Sequence[FirstBatch]
+    ) -> list[Verification | KafkaError]:
+        """For the batches of one producer in a Produce of this version: what each is appended with, or why it must not
+        be."""
+
+    async def verify_offsets(
+        self, version: int, transactional_id: str, producer_id: int, producer_epoch: int, partition: int
+    ) -> ErrorCode:
+        """For a TxnOffsetCommit of this version to a group with this partition of the internal topic. Offsets that are
+        appended in the same turn of the event loop belong to the transaction."""
+
+
+class Peers(Protocol):
+    """Other brokers, and this one."""
+
+    async def ask(self, broker_id: int, message: Message, version: int, timeout_seconds: float) -> Message:
+        """The response to a request. Raises OSError where there is none in time, ProtocolError where it cannot be
+        read."""
 
 
 NO_NODE = -1
@@ -116,8 +177,10 @@ def _nothing(leader: Leader) -> None:
     pass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Services:
+    """The parts of a broker, as handlers see them."""
+
     node_id: int
     data_dir: Path
     config: BrokerConfig
@@ -132,6 +195,9 @@ class Services:
     max_fetch_bytes: int
     turns: Turns  # for requests that take long
     get_groups: Callable[[], Groups]  # created when first needed
+    get_transactions: Callable[[], Transactions]  # created when first needed
+    get_verifier: Callable[[], Verifier]  # created when first needed
+    peers: Peers
     host: Host
     quorum: Quorum
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
@@ -150,9 +216,22 @@ class Services:
     def groups(self) -> Groups:
         return self.get_groups()
 
+    @property
+    def transactions(self) -> Transactions:
+        return self.get_transactions()
+
+    @property
+    def verification(self) -> Verifier:
+        return self.get_verifier()
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature: 2 has an epoch of its own for every transaction (KIP-890)."""
+        return self.image.features.get(TRANSACTION_VERSION, 0)
+
     def next_controller_id(self) -> int:
-        """What clients take for the controller: any broker, as each forwards to it. They get one after the other, where
-        Kafka takes a random one."""
+        """The broker that clients are told is the controller: any active one, because each forwards requests to it.
+        They take turns; Kafka chooses at random."""
         alive = [broker.id for broker in self.image.brokers.values() if not broker.is_fenced]
         self._controllers_told += 1
         return alive[(self.node_id + self._controllers_told) % len(alive)] if alive else NO_NODE
@@ -163,12 +242,12 @@ class Services:
 
     @property
     def leads(self) -> bool:
-        """Whether this node leads the quorum, as far as it knows."""
+        """True if this node leads the quorum, as far as it knows."""
         leader = self.quorum.leader
         return leader is not None and leader[0] == self.node_id
 
     def is_for_controller(self, request: Request) -> bool:
-        """Whether it came by a listener of the controller: then this node responds itself, and does not forward it."""
+        """True if it came through a controller listener: then this node responds itself, and does not forward it."""
         return request.listener in self.config.controller_listener_names
 
     async def decide(self, request: Request, message: Message) -> Any:
@@ -181,8 +260,9 @@ class Services:
     async def at_leader(
         self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """For requests that only the leader of the quorum can handle: here if that is us, else there. A request on the
-        controller's listener is handled here in any case: its sender looks for the leader itself."""
+        """For requests that only the leader of the quorum can handle: `answer` here if this node leads, otherwise
+        forward it. A request on a controller listener is always handled here: its sender looks for the leader
+        itself."""
         if self.is_for_controller(request) or self.leads:
             return await answer()
 
@@ -193,5 +273,5 @@ class Services:
 
 
 def context_of(request: Request, version: int) -> RequestContext:
-    """For decisions on behalf of a client, in its own request or, in this version, in one of ours."""
+    """The context of a client's request, for that request or for one that we make on its behalf in this version."""
     return RequestContext(version, request.client_id or "", request.client_address, str(request.principal))

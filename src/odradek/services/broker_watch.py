@@ -1,11 +1,12 @@
-"""Whether brokers live, as their sockets tell: a dead process is noticed at once, not when its session is over.
+"""Detects dead brokers by their sockets: a process that ended is noticed at once, not when its session expires.
 
-The active controller keeps a connection to the listener of every broker that is not fenced. Nothing is sent over it.
-When it is closed, the controller connects again. That alone says nothing: connections are closed for many reasons.
-But if nobody listens where the broker was, its process has ended, and its session with it. A broker that hangs, or
-that a cut network hides, keeps its connection open or unanswered, and has the time that `broker.session.timeout.ms`
-gives it. So has one behind a proxy that accepts connections for it and closes them: such a thing is not asked without
-a pause.
+The active controller keeps an idle connection to every broker that is not fenced. When one closes, the controller
+connects again, because connections close for many reasons. If the new connection is refused, no process listens there
+any more: the broker is gone, and its session ends at once.
+
+Any other outcome proves nothing. A broker that hangs, or is cut off by the network, keeps its connection open or
+leaves the new one unanswered; it has until `broker.session.timeout.ms`. So has a broker behind a proxy that accepts
+connections and closes them; the pause between attempts keeps that from becoming a busy loop.
 """
 
 import asyncio
@@ -26,15 +27,14 @@ class BrokerWatch:
     def __init__(
         self, node_id: int, listener: str, host: Host, network: Network, on_gone: Callable[[Broker], None]
     ) -> None:
-        """`on_gone` is told of a broker whose process has ended. A node does not watch itself."""
+        """`on_gone` is called with a broker whose process has ended. A node does not watch itself."""
         self._node_id = node_id
         self._listener = listener
         self._host = host
         self._network = network
         self._on_gone = on_gone
-        self._tasks: dict[
-            int, tuple[int, asyncio.Task[None]]
-        ] = {}  # by broker: its epoch, and who watches it
+        # By broker: its epoch, and the task that watches it.
+        self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
 
     def look_at(self, image: MetadataImage) -> None:
         """Watch the brokers that are active in this image, and no others."""
@@ -48,7 +48,7 @@ class BrokerWatch:
                 self._tasks[broker_id] = broker.epoch, self._host.create_task(self._watch(broker))
 
     def stop(self) -> None:
-        """This node is not the controller any more."""
+        """This node is no longer the active controller."""
         for _, task in self._tasks.values():
             task.cancel()
         self._tasks.clear()

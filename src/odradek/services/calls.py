@@ -1,18 +1,28 @@
-"""A request to another node, over a link: a message out, a message back."""
+"""A request to another node over a link, and its response."""
 
+from odradek.metadata.image import MetadataImage
 from odradek.net.link import Address, Link
 from odradek.requests.registry import response_type
 from odradek.wire.codec import Message, drain, read_in_steps
 from odradek.wire.frame import encode_request, skip_response_header
 
-CORRELATION_ID = 0  # responses come in the order of their requests, so a number tells nothing
-MAX_ELEMENTS = 10_000_000  # a node of our own is believed
+CORRELATION_ID = 0  # the same for all: responses arrive in the order of their requests
+MAX_ELEMENTS = 10_000_000  # nodes of the same cluster are trusted
+
+
+def address_of(image: MetadataImage, broker_id: int, listener: str) -> Address:
+    """Where a broker listens for the others. Raises OSError if the metadata does not say."""
+    broker = image.brokers.get(broker_id)
+    endpoint = broker.endpoint(listener) if broker is not None else None
+    if endpoint is None:
+        raise OSError(f"broker {broker_id} has no listener {listener}")
+    return endpoint.host, endpoint.port
 
 
 async def call(
     link: Link, address: Address, message: Message, version: int, client_id: str, timeout_seconds: float
 ) -> Message:
-    """The response. Raises OSError where there is none in time, ProtocolError where it cannot be read."""
+    """Returns the response. Raises OSError if none arrives in time, ProtocolError if it is malformed."""
     api_key: int = message.API_KEY  # type: ignore[attr-defined]
     frame = encode_request(message, api_key, version, CORRELATION_ID, client_id)
     return read_response(await link.ask(address, frame, timeout_seconds), api_key, version)

@@ -1,4 +1,4 @@
-"""Keeps compacted topics compact: chooses a log, has it cleaned in a process of its own, notes how far it is clean."""
+"""Compacts logs: chooses one, has it cleaned in a separate process, and records how far it is clean."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ class Compactor:
         self._now_ms = host.now_ms
         self._replicas = replicas
         self._config = config
-        self._reconfigured = asyncio.Event()  # ends a rest, which may be shorter now
+        self._reconfigured = asyncio.Event()  # ends the pause, which may be shorter now
         self._clean_offsets = CleanOffsets(files, data_directory)
         self._cleaner = Cleaner(
             files,
@@ -35,7 +35,7 @@ class Compactor:
             bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
             map_bytes=config["log.cleaner.dedupe.buffer.size"],
         )
-        self._is_short = False  # of descriptors, when a log was last to be compacted
+        self._is_short = False  # the last attempt found no free descriptor
         self._candidates: dict[TopicPartition, None] = dict.fromkeys(
             replica.topic_partition for replica in replicas if len(replica.log.segments) > 1
         )
@@ -45,14 +45,14 @@ class Compactor:
             self._candidates[replica.topic_partition] = None
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """A log that is being cleaned is finished as it was begun."""
+        """Takes effect with the next log: the one that is being cleaned keeps the old settings."""
         self._config = config
         self._cleaner.bytes_per_second = config["log.cleaner.io.max.bytes.per.second"]
         self._cleaner.map_bytes = config["log.cleaner.dedupe.buffer.size"]
         self._reconfigured.set()
 
     def configured(self, delta: MetadataDelta) -> None:
-        """Settings changed: what was only deleted by age so far may have to be compacted from now on."""
+        """Settings changed: a topic may have a cleanup.policy of `compact` from now on."""
         for resource in sorted(delta.changed_configs):
             if resource.type == ResourceType.TOPIC:
                 topic = delta.after.topics.get(resource.name)
@@ -82,14 +82,14 @@ class Compactor:
             await self._cleaner.stop()
 
     async def _rest(self) -> None:
-        """Not by `wait_for`, which loses a cancellation that comes together with what it waits for."""
+        """Not with `wait_for`, which loses a cancellation that arrives together with the event."""
         self._reconfigured.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config["log.cleaner.backoff.ms"] / 1000):
                 await self._reconfigured.wait()
 
     async def _try_to_clean_one(self) -> bool:
-        """Whatever goes wrong, the next round is tried: nothing else would ever compact again."""
+        """Survive any error: if this loop ended, nothing would be compacted until a restart."""
         try:
             return await self.clean_one()
         except OSError as error:
@@ -99,7 +99,7 @@ class Compactor:
         return False
 
     async def clean_one(self) -> bool:
-        """Clean the log that needs it most; whether there was one, and it went well."""
+        """Clean the log that needs it most. True if there was one and it was cleaned."""
         now_ms = self._now_ms()
         target = self._choose(now_ms)
         replica = self._replicas.present(*target.partition) if target else None
@@ -118,7 +118,7 @@ class Compactor:
             return False
         self._is_short = False
         if self._replicas.present(*target.partition) is not replica:
-            return True  # deleted meanwhile: the next log of this name is not clean
+            return True  # deleted meanwhile: a new log of this name is not clean
         self._clean_offsets.note(target.partition, stats.end_offset)
         log.info("compacted %s up to offset %d", target.partition, stats.end_offset)
         return True

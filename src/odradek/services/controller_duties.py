@@ -1,8 +1,8 @@
-"""What the active controller does unasked: it fences brokers that fell silent, gives partitions back to their preferred
-leaders, and elects leaders uncleanly where a topic allows that.
+"""The background work of the active controller: it fences brokers that do not respond, returns partitions to their
+preferred leaders, and elects leaders uncleanly where the topic allows it.
 
-Sessions are counted by heartbeats (`controller.sessions`); a broker whose process has ended is noticed by its sockets
-(`broker_watch`). Every node with the controller role runs this. On those that are not active it does nothing.
+Heartbeats keep a broker's session alive (`controller.sessions`); a process that ended is noticed by its closed sockets
+(`broker_watch`). Every node with the controller role runs this, but only the active controller acts.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from odradek.wording import count_of
 log = logging.getLogger(__name__)
 
 LOOKS_PER_SESSION = 10
-STALL_MS = 500  # a timer that is so late shows that this process stood still
+STALL_MS = 500  # a timer this late shows that the process was paused
 
 Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
 
@@ -46,7 +46,7 @@ class ControllerDuties:
         metadata: BrokerMetadata,
         config: BrokerConfig,
     ) -> None:
-        """`listener`: that of other brokers where this node connects to them, to notice their end."""
+        """`listener` names the listener of other brokers to which this node connects to watch them."""
         self._node_id = node_id
         self._metadata = metadata
         self._sessions = metadata.sessions
@@ -55,9 +55,7 @@ class ControllerDuties:
         self._balances = config["auto.leader.rebalance.enable"]
         self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
         self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000
-        self._taken_over = (
-            -1
-        )  # the last epoch in which this node went on with what the controller before left
+        self._taken_over = -1  # the last epoch in which this node finished its predecessor's work
         self._somebody_is_gone = asyncio.Event()
         self._configs_changed = asyncio.Event()
         self._brokers_changed = asyncio.Event()
@@ -75,18 +73,18 @@ class ControllerDuties:
         finally:
             self._watch.stop()
 
-    # News
+    # Events
 
     def _gone(self, broker: Broker) -> None:
-        """Its process has ended. One that was registered again since is another process."""
+        """Its process has ended. If it has registered again since, that is another process."""
         registered = self._metadata.newest.brokers.get(broker.id)
         if registered is not None and registered.epoch == broker.epoch and self._metadata.quorum.is_active:
             self._sessions.expire_now(broker.id)
             self._somebody_is_gone.set()
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """A listener of the metadata: a setting may allow what it did not before, and a broker that was fenced or
-        unfenced may have to leave, or can lead, more partitions than were changed in the same write."""
+        """A setting may now allow an unclean election. A broker that was fenced or unfenced may have more partitions to
+        leave, or to lead, than fitted into the same write."""
         if delta.changed_configs:
             self._configs_changed.set()
         if delta.changed_brokers:
@@ -111,7 +109,7 @@ class ControllerDuties:
             self._forgive_own_stall(self._host.steady_ms() - began_ms - period_ms)
 
     async def _maybe_take_over(self) -> None:
-        """The controller before may have fenced or unfenced a broker, and not come to the end of its partitions."""
+        """The previous controller may have fenced or unfenced a broker without finishing its partitions."""
         if self._taken_over != self._metadata.quorum.epoch:
             self._taken_over = self._metadata.quorum.epoch
             await self._go_on_fencing()
@@ -131,14 +129,14 @@ class ControllerDuties:
             await self._fence_silent()
 
     async def _fence_silent(self) -> None:
-        """One after the other, so that the partitions of one do not go to the next."""
+        """One after the other, so that no partition moves to a broker that is fenced next."""
         while self._metadata.quorum.is_active:
             silent = self._silent(self._metadata.newest)
             if not silent or not await self._fence(silent[0]):
                 return
 
     def _silent(self, image: MetadataImage) -> list[int]:
-        """The broker of this very process is alive, whoever hears it."""
+        """The brokers whose sessions have expired. This node's own is alive, whatever its heartbeats say."""
         watched = (broker.id for broker in image.brokers.values() if not broker.is_fenced)
         others = [broker_id for broker_id in watched if broker_id != self._node_id]
         return self._sessions.overdue(others, self._host.steady_ms())
@@ -190,13 +188,13 @@ class ControllerDuties:
         )
 
     async def _in_parts(self, decision: Decision, message: str) -> None:
-        """Again and again, while there is something left to do and the log takes it."""
+        """Repeat while there is something left to do and the log accepts it."""
         while self._metadata.quorum.is_active and (written := await self._write(decision)):
             log.info(message, count_of(written, "partition"))
             await asyncio.sleep(0)
 
     async def _write(self, decision: Decision) -> int:
-        """How many records were written, and are committed."""
+        """Returns how many records were written and committed."""
         try:
             return await self._metadata.change(decision)
         except KafkaError as error:
@@ -212,7 +210,7 @@ def _elect_missing(image: MetadataImage, config: BrokerConfig, most: int) -> lis
 
 
 async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    """Whether it happened, within this time."""
+    """True if the event happened within this time."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

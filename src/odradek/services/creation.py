@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asked for them: auto-creation and internal topics."""
+"""Topics that are created on first use: auto-creation and internal topics."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ TOPICS_AT_ONCE = 50  # in one turn of the event loop
 async def create_missing_topics(
     services: Services, request: Request, names: list[str]
 ) -> dict[str, ErrorCode]:
-    """Create what a client asked for; answers why a topic could not be created. That our disk is full is for the log:
-    to a client the topic is not there yet, and it asks again."""
+    """Create the topics that a client asked for. Returns the error of each that could not be created, except storage
+    errors: those are logged, and to the client the topic does not exist yet, so it retries."""
     refused: dict[str, KafkaError] = {}
     pace = services.turns.pace()
     wanted = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
@@ -37,7 +37,8 @@ async def create_missing_topics(
 async def create_internal_topic(
     services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
-    """Fewer brokers than the replication factor asks for is no reason to have no topic. Raises what is one."""
+    """With fewer brokers than the replication factor, the topic gets fewer replicas. Raises KafkaError if it cannot be
+    created."""
     available = len(list(services.image.active_brokers()))
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     factor = min(replication_factor, available)
@@ -50,7 +51,7 @@ async def create_internal_topic(
 
 
 async def _see(services: Services, names: list[str]) -> None:
-    """Wait a moment for topics that another node has created: this one hears of them a little later."""
+    """Wait briefly until topics that another node created are in this node's image."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SEEN_WITHIN_SECONDS):
             while not all(name in services.image.topics for name in names):

@@ -1,15 +1,16 @@
 """The follower's end of a fetch session (KIP-227): every partition is named once, then only what changes.
 
-A request names the partitions whose fetch offset, epoch or log start is not what the leader was last told, and those
-that are not wanted any more. If the leader does not know the session (it was restarted, or had no room for it), or a
-response was lost, a full request begins a new one.
+A request names the partitions whose fetch offset, epoch or log start has changed since the last request, and those that
+are no longer wanted. If the leader does not know the session (it restarted, or evicted it), or a response was lost, a
+full request begins a new one.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from odradek.wire.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
+if TYPE_CHECKING:
+    from odradek.wire.messages.fetch import FetchTopic, ForgottenTopic
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -38,9 +39,11 @@ class FetchSession:
 
     def next_request(
         self, wanted: Mapping[Key, Position], looked_at: Iterable[Key], partition_max_bytes: int
-    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What to name in the next request: of those that were looked at since the last one, or of all, if it begins a
-        session."""
+    ) -> "tuple[list[FetchTopic], list[ForgottenTopic]]":
+        """What to name in the next request: the changes among the partitions that were looked at since the last one, or
+        all partitions if it begins a session."""
+        from odradek.wire.messages.fetch import FetchPartition, FetchTopic
+
         if self.id == NO_SESSION:
             looked_at = wanted
         changed = {
@@ -64,7 +67,7 @@ class FetchSession:
         return list(topics.values()), _forget(forgotten)
 
     def answered(self, session_id: int) -> None:
-        """The leader keeps the session under this id, or keeps none."""
+        """The leader keeps the session under this id; NO_SESSION if it keeps none."""
         self.id = session_id
         if session_id == NO_SESSION:
             self.reset()
@@ -72,12 +75,14 @@ class FetchSession:
             self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
     def reset(self) -> None:
-        """The next request is a full one."""
+        """Make the next request a full one."""
         self.id, self.epoch = NO_SESSION, INITIAL_EPOCH
         self._told.clear()
 
 
-def _forget(keys: Iterable[Key]) -> list[ForgottenTopic]:
+def _forget(keys: Iterable[Key]) -> "list[ForgottenTopic]":
+    from odradek.wire.messages.fetch import ForgottenTopic
+
     topics: dict[UUID, ForgottenTopic] = {}
     for topic_id, index in keys:
         topics.setdefault(topic_id, ForgottenTopic(topic_id)).partitions.append(index)

@@ -1,17 +1,17 @@
 """Group commit: everything appended since the last sync goes to disk with the next one.
 
-An append marks its partition dirty. At the end of the turn of the event loop, all dirty partitions are synced
-together; what is appended meanwhile waits for the round after. So a lone request waits for one sync, and a
+An append marks its partition dirty. At the end of the current turn of the event loop, all dirty partitions are synced
+together; what is appended during that sync waits for the next round. So a single request waits for one sync, and a
 thousand requests share one.
 
-A sync runs in a thread, unless it is one file on a disk that has been fast lately: then handing it over and back
-would cost as much as the sync itself, and it is done in place.
+A sync runs in a thread, unless it is one file on a disk that has been fast lately: the hand-over to a thread would then
+cost as much as the sync itself, so it runs in place.
 
-A round takes no more files than may be open at a time; what does not fit goes with the next. So does a partition
-whose files cannot be opened because the process has no descriptor left.
+A round takes no more files than may be open at a time; the rest waits for the next round. So does a partition whose
+files cannot be opened because the process has no descriptor left.
 
-With `log.sync.commit=false` nobody waits: records count as committed once written, as in Kafka, and only
-`flush.messages` and `flush.ms` say when a log is synced.
+With `log.sync.commit=false` nothing waits for a sync: records count as committed once written, as in Kafka, and only
+`flush.messages` and `flush.ms` decide when a log is synced.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ class Flusher:
     def __init__(
         self, host: Host, files: Files, slow_ms: int = -1, sync_time: Histogram | None = None
     ) -> None:
-        """A round that takes longer than `slow_ms` is logged; -1 means never. `sync_time` takes down each of them."""
+        """A round that takes longer than `slow_ms` is logged; -1 means never. `sync_time` records every round."""
         self._sync_time = sync_time or Histogram()
         self._slow_seconds = slow_ms / 1000 if slow_ms >= 0 else float("inf")
         self._host = host
         self._files = files
         self._max_files = max(1, files.max_open // 2)  # the rest stay open for reads and appends
-        self._unopened: set[Replica] = set()  # whose files could not be opened when they were last tried
+        self._unopened: set[Replica] = set()  # their files could not be opened at the last attempt
         self._dirty: dict[Replica, None] = {}
         self._scheduled = False  # a round is due or under way
         self._average_seconds = 0.0
         self._thread = host.new_thread("sync")
 
     def appended(self, replica: Replica) -> None:
-        """To be called after every append of a leader."""
+        """Call after every append."""
         if replica.settings.sync_commit:
             self._mark(replica)
             return
@@ -81,7 +81,7 @@ class Flusher:
             self._host.create_task(self._sync_in_thread(tickets))
 
     def _take_tickets(self) -> tuple[Round, int]:
-        """What is dirty, as far as it may be open at a time, and how many files that is."""
+        """Tickets for what is dirty, up to the number of files that may be open, and the number of their files."""
         tickets: Round = []
         count = 0
         dirty, self._dirty = iter(self._dirty), {}
@@ -96,8 +96,8 @@ class Flusher:
         return tickets, count
 
     def _ticket(self, replica: Replica) -> SyncTicket | None:
-        """What must be synced of a replica. What keeps one from being synced keeps no other: a topic that is
-        deleted is left alone, and files that cannot be opened are tried again."""
+        """What must be synced of a replica; None if there is nothing to sync, or not now. A deleted topic is skipped,
+        and files that cannot be opened are retried later, so one replica cannot hold up the others."""
         if replica.closed_with:
             self._unopened.discard(replica)
             return None
@@ -117,8 +117,8 @@ class Flusher:
         return ticket
 
     def _already_synced(self, replica: Replica) -> None:
-        """Whatever rolled the log since the append (retention, segment.ms, DeleteRecords) has synced it, or could not:
-        no round will tell those who wait."""
+        """The log was rolled since the append (by retention, segment.ms or DeleteRecords), and that synced it or failed
+        to. No round follows, so the waiters are told here."""
         if replica.log.failed:
             self._tell(replica, OSError(errno.EIO, "its disk has failed"))
         else:
@@ -154,7 +154,7 @@ class Flusher:
 
     @staticmethod
     def _tell(replica: Replica, error: OSError | None) -> None:
-        """Whoever waits is answered here; if that goes wrong for one replica, the others go on."""
+        """Tell the waiters of one replica. An error in one of them must not affect the other replicas."""
         try:
             if error is None:
                 replica.log_written()
@@ -171,7 +171,7 @@ class Flusher:
             )
 
     async def close(self) -> None:
-        """Wait for the round under way, if any."""
+        """Wait for the current round, if any."""
         while self._scheduled:
             await asyncio.sleep(0.001)
         self._thread.close()

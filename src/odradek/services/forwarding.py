@@ -1,9 +1,9 @@
-"""The way to the active controller from a node that is not: a request goes there, and its response comes back.
+"""Forwards requests to the active controller, and returns its responses.
 
-What a client asked travels in an Envelope, with who asked; what a broker says for itself goes as it is. While there
-is no controller, or it cannot be reached, or it says that it is none any more, the next one is looked for until the
-time is up. So a request may be carried out twice, as with Kafka: its client sees TOPIC_ALREADY_EXISTS for a topic
-that it created.
+A client's request travels in an Envelope, together with the client's identity; a broker's own request is sent as it
+is. While no controller is known, or it cannot be reached, or it answers NOT_CONTROLLER, the request is retried until
+its timeout. So a request may be carried out twice, as in Kafka: the client then sees TOPIC_ALREADY_EXISTS for a topic
+that it has just created.
 """
 
 import asyncio
@@ -17,15 +17,13 @@ from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.net.link import Link
 from odradek.net.network import Network
-from odradek.raft.rpc import NodeAddress
-from odradek.requests.envelope import FORWARDABLE, unwrap_response_in_steps, wrap
+from odradek.raft.address import NodeAddress
 from odradek.requests.naming import api_name
 from odradek.requests.refusal import carries
 from odradek.requests.turns import Turns
 from odradek.services.calls import call
 from odradek.services.quorum import Quorum
 from odradek.wire.codec import Message, drain
-from odradek.wire.messages.envelope import EnvelopeRequest
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +45,8 @@ class Forwarder:
         self._last_id = 0
 
     async def forward(self, request: Message, context: RequestContext, decide_here: DecideHere) -> Any:
-        """The controller's response. Raises KafkaError if there was no controller in time. If this node becomes the
-        controller meanwhile, it decides."""
+        """Returns the controller's response. Raises KafkaError if there is none in time. If this node becomes the
+        active controller meanwhile, `decide_here` decides."""
         deadline = self._host.monotonic() + self._timeout_seconds
         reason = "there is no controller"
         while (left := deadline - self._host.monotonic()) > 0:
@@ -76,7 +74,7 @@ class Forwarder:
         )
 
     async def _pause(self, seconds: float) -> None:
-        """Until something has changed about the quorum, but no longer than this."""
+        """Wait for a change of the quorum, but no longer than this."""
         try:
             async with asyncio.timeout(seconds):
                 await self._quorum.changed()
@@ -86,6 +84,8 @@ class Forwarder:
     async def _ask(
         self, address: NodeAddress, request: Message, context: RequestContext, seconds: float
     ) -> Any:
+        from odradek.requests.envelope import FORWARDABLE, unwrap_response_in_steps, wrap
+
         api_key: int = request.API_KEY  # type: ignore[attr-defined]
         if api_key not in FORWARDABLE:
             response = await call(self._link, address, request, context.api_version, self._client_id, seconds)
@@ -96,14 +96,14 @@ class Forwarder:
         correlation_id = self._last_id & 0x7FFFFFFF
         envelope = wrap(request, context, correlation_id)
         wrapped: Any = await call(
-            self._link, address, envelope, EnvelopeRequest.MAX_VERSION, self._client_id, seconds
+            self._link, address, envelope, envelope.MAX_VERSION, self._client_id, seconds
         )
         return await self._turns.complete(
             unwrap_response_in_steps(wrapped, api_key, context.api_version, correlation_id)
         )
 
     def leader_changed(self) -> None:
-        """What the last controller has not answered yet goes to the next one: it may be cut off, and never answer."""
+        """Send to the new controller what the old one has not answered yet: it may be cut off, and never answer."""
         leader = self._quorum.leader
         if leader is not None and leader[1] is not None:
             self._link.go_to(leader[1])

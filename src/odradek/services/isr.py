@@ -1,18 +1,19 @@
-"""The in-sync replicas of the partitions that this broker leads: who joins, who leaves, what the controller says.
+"""Keeps the ISR of the partitions that this broker leads: who joins, who leaves, and what the controller decides.
 
-A replica joins when it has fetched all that is committed and all that came before this epoch; it leaves when it has not
-had all of the log for `replica.lag.time.max.ms`. The leader proposes (AlterPartition), the controller decides, and the
-metadata tells everybody, the leader included. From the moment a proposal leaves until the metadata has answered it, the
-leader counts on both: the ISR in force and the proposed one (`replication.leader`).
+A replica joins when it has fetched everything that is committed and everything from before this epoch; it leaves when
+it has not caught up with the end of the log for `replica.lag.time.max.ms`. The leader proposes (AlterPartition), the
+controller decides, and the metadata brings the result to all brokers, including the leader. From the moment a proposal
+is made until the metadata settles it, the leader counts on both the current ISR and the proposed one
+(`replication.leader`).
 
-A proposal without an answer stands, and is sent again: nobody knows whether it is in force. One that is refused because
-another epoch has begun stands, too, until the metadata tells of that.
+A proposal without a response stays, and is sent again, because it may already be in force. One that is refused because
+another epoch has begun stays too, until the metadata brings that epoch.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode
@@ -22,36 +23,33 @@ from odradek.metadata.image import MetadataImage
 from odradek.replication.leader import Leader
 from odradek.replication.replicas import Replicas
 from odradek.services.metadata import BrokerMetadata
-from odradek.wire.messages.alter_partition import (
-    AlterPartitionRequest,
-    BrokerState,
-    PartitionDataInRequest,
-    TopicDataInRequest,
-)
+
+if TYPE_CHECKING:
+    from odradek.wire.messages.alter_partition import AlterPartitionRequest
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
-# The controller did not decide, so the proposal may be in force, or come in force.
+# The outcome is unknown: the proposal may be in force, or may still come into force.
 UNDECIDED = (
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_UPDATE_VERSION,  # an earlier one of ours, or the controller's own: the metadata will tell
+    ErrorCode.INVALID_UPDATE_VERSION,  # ours arrived before, or the controller made a change: the metadata will tell
 )
 
 
 class _Proposal(NamedTuple):
     leader: Leader
     partition_epoch: int  # of the registration that it changes
-    # The members with their broker epochs when it was made: one that is restarted before the controller decides must
-    # not join by what it had fetched before.
+    # The members with their broker epochs at the time: a broker that restarts before the controller decides must not
+    # join because of what it fetched before.
     isr: tuple[tuple[int, int], ...]
 
     @property
     def is_settled(self) -> bool:
-        """The metadata has gone on, with it or without it."""
+        """The metadata has moved on, with this proposal or without it."""
         return bool(self.leader.closed_with) or self.leader.partition_epoch != self.partition_epoch
 
 
@@ -69,7 +67,7 @@ class InSyncReplicas:
         self._has_news = asyncio.Event()
 
     def fetched(self, leader: Leader) -> None:
-        """A replica fetched: it may be able to join."""
+        """A replica has fetched, so one may now be able to join."""
         if len(leader.maximal_isr) < len(leader.replicas) and self._may_propose(leader):
             joining = self._active(leader.joining_replicas())
             if joining:
@@ -84,7 +82,7 @@ class InSyncReplicas:
         return proposal is None and not leader.closed_with
 
     def _active(self, replicas: dict[int, int]) -> frozenset[int]:
-        """Those that the controller would take: registered in the epoch that they fetch in, and not fenced."""
+        """Those that the controller would accept: not fenced, and registered with the broker epoch of their fetches."""
         brokers = self._metadata.image.brokers
         return frozenset(
             replica
@@ -135,8 +133,13 @@ class InSyncReplicas:
                 del self._proposals[leader]
 
     async def _send(self, proposals: list[_Proposal]) -> bool:
-        """False if some of them must be sent again."""
-        request = self._request(proposals)
+        """Returns False if some of them must be sent again."""
+        try:
+            request = self._request(proposals)
+        except OSError as error:  # there is no descriptor left to import its messages with
+            counted(log, logging.ERROR, "", "request", "cannot propose an ISR, trying again: %s", error)
+            self._unsent.update((proposal.leader, None) for proposal in proposals)
+            return False
         if request is None:
             return True
         response = await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
@@ -146,7 +149,14 @@ class InSyncReplicas:
         self._forget_settled()
         return not self._unsent
 
-    def _request(self, proposals: list[_Proposal]) -> AlterPartitionRequest | None:
+    def _request(self, proposals: list[_Proposal]) -> "AlterPartitionRequest | None":
+        from odradek.wire.messages.alter_partition import (  # only where there are replicas elsewhere
+            AlterPartitionRequest,
+            BrokerState,
+            PartitionDataInRequest,
+            TopicDataInRequest,
+        )
+
         image = self._metadata.image
         broker = image.brokers.get(self._node_id)
         topics: dict[str, TopicDataInRequest] = {}
@@ -170,7 +180,7 @@ class InSyncReplicas:
         return AlterPartitionRequest(self._node_id, broker.epoch, list(topics.values()))
 
     def _epoch_of(self, leader: Leader, replica: int) -> int:
-        """Of a replica that fetched, the epoch of its fetches: one that was restarted since must not join by them."""
+        """For a replica that has fetched, the broker epoch of its fetches: a restarted one must not join by them."""
         progress = leader.progress.get(replica)
         if progress is not None and progress.broker_epoch >= 0:
             return progress.broker_epoch
@@ -179,7 +189,7 @@ class InSyncReplicas:
 
     def _take(self, proposal: _Proposal, code: ErrorCode) -> None:
         if code is ErrorCode.NONE or proposal.is_settled:
-            return  # the metadata brings it
+            return  # the metadata brings the result
         leader = proposal.leader
         name = str(leader.topic_partition)
         counted(log, logging.INFO, name, code.name, "%s: the controller refused an ISR: %s", name, code.name)
@@ -188,12 +198,13 @@ class InSyncReplicas:
         elif code is ErrorCode.INELIGIBLE_REPLICA:
             del self._proposals[leader]
             leader.withdraw_proposal()
-        # Otherwise the metadata has gone on without us. An earlier copy of the proposal may have been in force before
-        # that, and whoever joined by it may be in sync still: the leader counts on it until the metadata comes.
+        # Otherwise the metadata has moved on without us. An earlier copy of the proposal may have been in force before
+        # that, and a replica that joined by it may still be in sync: the leader counts on it until the metadata
+        # arrives.
 
 
 def _codes(response: Any) -> Callable[[MetadataImage, Leader], ErrorCode]:
-    """The controller's answer for each partition; one that it does not name is decided by none."""
+    """The controller's error code for each partition; for one that it does not name the outcome is unknown."""
     top = ErrorCode(response.error_code)
     codes = {
         (topic.topic_id, partition.partition_index): ErrorCode(partition.error_code)

@@ -1,10 +1,10 @@
-"""A broker's standing with the controller: it registers when it starts, and says now and then that it lives.
+"""A broker's life in the cluster: it registers at start, sends heartbeats, and asks to shut down when it stops.
 
-A broker that registers is fenced at first: registered, but nothing is expected of it. Its heartbeats say how far it has
-read the metadata. Once it has read its own registration the controller lifts the fence, and the broker has started. The
-controller's own broker has read everything, so it is registered without a fence.
+A broker that registers is fenced at first: it is known, but leads nothing. Its heartbeats say how far it has read the
+metadata. Once it has read its own registration, the controller unfences it, and the broker has started. The active
+controller's own broker has read everything, so it is registered unfenced.
 
-Where the only voter is the only one to tell, nothing is sent: it knows.
+The only voter of a cluster sends itself no heartbeats.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Broke
 
 log = logging.getLogger(__name__)
 
-NO_EPOCH = -1  # the broker was killed, or never ran
+NO_EPOCH = -1  # the last stop was not clean, or this is the first start
 RETRY_SECONDS = 0.1
-# While the fence is up, heartbeats follow each other quickly: somebody waits for the broker to start.
+# A fenced broker sends heartbeats quickly, so that it starts soon.
 FENCED_HEARTBEAT_SECONDS = 0.02
-RETIRE_SECONDS = 3.0  # how long a broker that stops waits for the controller to let it go
+RETIRE_SECONDS = 3.0  # how long a stopping broker waits for the controller's consent
 TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
 
@@ -57,16 +57,15 @@ class Lifecycle:
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
         self._timeout_seconds = settings.timeout_ms / 1000
         self._epoch = NO_EPOCH
-        self._incarnation_id: uuid.UUID | None = None  # of this process, once it has asked to be registered
+        self._incarnation_id: uuid.UUID | None = None  # of this process, once it has sent its registration
 
     def is_registered(self, image: MetadataImage) -> bool:
-        """Whether an image knows of this process, and not only of one that ran before."""
+        """True if the image has the registration of this process, not that of an earlier one."""
         broker = image.brokers.get(self._node_id)
         return broker is not None and broker.incarnation_id == self._incarnation_id
 
     async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
-        """Say where this broker can be reached, and whether its logs are what they were when it last stopped. Returns
-        once the cluster counts on it."""
+        """Register this broker's listeners, and whether its last stop was clean. Returns once it is unfenced."""
         request = self._registration(listeners, was_clean)
         deadline = self._host.monotonic() + self._timeout_seconds
         while True:
@@ -86,7 +85,7 @@ class Lifecycle:
                 await asyncio.sleep(FENCED_HEARTBEAT_SECONDS)
 
     def _is_transient(self, code: ErrorCode) -> bool:
-        """Whether to try again. The controller's full disk is its own trouble, unless it is ours."""
+        """Whether to try again. A storage error is transient if it is another node's."""
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             return not self._metadata.quorum.is_active
         return code in TRANSIENT
@@ -113,7 +112,7 @@ class Lifecycle:
         )
 
     async def register_controller(self, listeners: tuple[Listener, ...]) -> None:
-        """Say where this controller can be reached. It takes part in the quorum meanwhile."""
+        """Register this controller's listeners. It already takes part in the quorum."""
         request = controller_registration.ControllerRegistrationRequest(
             controller_id=self._node_id,
             incarnation_id=uuid.UUID(int=self._rng.getrandbits(128)),
@@ -144,8 +143,8 @@ class Lifecycle:
                 await self._heartbeat()
 
     async def retire(self) -> None:
-        """Before a clean stop: have the controller move away what this broker leads. Returns once every other broker
-        knows of it, the time is up, or nobody can decide it any more."""
+        """Controlled shutdown: have the controller move away what this broker leads. Returns once all other brokers
+        know, after a timeout, or if too few controllers are left to decide."""
         if self._epoch == NO_EPOCH or self._is_on_its_own:
             return
         over = asyncio.Event()
@@ -175,7 +174,7 @@ class Lifecycle:
 
     @property
     def _is_on_its_own(self) -> bool:
-        """Nobody could take over."""
+        """There is no other broker to take over."""
         quorum, brokers = self._metadata.quorum, self._metadata.image.brokers
         return quorum.is_only_voter and quorum.is_active and set(brokers) <= {self._node_id}
 

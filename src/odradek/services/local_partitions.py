@@ -1,17 +1,17 @@
-"""Makes this broker's logs what the metadata says they should be.
+"""Gives this broker the logs and roles that the metadata names.
 
-The image is the plan: topics, their partitions, their settings. A delta of it is acted on here: logs are created and
-deleted, settings handed to the logs they concern. At start the whole image is the delta.
+The image is the plan: topics, their partitions, their settings. For every delta, logs are created and deleted here, and
+settings are handed to the logs they concern. At start the whole image is the delta.
 
-A delta says where to look, the image what should be there: acting on the same delta twice changes nothing. Nothing here
-fails the request that changed the metadata, which is committed by then. What cannot be done now (a full disk, say) is
-remembered and tried again at the next change, and every few seconds (`retry_failed`). Until the log of a deleted topic
-is removed, a new topic of the same name waits for its own: a log serves no topic but the one whose id it carries.
+A delta says where to look, and the image what should be there, so acting on the same delta twice changes nothing.
+Nothing here can fail the request that changed the metadata, which is committed by then. What cannot be done now (on a
+full disk, say) is tried again at the next change, and every few seconds (`retry_failed`). A log only ever serves the
+topic whose id it carries: a new topic gets its log only after that of a deleted topic of the same name is removed.
 
 A topic exists once the metadata says so, and its partitions are served from then on. Their logs are created afterwards,
-one in each turn of the event loop, or by the first append to one: whoever creates a thousand partitions does not wait
-for thousands of files, nor does anybody else, and no request to a partition can tell. Asking for a partition creates
-nothing: until there is a log, it is known to be empty (`replication.unmade_log`).
+one in each turn of the event loop, or by the first append: creating a thousand partitions makes no request wait for
+thousands of files, and clients cannot tell. Asking for a partition creates nothing: until it has a log, it is known to
+be empty (`replication.unmade_log`).
 """
 
 import logging
@@ -37,14 +37,14 @@ from odradek.storage.store import LogStore
 
 log = logging.getLogger(__name__)
 
-# An append to a log that could not be made tries again, unless another attempt failed just now.
+# An append to a log that could not be created tries again, but not sooner than this after the last attempt.
 REQUEST_RETRY_SECONDS = 1.0
 
 Told = Callable[[Replica], None]
 
 
 class TopicSettings(NamedTuple):
-    """One object of each for all partitions of a topic."""
+    """Shared by all partitions of a topic."""
 
     log: LogConfig
     replica: ReplicaSettings
@@ -57,11 +57,11 @@ class TopicSettings(NamedTuple):
 
 
 class Unopened(NamedTuple):
-    """A partition that should have a log here, and has none yet."""
+    """A partition that should have a log here but has none yet."""
 
     topic_id: UUID
     registration: Partition
-    has_failed: bool = False  # which is logged once, though it is tried again every few seconds
+    has_failed: bool = False  # logged once, though it is tried again every few seconds
 
 
 class LocalPartitions:
@@ -76,10 +76,12 @@ class LocalPartitions:
         on_removed: Told,
         is_registered: Callable[[MetadataImage], bool],
     ) -> None:
-        """`appended` is told of every append to any of the logs, and has it synced. `on_new_role` and `on_removed` are
-        told of each replica once it leads or follows in a new epoch, or is gone. `is_registered`: whether an image
-        knows of this process. Before that, what it says that this broker leads is what an earlier process led, whose
-        log may have been longer: the registration brings another epoch."""
+        """`appended` is called for every append to any of the logs, and has it synced. `on_new_role` is called when a
+        replica leads or follows in a new epoch, `on_removed` when it is deleted.
+
+        `is_registered` says whether an image has the registration of this process. Until it has, the partitions that
+        this broker leads are those of an earlier process, whose log may have been longer. Registering begins new leader
+        epochs."""
         self._node_id = node_id
         self._host = host
         self._store = store
@@ -91,9 +93,9 @@ class LocalPartitions:
         self._unopened: dict[TopicPartition, Unopened] = {}
         self._failed: dict[TopicPartition, Unopened] = {}  # could not be opened, and will be tried again
         self._doomed: dict[TopicPartition, Log] = {}  # logs of deleted topics that are not removed yet
-        self._unsettled: dict[UUID, Topic] = {}  # topics that we failed to act on, and will try again
+        self._unsettled: dict[UUID, Topic] = {}  # topics whose changes failed, and will be tried again
         self._is_scheduled = False  # the next one is about to be opened
-        self._next_attempt = 0.0  # an append does not try a failed one again before this time
+        self._next_attempt = 0.0  # no append retries a failed log before this time
         self._on_new_role = on_new_role
         self._on_removed = on_removed
         self._is_registered = is_registered
@@ -101,12 +103,12 @@ class LocalPartitions:
     # --- at start ---
 
     def log_config_for(self, image: MetadataImage) -> Callable[[str], LogConfig]:
-        """What the store opens the logs of a topic with."""
+        """The settings with which the store opens the logs of a topic."""
         return lambda topic: log_config(topic_values(image.topic_overrides(topic), self.config))
 
     def expected_in(self, image: MetadataImage) -> Callable[[TopicPartition, UUID], bool]:
-        """Which logs the store opens. One without an id is taken for the topic's: a crash came before its first sync.
-        All others are of topics that were deleted, and perhaps created again, just before a crash."""
+        """Which logs the store opens. One without an id counts as the topic's: a crash came before its first sync. All
+        others belong to topics that were deleted, and perhaps created again, just before a crash."""
 
         def is_expected(topic_partition: TopicPartition, topic_id: UUID) -> bool:
             topic = image.topics.get(topic_partition.topic)
@@ -147,7 +149,7 @@ class LocalPartitions:
         self._open_soon()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker's own settings changed: the defaults of every topic may have."""
+        """The broker's settings changed, and with them perhaps the defaults of every topic."""
         self.config = config
         self._settle(self._image.topics.values())
         self._open_soon()
@@ -161,13 +163,13 @@ class LocalPartitions:
         self._open_soon()
 
     def _settle(self, topics: Iterable[Topic]) -> None:
-        """Make what we hold of these topics what the image says of them. One that fails keeps no other from it."""
+        """Bring these topics in line with the image. If one fails, the others are still done."""
         for topic in {topic.id: topic for topic in topics}.values():
             if self._act(topic, self._plan_topic):
                 self._unsettled.pop(topic.id, None)
 
     def _act(self, topic: Topic, act: Callable[[Topic], None]) -> bool:
-        """Bring what changed in line with the image; if that fails, all of the topic is settled later."""
+        """Apply a change to one topic. If that fails, the whole topic is settled later."""
         try:
             now = self._image.topics_by_id.get(topic.id)
             if now is None:
@@ -204,7 +206,7 @@ class LocalPartitions:
             _tell(self._on_new_role, replica)
 
     def _failed_indexes(self) -> dict[UUID, list[int]]:
-        """The partitions of each topic that could not be opened: a change of the topic tries them again."""
+        """The partitions that could not be opened, by topic: a change to the topic retries them."""
         indexes: dict[UUID, list[int]] = {}
         for name, plan in self._failed.items():
             indexes.setdefault(plan.topic_id, []).append(name.partition)
@@ -227,7 +229,7 @@ class LocalPartitions:
                 settings.apply(replica)
 
     def _present(self, topic: Topic, index: int) -> Replica | None:
-        """Of this topic: not of an earlier one of the same name."""
+        """The replica, unless it belongs to an earlier topic of the same name."""
         replica = self._replicas.present(topic.name, index)
         return replica if replica is not None and replica.topic_id == topic.id else None
 
@@ -262,7 +264,7 @@ class LocalPartitions:
             log.error("cannot remove all logs of deleted topics, trying again: %s. Left: %s", failure, left)
 
     def _still_doomed(self) -> list[TopicPartition]:
-        """By now a log of the next topic of that name may be in its place."""
+        """Without those that were removed: a log of a new topic of that name may be in their place."""
         self._doomed = {name: found for name, found in self._doomed.items() if self._store.get(name) is found}
         return list(self._doomed)
 
@@ -280,7 +282,7 @@ class LocalPartitions:
             self._open_soon()
 
     def _begin_missing(self, topic: str, index: int) -> Replica | None:
-        """A request names a partition whose log is not there yet: it is served as the empty one that it is."""
+        """A request names a partition whose log does not exist yet: serve it as an empty one."""
         name = TopicPartition(topic, index)
         plan = self._unopened.get(name) or self._failed.get(name)
         if plan is None:
@@ -288,16 +290,14 @@ class LocalPartitions:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return None
         found = self._store.get(name)
-        if found is not None and _is_of(
-            found, plan.topic_id
-        ):  # a log with records, which could not be opened
+        if found is not None and _is_of(found, plan.topic_id):  # it has records, but could not be opened
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {name} could not be opened")
         make = partial(self._make_for_append, name)
         unmade = cast(Log, UnmadeLog(name, self._settings[topic].log, make))
         return self._begin(name, plan, unmade)
 
     def _make_for_append(self, name: TopicPartition) -> Log:
-        """A record cannot wait for its log's turn."""
+        """Create the log now, for an append, instead of when its turn comes."""
         if name in self._failed and self._host.monotonic() >= self._next_attempt:
             self._unopened[name] = self._failed.pop(name)
         replica = self._open(name) if name in self._unopened else None
@@ -306,12 +306,12 @@ class LocalPartitions:
         return replica.log
 
     def stop_opening(self) -> None:
-        """What is not open yet will be created at the next start."""
+        """What is not open yet is created at the next start."""
         self._unopened.clear()
         self._failed.clear()
 
     def _open(self, name: TopicPartition) -> Replica | None:
-        """Make the log, or take the one that was found at start, and serve it."""
+        """Create the log, or take the one that was found at start, and serve it. None if that fails."""
         plan = self._unopened.pop(name)
         replica = self._replicas.present(*name)
         try:
@@ -366,7 +366,7 @@ class LocalPartitions:
 
 
 def _tell(told: Told, replica: Replica) -> None:
-    """Whoever cannot follow does not keep the other partitions from coming or going."""
+    """A listener that fails must not affect other partitions."""
     try:
         told(replica)
     except Exception:

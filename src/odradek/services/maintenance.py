@@ -1,6 +1,6 @@
-"""What a broker does unasked, every so often: retention, checkpoints, compaction.
+"""Periodic work: retention, checkpoints, metadata snapshots, and removing the files of deleted logs.
 
-One timer for all partitions. Idle ones cost nothing: the store knows which logs are due, and checkpoints are written
+All partitions share its timers. Idle ones cost nothing: the store knows which logs are due, and checkpoints are written
 only after something was appended or deleted.
 """
 
@@ -28,7 +28,7 @@ class Maintenance:
         now_ms: Callable[[], int],
         retry_failed: Callable[[], None],
     ) -> None:
-        """`retry_failed` opens the logs that could not be opened when they should have been."""
+        """`retry_failed` retries what failed earlier, such as logs that could not be opened."""
         self._store = store
         self._metadata = metadata
         self._now_ms = now_ms
@@ -86,7 +86,7 @@ class Maintenance:
                     {
                         name: replica.high_watermark
                         for name, replica in unsaved.items()
-                        if self._replicas.present(*name) is replica  # and not deleted meanwhile
+                        if self._replicas.present(*name) is replica  # not deleted meanwhile
                     }
                 )
             except OSError:

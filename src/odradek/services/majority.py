@@ -1,7 +1,7 @@
-"""Whether enough controllers can be there to decide anything: a node that stops need not wait for those that are gone.
+"""Whether a majority of the controllers may still be running: a node that stops need not wait for those that are gone.
 
-Where nobody listens any more, the process has ended: a refused connection is proof, silence is not. When all nodes of a
-cluster are stopped at once, the last ones find out in this way that nobody is left who could let them go.
+A refused connection proves that the process has ended; silence does not. When all nodes of a cluster are stopped at
+once, this is how the last ones learn that no controller is left to consent.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import asyncio
 from odradek.net.network import Network
 from odradek.services.quorum import Quorum
 
-LOOK_SECONDS = 0.1  # most nodes are let go sooner
+LOOK_SECONDS = 0.1  # most nodes have the controller's consent sooner
 CONNECT_TIMEOUT_SECONDS = 0.5
 
 
 async def majority_gone(quorum: Quorum, network: Network) -> None:
-    """Returns once the voters that may be there are no majority."""
+    """Returns once the voters that may still be running are no majority."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         voters = quorum.voter_addresses

@@ -1,19 +1,19 @@
-"""This node's copy of the cluster's metadata, and its way to change it.
+"""This node's copy of the cluster's metadata, and how it is changed.
 
-The quorum (`services.quorum`) orders the changes and tells what is committed: the next image is published, and
-everybody who listens acts on the difference. On the active controller a request is decided on the newest image, its
-records are appended to the metadata log, and the response is given once they are committed and applied here. Any
-other node forwards the request to it (`services.forwarding`). Requests are messages (see `controller.controller`), so
-where one is decided makes no difference.
+The quorum (`services.quorum`) orders the changes and says what is committed. Each commit publishes the next image, and
+listeners act on the difference. On the active controller a request is decided on the newest image, its records are
+appended to the metadata log, and the response is given once they are committed and applied here. Any other node
+forwards the request (`services.forwarding`). Requests are messages (see `controller.controller`), so it makes no
+difference where one is decided.
 
-A request is always answered by a response, with error codes where it is refused. Four things can keep a decision from
-being written, and none leaves the log and the image in doubt:
+Every request gets a response, with error codes if it is refused. Four failures can keep a decision from being
+committed:
 
-- The records cannot be appended, as on a full disk. Nothing has changed; the request is refused, the next one may work.
-- They are appended, and the sync cannot begin, for want of a descriptor. It is tried again before anything else is
-  decided, and every few seconds (`settle`).
-- The node loses its lead before they are committed. Nobody knows yet what becomes of them: NOT_CONTROLLER.
-- The sync fails, or half an append cannot be undone. Nobody knows what a restart would find: the node must stop.
+- The records cannot be appended, as on a full disk. Nothing has changed: the request is refused, the next may succeed.
+- They are appended, but no descriptor is left for the sync. It is tried again before the next decision, and every few
+  seconds (`settle`).
+- The node loses the leadership before they are committed. Their fate is unknown: NOT_CONTROLLER.
+- The sync fails, or a half-written append cannot be undone. What a restart would find is unknown: the node must stop.
 """
 
 import logging
@@ -40,7 +40,7 @@ from odradek.metadata.quorum_settings import quorum_settings
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
 from odradek.net.network import Network
-from odradek.raft.rpc import NodeAddress
+from odradek.raft.address import NodeAddress
 from odradek.raft.voters import Endpoint
 from odradek.requests.naming import sender
 from odradek.requests.refusal import refuse, refuse_undone
@@ -54,19 +54,19 @@ from odradek.wire.codec import Message, drain
 
 log = logging.getLogger(__name__)
 
-MAX_CHANGES_LOGGED = 20  # of a part of a request, which has up to 50 topics
+MAX_CHANGES_LOGGED = 20  # for each part of a request, which has up to 50 topics
 
 Written = TypeVar("Written")
 
 
 class _Decided(NamedTuple):
-    """A part of a request: its response, and what it waits for."""
+    """A decided part of a request: its response, and what the response waits for."""
 
     part: Part
     response: Any
     records: Sequence[MetadataRecord] = ()
     before: MetadataImage | None = None
-    offset: int = -1  # of the last record that it rests on; the response is given once that is committed
+    offset: int = -1  # of the last record that it depends on: the response is given once that is committed
     epoch: int = -1
 
 
@@ -83,20 +83,18 @@ class BrokerMetadata:
         on_failure: Callable[[str], None],
         sync_time: Histogram | None = None,
     ) -> None:
-        """`listeners` are told of every change after the image that is loaded here; `on_failure` is called with the
-        reason why the node must stop."""
+        """`listeners` are called for every change after the image that is loaded here; `on_failure` is called with the
+        reason if the node must stop."""
         self.turns = turns  # for large requests
         self._controller = Controller(config.node_id, config, rng, host.steady_ms)
-        self.sessions = (
-            self._controller.sessions
-        )  # of brokers with this node, while it is the active controller
+        self.sessions = self._controller.sessions  # of brokers, while this node is the active controller
         self._on_failure = on_failure
         self._sync_time = sync_time or Histogram()
         self._monotonic = host.monotonic
         self._node_id = config.node_id
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
-        self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # as last looked at
+        self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # last applied
         directory = str(config.log_dirs[0])
         self.properties = load_or_format(files, directory, config, host.hostname(), rng)
         self.quorum = Quorum(
@@ -115,23 +113,23 @@ class BrokerMetadata:
             self._node_id, self.quorum, host, network, turns, config["controller.socket.timeout.ms"]
         )
         self._snapshotter = Snapshotter(self._log, _snapshot_policy(config), host, turns.finish)
-        if self.quorum.is_active:  # nobody listens yet: this is what they begin with
+        if self.quorum.is_active:  # listeners are not called: this is part of the image they begin with
             self._activate(self._commit_alone)
 
     @property
     def image(self) -> MetadataImage:
-        """All that is committed."""
+        """Everything committed."""
         return self._log.image
 
     @property
     def newest(self) -> MetadataImage:
-        """On the active controller, all that is decided: what the next decision builds on."""
+        """On the active controller, everything decided, committed or not: the base of the next decision."""
         return self._log.newest
 
     # Decisions
 
     async def change(self, decision: Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]) -> int:
-        """Write, as the active controller, what nobody asked for. How many records, once they are committed. Raises
+        """Write a change of the active controller's own. Returns the number of records, once they are committed. Raises
         KafkaError, with NOT_CONTROLLER if this node is not active."""
         if not self.quorum.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
@@ -142,8 +140,8 @@ class BrokerMetadata:
         return len(records)
 
     async def decide(self, request: Message, context: RequestContext) -> Any:
-        """Have the controller decide, here or elsewhere. The response, once what it wrote is committed; if it was
-        decided here, it is applied here, too."""
+        """Have the active controller decide, here or elsewhere. Returns the response once its records are committed
+        and, if decided here, applied here."""
         if self.quorum.is_active:
             return await self.decide_here(request, context)
         try:
@@ -152,12 +150,12 @@ class BrokerMetadata:
             return self._refused(request, context, error)
 
     async def forward(self, request: Message, context: RequestContext, answer_here: DecideHere) -> Any:
-        """The response of the active controller elsewhere. Raises KafkaError if there is none in time. If this node
-        becomes the controller meanwhile, `answer_here` takes its place."""
+        """Returns the active controller's response. Raises KafkaError if there is none in time. If this node becomes
+        the active controller meanwhile, `answer_here` answers."""
         return await self._forwarder.forward(request, context, answer_here)
 
     async def decide_here(self, request: Message, context: RequestContext) -> Any:
-        """What this node decides as the active controller; refused with NOT_CONTROLLER if it is not."""
+        """Decide as the active controller; refuse with NOT_CONTROLLER if this node is not."""
         if not self.quorum.is_active:
             error = KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
             return self._refused(request, context, error)
@@ -174,7 +172,7 @@ class BrokerMetadata:
         try:
             before = self._log.newest
             records, response = self._controller.decide(before, part, context)
-            if not records:  # but what it says may rest on what is not committed yet
+            if not records:  # the response may still depend on records that are not committed yet
                 return _Decided(part, response, offset=before.offset, epoch=self._log.epoch)
             self.settle()
             offset = self._append(records)
@@ -185,7 +183,7 @@ class BrokerMetadata:
             return _Decided(part, self._refused(part.request, context, error))
 
     async def _respond(self, decided: _Decided, context: RequestContext) -> Any:
-        if decided.offset < 0:  # it was refused, and rests on nothing
+        if decided.offset < 0:  # it was refused, and depends on no record
             return decided.response
         try:
             await self.quorum.committed(decided.offset, decided.epoch)
@@ -196,21 +194,21 @@ class BrokerMetadata:
         return decided.response
 
     def _refused(self, request: Message, context: RequestContext, error: KafkaError) -> Any:
-        # A client's refusal is logged by its API.
+        # The API logs what it refuses to a client.
         level = logging.DEBUG if context.client_host else logging.WARNING
         log.log(level, "the controller refused a %s: %s", type(request).__name__, error)
         refused = response_type(request.API_KEY)  # type: ignore[attr-defined]
         return drain(refuse(refused, request, context.api_version, error))
 
     def settle(self) -> None:
-        """Commit what is appended and could not be synced then."""
+        """Commit what was appended but could not be synced."""
         if self._log.failed:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log has failed: this broker is stopping."
             )
         if self.quorum.is_only_voter and self._log.newest is not self._log.image:
             self._publish(self._write(self._log.settle))
-            self.quorum.appended()  # who waits for it hears of it
+            self.quorum.appended()  # wakes those who wait for it
 
     def _commit(self, records: Sequence[MetadataRecord]) -> None:
         self._append(records)
@@ -219,7 +217,7 @@ class BrokerMetadata:
         self._write(lambda: self._log.commit(records, self._now_ms()))
 
     def _append(self, records: Sequence[MetadataRecord]) -> int:
-        """The offset of the last record. The only voter has committed and applied it."""
+        """Returns the offset of the last record. On the only voter it is committed and applied by then."""
         if not self.quorum.is_only_voter:
             offset = self._write(lambda: self._log.append(records, self._now_ms()))
             self.quorum.appended()
@@ -251,20 +249,20 @@ class BrokerMetadata:
             raise KafkaError(code, reason) from error
 
     def _became_active(self) -> None:
-        """Nobody has been heard of yet."""
+        """No broker has sent a heartbeat to this node yet, so every session begins now."""
         self.sessions.restart(self._log.newest.brokers, self._now_ms())
-        with suppress(KafkaError):  # which is logged; the next controller tries again
+        with suppress(KafkaError):  # logged; the next controller tries again
             self._activate(self._append)
 
     def _activate(self, write: Callable[[list[MetadataRecord]], object]) -> None:
-        """Write what a cluster begins with, where it is not there yet."""
+        """Write the records that a new cluster begins with, if they are missing."""
         image = self._log.newest
         records = activation_records(image, self._controller.config)
         try:
             if records:
                 write(records)
-        except KafkaError:  # which is logged
-            if not image.features:  # without them a new cluster cannot begin
+        except KafkaError:  # logged
+            if not image.features:  # a new cluster cannot begin without them
                 raise
 
     def _leader_changed(self) -> None:
@@ -275,7 +273,7 @@ class BrokerMetadata:
         self._on_failure(reason)
 
     def _publish(self, committed: Sequence[MetadataDelta]) -> None:
-        """What is committed stays so, whoever fails to act on it: neither the others nor the request hear of that."""
+        """A listener that fails affects neither the other listeners nor the request: the change is committed."""
         for delta in committed:
             for listener in self._listeners:
                 try:
@@ -287,7 +285,7 @@ class BrokerMetadata:
                     )
 
     def effective_config(self, config: BrokerConfig) -> BrokerConfig:
-        """The configuration with what is set dynamically; the same object where that has not changed."""
+        """The configuration with its dynamic settings; the same object if they have not changed."""
         layers = dict(self.image.broker_overrides(self._node_id)), dict(self.image.default_broker_overrides)
         if layers == self._config_layers:
             return config
@@ -310,18 +308,18 @@ class BrokerMetadata:
         return changed
 
     def checkpoint(self) -> None:
-        """Write down how far the log is synced."""
+        """Record how far the log is synced."""
         self._log.checkpoint()
 
     async def maintain(self) -> None:
-        """Write a snapshot if one is due, and delete what it makes superfluous."""
+        """Write a snapshot if one is due, and delete what it replaces."""
         try:
             await self._snapshotter.maintain()
         except (KafkaError, OSError) as error:
             self._has_failed(str(error))
 
     async def stop(self) -> None:
-        """Hand the lead to another node, and talk to nobody any more."""
+        """Hand the leadership to another node, and close all connections to nodes."""
         self._forwarder.close()
         await self.quorum.stop()
 
@@ -333,7 +331,7 @@ class BrokerMetadata:
 
 
 def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], context: RequestContext) -> None:
-    """Who changed what. Of a large request only the first few are written, and all of them at debug level."""
+    """Log who changed what. Of a large request only the first changes are logged at info level, the rest at debug."""
     who = (
         sender(context.client_host, context.client_id, context.principal)
         if context.client_host
@@ -364,7 +362,7 @@ def quorum_config(config: BrokerConfig, hostname: str) -> QuorumConfig:
 
 
 def _log_config(config: BrokerConfig) -> LogConfig:
-    """Nothing of this log is deleted by age or size alone: a snapshot must hold it first (`Snapshotter`)."""
+    """Records are not deleted by age or size alone: a snapshot must contain them first (`Snapshotter`)."""
     return LogConfig(
         segment_bytes=config["metadata.log.segment.bytes"],
         segment_ms=config["metadata.log.segment.ms"],

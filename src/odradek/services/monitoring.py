@@ -1,12 +1,11 @@
-"""A node as those see it who watch it: its metrics as Prometheus reads them, whether it lives, and whether it is ready.
+"""Pages for monitoring: metrics in Prometheus's text format, and whether the node is alive and ready.
 
     /metrics    numbers, each explained in docs/METRICS.md
-    /healthz    200 while the event loop answers and nothing has made the node stop
-    /readyz     200 once the node has started, and does what it is there for: somebody leads the quorum, and a broker is
-                not fenced
+    /healthz    200 while the event loop runs and nothing has made the node stop
+    /readyz     200 once the node has started and can serve: the quorum has a leader, and the broker is not fenced
 
-Numbers that are counted come from `host.metrics`; all others are looked up when somebody asks. What changes in the
-cluster is read off the metadata, so that it counts whoever decided it: `apply` is told of every change.
+Counters come from `host.metrics`; gauges are looked up for each request. Elections and ISR changes are counted from the
+metadata (`apply` is called for every change), so they count no matter which controller decided them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,14 +30,14 @@ Labels = Mapping[str, object]
 
 
 class Parts(NamedTuple):
-    """Of a node: where the numbers come from."""
+    """The parts of a node that the numbers come from."""
 
     node_id: int
     is_broker: bool
     metadata: BrokerMetadata
     replicas: Replicas
     metrics: Metrics
-    traffic: Mapping[str, Traffic]  # by the side of the node
+    traffic: Mapping[str, Traffic]  # by who connects: clients to this node, or this node to others
     connection_count: Callable[[], int]
     group_count: Callable[[], int]
     failure: Callable[[], str]  # why the node stops; empty while it does not
@@ -85,7 +84,7 @@ class Monitoring:
         return Page(404, "/metrics, /healthz and /readyz are here\n", TEXT)
 
     def why_not_ready(self) -> str:
-        """Empty if it is."""
+        """The reason; empty if the node is ready."""
         of = self._of
         if failure := of.failure():
             return f"the node stops: {failure}"
@@ -183,7 +182,7 @@ class Monitoring:
         return counts
 
     async def _count_offline(self) -> int:
-        """Only the active controller knows; the others would count the same ones again."""
+        """Only the active controller counts them, so that a sum over all nodes counts each partition once."""
         if not self._quorum.is_active:
             return 0
         pace, count = self._turns.pace(), 0

@@ -1,11 +1,11 @@
-"""Read your own writes, also those with acks=1.
+"""A client reads its own writes, even those with acks=1.
 
-Such a record is acknowledged once it is written, and committed once it is on disk. Between the two, a request that
-goes by the high watermark would say that the record is not there, to the very client that was told it is; on one
-Kafka node, which does not wait for its disk, that cannot happen. So where nothing but our own sync holds the high
-watermark back (one replica), such a request waits for the sync under way. A sync that fails closes the leader with
-KAFKA_STORAGE_ERROR, which is then the answer. With more replicas it is as in Kafka: what acks=1 acknowledged may not
-be committed for a while, or ever.
+Such a record is acknowledged once it is written, but committed only once it is on disk. In between, a request that goes
+by the high watermark would tell the client that its acknowledged record does not exist. A single Kafka broker, which
+does not wait for its disk, never does that. So if only our own sync holds the high watermark back (there is one
+replica), such a request waits for the current sync. If that fails, the leader closes with KAFKA_STORAGE_ERROR, which
+becomes the response. With more replicas it is as in Kafka: a record acknowledged with acks=1 may be committed later, or
+never.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
 from odradek.requests.services import Services
 
-DEFAULT_TIMEOUT_MS = 30_000  # of a request that does not say how long it would wait
+DEFAULT_TIMEOUT_MS = 30_000  # for requests that have no timeout of their own
 
 
 class OwnWrites:
@@ -29,8 +29,8 @@ class OwnWrites:
         return bool(self._held_back)
 
     def expect(self, topic: str, partition: int, offset: int = -1) -> None:
-        """The request needs the high watermark of this partition to be here, or (-1) where the log ends now. Whether
-        there is such a partition is found out later."""
+        """The request needs the high watermark of this partition to reach `offset`, or the current log end offset if
+        that is -1. Whether the partition exists is checked later."""
         replica = self._services.replicas.present(topic, partition)
         leader = replica.leader if replica is not None else None
         if leader is None or not leader.is_held_back_by_own_sync:
@@ -41,7 +41,7 @@ class OwnWrites:
             self._held_back[leader] = max(needed, self._held_back.get(leader, 0))
 
     async def committed(self, timeout_ms: int = 0) -> None:
-        """Whatever was written when it was expected is committed, or never will be. Raises REQUEST_TIMED_OUT."""
+        """Wait until every expected offset is committed, or never will be. Raises REQUEST_TIMED_OUT."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._services.deadlines.add(timeout_ms or DEFAULT_TIMEOUT_MS, partial(_time_out, over))
         remaining = dict(self._held_back)

@@ -1,6 +1,6 @@
-"""Ids of producers: unique in the cluster for all time, so they are handed out by the controller, in blocks.
+"""Producer ids: unique in the cluster for all time, so the controller hands them out, in blocks.
 
-A block that was begun and not used up before a restart is lost; there are 2^63 ids.
+A restart loses the rest of the current block; there are 2^63 ids.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
-        """Raises KafkaError where there are none to be had now."""
+        """Raises KafkaError if the controller allocates none now."""
         async with self._lock:
             producer_id = next(self._block, None)
             if producer_id is None:

@@ -1,21 +1,21 @@
-"""This node's replica of the metadata quorum, alive: timers, syncs, and messages to and from the others.
+"""Runs this node's replica of the metadata quorum: timers, syncs, and messages to and from other nodes.
 
-The core decides and its driver writes (`raft/`), `metadata.log` makes images of what is committed. Here is what they
-have no hands for: a timer for the core's next deadline, a thread for syncs, links to the other nodes, and requests of
-theirs that wait for the core's response. After whatever happens, `_settle` looks at what came of it: what is
-committed is told first, then those who wait for it are answered.
+The core decides and its driver writes (`raft/`); `metadata.log` makes images of what is committed. This module adds
+what they leave to the event loop: a timer for the core's next deadline, a thread for syncs, requests to the other nodes
+(`quorum_peers`), and their requests that wait for the core's response. After every event, `_settle` acts on what
+changed: it publishes what is committed, then answers those who wait for it (`quorum_waiters`).
 
-The only voter has nobody to wait for, so it syncs in place: its changes are committed when they are written.
+The only voter has nobody to wait for, so it syncs in place: its changes are committed when they are written. It
+exchanges no messages either, so what they look like on the wire (`raft.rpc`) is imported with the first of them.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host, Timer
@@ -25,31 +25,29 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.log import Membership, MetadataLog
 from odradek.metadata.properties import MetaProperties
-from odradek.net.link import Link
 from odradek.net.network import Network
-from odradek.raft import rpc
+from odradek.raft.address import NodeAddress
 from odradek.raft.messages import REQUESTS, Message
 from odradek.raft.messages import Request as Body
-from odradek.raft.messages import Response as Answer
 from odradek.raft.outgoing import Settings
 from odradek.raft.ready import QuorumBroken, Unreachable
 from odradek.raft.reconfiguration import UpdateVoter, VoterChange
-from odradek.raft.roles import Follower, Leader, Progress
-from odradek.raft.rpc import NodeAddress
-from odradek.raft.view import QuorumView, ReplicaView
-from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
+from odradek.raft.roles import Follower
+from odradek.raft.view import QuorumView, describe
+from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
 from odradek.requests.request import Request
-from odradek.services.calls import call
+from odradek.services.quorum_peers import QuorumPeers
+from odradek.services.quorum_waiters import CommitWaiters
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket, sync_tickets
-from odradek.wire.messages import update_raft_voter
-from odradek.wire.messages.update_raft_voter import UpdateRaftVoterRequest
+
+if TYPE_CHECKING:
+    from odradek.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 
 log = logging.getLogger(__name__)
 
-FIRST_BOOTSTRAP_ID = -2  # servers that have not said yet who they are go by ids below -1
-HAND_OVER_SECONDS = 1.0  # how long a leader that stops waits for the others to hear of it
+HAND_OVER_SECONDS = 1.0  # how long a leader that stops waits for the others to learn of it
 RETRY_SECONDS = 0.2  # after a sync could not begin
 UPDATE_PAUSE_SECONDS = 1.0
 
@@ -57,7 +55,7 @@ KRAFT_VERSION = 1
 
 
 class QuorumConfig(NamedTuple):
-    """What the configuration says of the quorum, and of this node's place in it."""
+    """What the configuration says about the quorum and this node's place in it."""
 
     is_alone: bool
     endpoints: tuple[Endpoint, ...]
@@ -65,33 +63,18 @@ class QuorumConfig(NamedTuple):
     settings: Settings
 
 
-class _Waiter(NamedTuple):
-    offset: int
-    epoch: int
-    done: asyncio.Future[None]
-
-
-class _Led(NamedTuple):
-    """What this node has seen committed while it led."""
-
-    epoch: int = -1
-    offset: int = -1
-
-
 class Listener(NamedTuple):
-    """Who hears of what happens here."""
+    """Callbacks for events of the quorum."""
 
-    committed: Callable[
-        [Sequence[MetadataDelta]], None
-    ]  # every change of the image after the one that is loaded
-    active: Callable[[], None]  # this node has become the controller
-    leader: Callable[[], None]  # another node leads than before
-    failure: Callable[[str], None]  # why the node must stop
+    committed: Callable[[Sequence[MetadataDelta]], None]  # every change after the image that was loaded
+    active: Callable[[], None]  # this node has become the active controller
+    leader: Callable[[], None]  # the leader has changed
+    failure: Callable[[str], None]  # the node must stop, for this reason
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class _Told:
-    """What was said last, so that it is not said again."""
+    """What was last reported, so that it is not reported again."""
 
     leader: tuple[int, int | None] | None = None
     logged_leader: tuple[int, int] | None = None
@@ -113,48 +96,48 @@ class Quorum:
         sync_time: Histogram,
     ) -> None:
         self._host = host
-        self._network = network
         self._files = files
         self._listener = listener
         self._sync_time = sync_time  # records each sync
         self._told = _Told()
         self._node = ReplicaKey(properties.node_id, properties.directory_id)
         self._cluster_id = properties.cluster_id
-        self._client_id = f"node-{properties.node_id}"
-        self._settings = config.settings
-        self._know_nobody(config)
+        self._endpoints = config.endpoints
+        self._peers = QuorumPeers(
+            host,
+            network,
+            properties.node_id,
+            config.bootstrap,
+            config.settings.request_seconds,
+            self._voters,
+        )
         self._do_nothing()
         self.log = MetadataLog.open(
             files, directory, properties, log_config, host.steady_ms(), self._membership(config)
         )
-
-    def _know_nobody(self, config: QuorumConfig) -> None:
-        """Where this node and the others are."""
-        self._endpoints = config.endpoints
-        self._bootstrap = dict(enumerate_down(config.bootstrap))
-        self._addresses: dict[int, NodeAddress] = {}  # as others told them
-        self._links: dict[int, Link] = {}
+        self._commits = CommitWaiters(self.log)
 
     def _do_nothing(self) -> None:
-        """What is under way, and who waits for it."""
-        self._waiting: dict[int, Request] = {}  # of others, not answered by the core yet, by our number
+        """Work in progress, and who waits for it."""
+        self._waiting: dict[int, Request] = {}  # of other nodes, awaiting the core's response, by our number
         self._last_number = 0
-        self._waiters: deque[_Waiter] = deque()
-        self._led = _Led()  # in the last epoch in which it did
-        self._changed = asyncio.Event()  # the role, the leader or the image
+        self._changed = asyncio.Event()  # set when the role, the leader or the image changes
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._syncing: asyncio.Task[None] | None = None  # what a thread does for us
+        self._syncing: asyncio.Task[None] | None = None  # the sync that runs in a thread
         self._is_settling = False
         self._is_stopped = False
-        self._is_updating = False  # the leader is being told where this node is
+        self._is_updating = False  # this node is telling the leader its endpoints
+
+    def _voters(self) -> VoterSet:
+        return self.log.raft.voters
 
     def _membership(self, config: QuorumConfig) -> Membership:
         return Membership(
             is_alone=config.is_alone,
             endpoints=config.endpoints,
-            bootstrap=tuple(self._bootstrap),
+            bootstrap=self._peers.bootstrap_ids,
             settings=config.settings,
             kraft_version=KRAFT_VERSION,
             send=self._send,
@@ -168,7 +151,7 @@ class Quorum:
 
     @property
     def is_active(self) -> bool:
-        """This node is the controller."""
+        """This node is the active controller."""
         return self.log.is_active and not self._is_stopped
 
     @property
@@ -177,9 +160,9 @@ class Quorum:
 
     @property
     def leader(self) -> tuple[int, NodeAddress | None] | None:
-        """Who leads, and where it is, if that is known."""
+        """The leader's id, and its address if that is known; None if no leader is known."""
         leader_id = self.log.leader_id
-        return None if leader_id is None else (leader_id, self._address_of(leader_id))
+        return None if leader_id is None else (leader_id, self._peers.address_of(leader_id))
 
     @property
     def node_id(self) -> int:
@@ -187,13 +170,13 @@ class Quorum:
 
     @property
     def voter_addresses(self) -> dict[int, NodeAddress | None]:
-        """Where each voter is, if that is known."""
-        return {key.node_id: self._address_of(key.node_id) for key in self.log.raft.voters.keys}
+        """The address of each voter, if it is known."""
+        return {key.node_id: self._peers.address_of(key.node_id) for key in self.log.raft.voters.keys}
 
     @property
     def is_caught_up(self) -> bool:
-        """All that is committed is in the image, as of a moment ago. A leader knows that only of its own epoch's
-        records, so one of them must be in."""
+        """The image has everything that was committed a moment ago. A leader knows what is committed only once a record
+        of its own epoch is."""
         raft, image = self.log.raft, self.log.image
         if raft.is_leader:
             return self.log.is_active
@@ -205,44 +188,18 @@ class Quorum:
         )
 
     def describe(self) -> QuorumView:
-        raft = self.log.raft
-        role = raft.role
-        if not isinstance(role, Leader):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node does not lead the quorum.")
-        observers = [key for key in role.progress if not raft.voters.includes(key)]
-        return QuorumView(
-            leader_id=role.leader_id,
-            epoch=role.epoch,
-            high_watermark=self.log.high_watermark,
-            voters=tuple(self._view_of(key, role) for key in raft.voters.keys),
-            observers=tuple(self._view_of(key, role) for key in sorted(observers)),
-            nodes=tuple(raft.voters),
-        )
-
-    def _view_of(self, key: ReplicaKey, role: Leader) -> ReplicaView:
-        now_ms = self._host.now_ms()
-        if key.names(self._node):
-            return ReplicaView(key, self.log.end_offset, now_ms, now_ms)
-        progress: Progress = role.progress_of(key)
-        passed_ms = now_ms - self._host.steady_ms()  # times of the core are those of the steady clock
-        fetched, caught_up = progress.fetched_ms, progress.caught_up_ms
-        return ReplicaView(
-            key,
-            progress.end_offset,
-            -1 if fetched is None else fetched + passed_ms,
-            -1 if caught_up is None else caught_up + passed_ms,
-        )
+        return describe(self.log.raft, self.log.high_watermark, self._host.now_ms(), self._host.steady_ms())
 
     # Life
 
     def start(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """The others can reach this node here from now on; it takes part."""
+        """Take part in the quorum. Other nodes can reach this one at these endpoints."""
         self._endpoints = endpoints
         with self._happening():
             self.log.tick(self._host.steady_ms())
 
     async def caught_up(self) -> None:
-        """Wait until the image holds all that is committed."""
+        """Wait until the image has everything that is committed."""
         while not self.is_caught_up:
             await self.changed()
 
@@ -251,7 +208,7 @@ class Quorum:
         await self._changed.wait()
 
     async def stop(self) -> None:
-        """Hand over, if this node leads others."""
+        """Hand over the leadership, if this node leads others."""
         if not self.is_only_voter and not self.log.failed:
             with self._happening():
                 self.log.resign(self._host.steady_ms())
@@ -261,31 +218,24 @@ class Quorum:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_waiters(KafkaError(ErrorCode.NOT_CONTROLLER, "This node is stopping."))
+        self._commits.close()
         for task in self._tasks:
-            if task is not self._syncing:  # nobody can stop the thread, and the log is closed only after it
+            if task is not self._syncing:  # a thread cannot be cancelled, and the log is closed only after it
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for link in self._links.values():
-            link.close()
+        self._peers.close()
 
     # Decisions
 
     def appended(self) -> None:
-        """Something was appended to the log, which the others and the disk have to hear of."""
+        """Something was appended to the log: sync it, and answer the fetches that wait for it."""
         with self._happening():
             pass
 
     async def committed(self, offset: int, epoch: int) -> None:
-        """Wait until what was appended here in this epoch is committed and applied. Raises NOT_CONTROLLER if that
-        cannot be known any more, because this node has lost its lead."""
-        if self._led.epoch == epoch and self._led.offset >= offset:
-            return
-        if not self.log.raft.is_leader or self.epoch != epoch or self._is_stopped:
-            raise _lost_lead()
-        waiter = _Waiter(offset, epoch, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
-        await waiter.done
+        """Wait until what was appended here in this epoch is committed and applied. Raises NOT_CONTROLLER if this node
+        has lost the leadership, so that the outcome is unknown."""
+        await self._commits.committed(offset, epoch)
 
     async def change_voters(
         self, change: VoterChange, timeout_ms: int, ack_when_committed: bool = True
@@ -305,7 +255,7 @@ class Quorum:
     # Messages
 
     def handle(self, request: Request, body: Body) -> None:
-        """A request of another replica. The response is sent when the core gives it: a fetch may be parked."""
+        """A request from another replica. It is answered when the core responds: a fetch may be parked."""
         self._last_number += 1
         number = self._last_number
         self._waiting[number] = request
@@ -318,24 +268,19 @@ class Quorum:
         self._waiting.pop(number, None)
 
     def learn_address(self, node_id: int, address: NodeAddress) -> None:
-        self._addresses[node_id] = address
-
-    def _address_of(self, node_id: int) -> NodeAddress | None:
-        if node_id <= FIRST_BOOTSTRAP_ID:
-            return self._bootstrap.get(node_id)
-        voter = self.log.raft.voters.get(node_id)
-        if voter is not None and voter.endpoints and voter.endpoints[0].port:
-            return NodeAddress(voter.endpoints[0].host, voter.endpoints[0].port)
-        return self._addresses.get(node_id)
+        self._peers.learn({node_id: address})
 
     def _send(self, message: Message) -> None:
-        """The driver's way out. Nothing is sent in the middle of what happens here: a task does it."""
+        """Called by the driver. A request is sent in a task, so that its response cannot arrive in the middle of this
+        event."""
         body = message.body
         if isinstance(body, REQUESTS):
             self._begin(self._ask(message.receiver, message.correlation_id, body))
             return
         request = self._waiting.pop(message.correlation_id, None)
         if request is not None:
+            from odradek.raft import rpc
+
             leader, known = self.leader, None
             if leader is not None and leader[1] is not None and leader[0] == body.leader_id:
                 known = leader[0], leader[1]
@@ -349,7 +294,7 @@ class Quorum:
 
     async def _ask(self, peer: int, correlation_id: int, body: Body) -> None:
         try:
-            response, addresses = await self._call(peer, body)
+            response, addresses = await self._peers.ask(peer, body, self._endpoints)
         except (OSError, ProtocolError) as error:
             level = logging.DEBUG if isinstance(error, TimeoutError) else logging.INFO
             counted(
@@ -358,7 +303,7 @@ class Quorum:
                 str(peer),
                 str(error),
                 "the quorum cannot reach %s: %s",
-                self._name_of(peer),
+                self._peers.name_of(peer),
                 error,
             )
             is_gone = isinstance(error, ConnectionRefusedError)
@@ -373,40 +318,18 @@ class Quorum:
                 "cluster",
                 "%s belongs to another cluster than this node, which belongs to cluster %s: check "
                 "controller.quorum.bootstrap.servers, and meta.properties in the data directories of both",
-                self._name_of(peer),
+                self._peers.name_of(peer),
                 self._cluster_id,
             )
-        self._addresses.update(addresses)
+        self._peers.learn(addresses)
         with self._happening():
             self.log.step(Message(peer, self._node.node_id, correlation_id, response), self._host.steady_ms())
-
-    async def _call(self, peer: int, body: Body) -> tuple[Answer, rpc.Addresses]:
-        address = self._address_of(peer)
-        if address is None:
-            raise OSError("its address is not known")
-        request = rpc.to_request(body, self._endpoints)
-        seconds = self._settings.request_seconds
-        response = await call(
-            self._link_to(peer), address, request.message, request.version, self._client_id, seconds
-        )
-        return rpc.from_response(request.api_key, request.version, response)
-
-    def _link_to(self, peer: int) -> Link:
-        link = self._links.get(peer)
-        if link is None:
-            link = self._links[peer] = Link(self._host, self._network)
-        return link
-
-    def _name_of(self, peer: int) -> str:
-        address = self._address_of(peer)
-        where = f" at {address.host}:{address.port}" if address is not None else ""
-        return f"node {peer}{where}" if peer >= 0 else f"the bootstrap server{where}"
 
     # What comes of it
 
     @contextmanager
     def _happening(self, may_refuse: bool = False) -> Iterator[None]:
-        """Around everything that happens to the log. With `may_refuse` the caller hears of what was not possible."""
+        """Wraps every event that changes the log. With `may_refuse`, errors are raised to the caller."""
         try:
             yield
         except (QuorumBroken, DamagedData) as error:
@@ -430,7 +353,7 @@ class Quorum:
 
     def _fail(self, reason: str) -> None:
         log.critical("this node can no longer take part in the metadata quorum, stopping: %s", reason)
-        self._fail_waiters(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+        self._commits.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
         self._listener.failure(reason)
 
     def _settle(self) -> None:
@@ -441,13 +364,13 @@ class Quorum:
             committed = self.log.publish()
             if committed:
                 self._listener.committed(committed)
-            self._answer_waiters()
+            self._commits.answer()
             self._maybe_sync()
             self._maybe_update_endpoints()
             if self.log.is_active and self._told.active_epoch != self.epoch:
                 self._told.active_epoch = self.epoch
                 self._listener.active()
-                self._told.image = None  # which is news, too
+                self._told.image = None  # so that `_tell_changes` reports this, too
         except (DamagedData, QuorumBroken) as error:
             self._fail(str(error))
             return
@@ -455,23 +378,6 @@ class Quorum:
             self._is_settling = False
         self._tell_changes()
         self._arm()
-
-    def _answer_waiters(self) -> None:
-        """An offset alone says nothing: after an election another leader's records may have it."""
-        if self.log.raft.is_leader:
-            self._led = _Led(self.epoch, self.log.image.offset)
-        while self._waiters and self._led.epoch == self._waiters[0].epoch:
-            if self._led.offset < self._waiters[0].offset:
-                break
-            _set(self._waiters.popleft().done)
-        if self._waiters and (not self.log.raft.is_leader or self._waiters[0].epoch != self.epoch):
-            self._fail_waiters(_lost_lead())
-
-    def _fail_waiters(self, error: KafkaError) -> None:
-        waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
-            if not waiter.done.done():
-                waiter.done.set_exception(error)
 
     def _tell_changes(self) -> None:
         raft = self.log.raft
@@ -488,7 +394,7 @@ class Quorum:
             changed.set()
 
     def _log_leader(self, epoch: int, leader_id: int | None) -> None:
-        """A voter that only asks whether it could win an election has not lost its leader: that is not said again."""
+        """Log each leader once: a voter that asks for pre-votes forgets its leader only for a moment."""
         if leader_id is None or (epoch, leader_id) == self._told.logged_leader:
             return
         self._told.logged_leader = epoch, leader_id
@@ -498,7 +404,7 @@ class Quorum:
             log.info("node %d leads the metadata quorum in epoch %d", leader_id, epoch)
 
     def _arm(self) -> None:
-        """Set the timer for the core's next deadline, unless one is set for a time before it."""
+        """Set the timer for the core's next deadline, unless it is set for an earlier time."""
         due_ms = self.log.raft.next_tick_ms
         if due_ms is None:
             return
@@ -535,11 +441,11 @@ class Quorum:
             committed = self.log.settle()
             if committed:
                 self._listener.committed(committed)
-            self._answer_waiters()
+            self._commits.answer()
             return
         ticket = self.log.begin_sync()
         if ticket is None:
-            self.log.settle()  # whatever rolled the log has synced it: the core only has to be told
+            self.log.settle()  # rolling the log has synced it: only the core has to be told
             self._host.call_soon(self.appended)
             return
         self._syncing = self._begin(self._sync(ticket))
@@ -559,7 +465,7 @@ class Quorum:
     # Endpoints
 
     def _maybe_update_endpoints(self) -> None:
-        """A voter that is elsewhere than the voter set says lets the leader know, which writes it down."""
+        """If the voter set has other endpoints for this voter, have the leader correct them."""
         raft = self.log.raft
         voter = raft.voters.get(self._node.node_id)
         if not self._endpoints or voter is None or not raft.is_voter or voter.endpoints == self._endpoints:
@@ -579,27 +485,23 @@ class Quorum:
         try:
             if leader is not None and leader[1] is not None:
                 request = self._update_request(voter)
-                seconds = self._settings.request_seconds
-                link = self._link_to(leader[0])
-                await call(link, leader[1], request, request.MAX_VERSION, self._client_id, seconds)
+                await self._peers.call(leader[0], leader[1], request, request.MAX_VERSION)
         except (OSError, ProtocolError) as error:
             log.debug("cannot tell the leader the address of this node: %s", error)
-        await asyncio.sleep(UPDATE_PAUSE_SECONDS)  # what the leader did with it is in the log by then
+        await asyncio.sleep(UPDATE_PAUSE_SECONDS)  # by then the log shows whether the leader accepted it
         self._is_updating = False
         self.appended()
 
-    def _update_request(self, voter: VoterNode) -> UpdateRaftVoterRequest:
-        return UpdateRaftVoterRequest(
+    def _update_request(self, voter: VoterNode) -> "UpdateRaftVoterRequest":
+        from odradek.wire.messages import update_raft_voter
+
+        return update_raft_voter.UpdateRaftVoterRequest(
             self._cluster_id,
             self.epoch,
             *self._node,
             [update_raft_voter.Listener(*endpoint) for endpoint in voter.endpoints],
             update_raft_voter.KRaftVersionFeature(voter.min_kraft_version, voter.max_kraft_version),
         )
-
-
-def enumerate_down(addresses: Sequence[NodeAddress]) -> Iterator[tuple[int, NodeAddress]]:
-    return ((FIRST_BOOTSTRAP_ID - slot, address) for slot, address in enumerate(addresses))
 
 
 def _sender_of(body: Body) -> int:
@@ -610,12 +512,3 @@ def _sender_of(body: Body) -> int:
             return node_id
     leader_id: int = body.leader_id  # type: ignore[union-attr]
     return leader_id
-
-
-def _set(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
-
-
-def _lost_lead() -> KafkaError:
-    return KafkaError(ErrorCode.NOT_CONTROLLER, "This node does not lead the metadata quorum any more.")

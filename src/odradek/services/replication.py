@@ -1,22 +1,22 @@
 """Followers fetch: the partitions that other brokers lead are copied to this one.
 
-For every broker that leads something we follow there is one loop with one connection and one fetch session, in which
-all of its partitions are named. A round asks for what comes behind the end of each log, writes what it gets, and
-waits until that is on disk: the next request says so by its offsets (`replication.follower`). Where the logs have
-parted, the response says in which epoch, and ours is cut.
+Each broker that leads partitions we follow has one loop here, with one connection and one fetch session for all of its
+partitions. A round asks for the records after the end of each log, writes what it gets, and waits until that is on
+disk: the offsets of the next request tell the leader so (`replication.follower`). If two logs have diverged, the
+response says in which epoch, and ours is truncated.
 
-A round costs what has changed: only partitions that the last response spoke of, that are new, or whose pause is over
-are looked at, and only those that want something else than before are named.
+A round costs what has changed: it looks only at partitions that the last response named, that are new, or whose pause
+is over, and it names only those whose fetch position has changed.
 
-A partition that cannot go on (the leader is another one by now, a full disk) pauses for `replica.fetch.backoff.ms`, or
-until its role changes; the others go on.
+A partition that cannot continue (another broker leads it by now, or the disk is full) pauses for
+`replica.fetch.backoff.ms`, or until its role changes; the others continue.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
@@ -29,10 +29,12 @@ from odradek.net.link import Address, Link
 from odradek.net.network import Network
 from odradek.replication.follower import Follower
 from odradek.replication.replica import Replica
-from odradek.services.calls import call
+from odradek.services.calls import address_of, call
 from odradek.services.fetch_session import FetchSession, Key, Position
 from odradek.services.metadata import BrokerMetadata
-from odradek.wire.messages.fetch import FetchRequest, PartitionData, ReplicaState
+
+if TYPE_CHECKING:
+    from odradek.wire.messages.fetch import PartitionData
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +43,8 @@ SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-RETRY_SECONDS = (
-    0.05  # after a request that failed as a whole; the link pauses longer before it connects again
-)
+# After a request that failed as a whole. The link pauses longer before it connects again.
+RETRY_SECONDS = 0.05
 
 
 class FetchSettings(NamedTuple):
@@ -67,7 +68,7 @@ def fetch_settings(config: BrokerConfig) -> FetchSettings:
 
 
 class Replication:
-    """All the loops of this broker, by leader."""
+    """The fetch loops of this broker, one for each leader."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Replication:
         metadata: BrokerMetadata,
         settings: FetchSettings,
     ) -> None:
-        """`listener`: by which brokers reach each other."""
+        """`listener` names the listener on which brokers reach each other."""
         self._node_id = node_id
         self._listener = listener
         self._host = host
@@ -89,7 +90,7 @@ class Replication:
         self._leader_of: dict[TopicPartition, int] = {}
 
     def new_role(self, replica: Replica) -> None:
-        """It leads or follows in a new epoch."""
+        """The replica leads or follows in a new epoch."""
         self.removed(replica)
         follower = replica.follower
         if follower is None or follower.leader in (NO_LEADER, self._node_id) or replica.closed_with:
@@ -131,15 +132,11 @@ class Replication:
         return -1 if broker is None else broker.epoch
 
     def address_of(self, broker_id: int) -> Address:
-        broker = self._metadata.image.brokers.get(broker_id)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if endpoint is None:
-            raise OSError(f"broker {broker_id} has no listener {self._listener}")
-        return endpoint.host, endpoint.port
+        return address_of(self._metadata.image, broker_id, self._listener)
 
 
 class Fetcher:
-    """The loop for one leader. It runs while there is something to follow."""
+    """The fetch loop for one leader. It runs while there is something to follow."""
 
     def __init__(self, replication: Replication, leader_id: int) -> None:
         self._replication = replication
@@ -147,8 +144,8 @@ class Fetcher:
         self._link = replication.new_link()
         self._session = FetchSession()
         self._followed: dict[Key, Replica] = {}
-        self._paused: dict[Key, float] = {}  # until when
-        self._wanted: dict[Key, Position] = {}  # of all that is followed and not paused
+        self._paused: dict[Key, float] = {}  # until this time
+        self._wanted: dict[Key, Position] = {}  # for every partition that is followed and not paused
         self._changed: dict[Key, None] = {}  # to be looked at before the next request
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -181,10 +178,8 @@ class Fetcher:
         while True:
             looked_at = self._look()
             if not self._wanted:
-                self._changed = {
-                    **looked_at,
-                    **self._changed,
-                }  # what the leader is to hear of them, it hears later
+                # The leader hears of these changes with the next request.
+                self._changed = {**looked_at, **self._changed}
                 await self._wait_for_work()
                 continue
             try:
@@ -217,7 +212,7 @@ class Fetcher:
             await self._synced(self._take(response))
 
     async def _wait_for_work(self) -> None:
-        """Until there is something to follow, or a pause is over."""
+        """Wait until there is something to follow, or a pause is over."""
         self._has_work.clear()
         pause = min(self._paused.values(), default=None)
         if pause is None:
@@ -233,7 +228,7 @@ class Fetcher:
     # --- asking ---
 
     def _look(self) -> dict[Key, None]:
-        """Bring what is wanted up to date. Returns what was looked at."""
+        """Bring `_wanted` up to date. Returns the partitions that were looked at."""
         now = self._replication.host.monotonic()
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
@@ -248,7 +243,7 @@ class Fetcher:
         return looked_at
 
     def _position(self, key: Key) -> Position | None:
-        """What to ask for; None while there is nothing to ask."""
+        """Where to fetch from; None if this partition is not fetched now."""
         replica = self._followed.get(key)
         follower = replica.follower if replica is not None else None
         if follower is None or follower.closed_with:
@@ -256,12 +251,14 @@ class Fetcher:
             return None
         if key in self._paused:
             return None
-        if not follower.may_fetch:  # what a crash left is being synced
+        if not follower.may_fetch:  # records from before a crash are still being synced
             self._pause(key, RETRY_SECONDS)
             return None
         return _position(follower)
 
     async def _fetch(self, looked_at: Iterable[Key]) -> Any:
+        from odradek.wire.messages.fetch import FetchRequest, ReplicaState  # by brokers that follow, only
+
         settings, session = self._replication.settings, self._session
         topics, forgotten = session.next_request(self._wanted, looked_at, settings.partition_max_bytes)
         request = FetchRequest(
@@ -282,8 +279,8 @@ class Fetcher:
     # --- what comes back ---
 
     def _take(self, response: Any) -> list[Follower]:
-        """Those whose logs have grown. What concerns a log that is not as it was when we asked, because another leader
-        was followed meanwhile or the epoch is another one, says nothing about it any more."""
+        """Apply a response. Returns the followers whose logs have grown. A partition whose position has changed since
+        the request (another leader, or another epoch) is skipped: the response is about its former state."""
         grown = []
         for topic in response.responses:
             for partition in topic.partitions:
@@ -308,7 +305,7 @@ class Fetcher:
                     self._pause(key)
         return grown
 
-    def _take_partition(self, follower: Follower, partition: PartitionData) -> bool:
+    def _take_partition(self, follower: Follower, partition: "PartitionData") -> bool:
         code = ErrorCode(partition.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log_start_offset >= 0:
             follower.start_over(partition.log_start_offset)
@@ -332,7 +329,7 @@ class Fetcher:
         self._paused[key] = self._replication.host.monotonic() + seconds
 
     async def _synced(self, grown: Iterable[Follower]) -> None:
-        """Wait for the disk: the next request says that all below its offsets is there."""
+        """Wait for the disk: the next request tells the leader that everything below its offsets is synced."""
         for follower in grown:
             if not follower.may_fetch and not follower.closed_with:
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,0 +1,21 @@
+"""DescribeTransactions (65): the state, the producer and the partitions of transactional ids.
+
+The coordinators of the ids (`coordinators.transactions`) respond, once what they describe is committed.
+"""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.codec import Steps
+from odradek.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+
+
+def handle(
+    services: Services, request: Request, message: DescribeTransactionsRequest
+) -> Steps[DescribeTransactionsResponse | None]:
+    if not message.transactional_ids:
+        return DescribeTransactionsResponse()
+    yield from services.transactions.handle_many(request, message)
+    return None

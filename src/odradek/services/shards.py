@@ -1,0 +1,279 @@
+"""The coordinators of one kind on this broker: a shard for each partition of their internal topic that it leads.
+
+A `coordinators.runner.Runner` runs each shard. This module routes requests to the shard of their key (a group, a
+transactional id), and opens and closes shards with the partitions of the internal topic. `services.groups` and
+`services.transactions` say what a coordinator of their kind is.
+
+The topic is created when a client first looks for a coordinator. No failure is final: if the topic cannot be created,
+the next client that asks tries again, and a partition whose log cannot be opened gets its shard once it can.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from odradek.coordinators.journal import Journal
+from odradek.coordinators.routing import merge, partition_of, split
+from odradek.coordinators.runner import Runner
+from odradek.coordinators.runtime import Coordinator, RequestContext, Shard
+from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import NO_LEADER
+from odradek.replication.leader import Leader
+from odradek.replication.replica import Replica
+from odradek.requests.request import Request
+from odradek.requests.services import Amend, Services, as_it_is
+from odradek.services.creation import create_internal_topic
+from odradek.wire.codec import Steps
+from odradek.wording import shown
+
+log = logging.getLogger(__name__)
+
+AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)
+
+
+class InternalTopic(NamedTuple):
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str]
+
+
+class RunningShard(NamedTuple, Generic[AnyCoordinator]):
+    replica: Replica
+    leader: Leader  # of its partition, for one epoch, like the shard
+    runner: Runner[AnyCoordinator]
+
+
+class Shards(Generic[AnyCoordinator]):
+    """`noun` is what a key names, as log lines call it."""
+
+    def __init__(self, services: Services, topic: InternalTopic, noun: str) -> None:
+        self._services = services
+        self._host = services.host
+        self._topic = topic
+        self._noun = noun
+        self._shards: dict[int, RunningShard[AnyCoordinator]] = {}
+        self._creating: asyncio.Task[str] | None = None
+        self._not_created = ""  # the reason last logged for not creating the internal topic
+        self._is_behind = False  # the last `_open_shards` failed half-way
+
+    # --- of each kind ---
+
+    def _new_coordinator(self, leader: Leader | None) -> AnyCoordinator:
+        """For the partition that `leader` leads; None: one that only knows what a refusal looks like."""
+        raise NotImplementedError
+
+    def _before_loading(self, runner: Runner[AnyCoordinator]) -> None:
+        """A shard is about to be loaded: tell it what it should do first."""
+
+    # --- which shard ---
+
+    @property
+    def _topic_exists(self) -> bool:
+        return self._topic.name in self._services.image.topics
+
+    @property
+    def _partition_count(self) -> int:
+        topic = self._services.image.topics.get(self._topic.name)
+        return len(topic.partitions) if topic else 1
+
+    def partition_for(self, key: str) -> int:
+        """Of the internal topic: where the shard of this key is."""
+        return partition_of(key, self._partition_count)
+
+    def _coordinators(self) -> Iterator[AnyCoordinator]:
+        return (shard.runner.coordinator for shard in self._shards.values())
+
+    async def find(self, key: str) -> int:
+        """The broker that coordinates this. Creates the internal topic if it does not exist yet."""
+        name = self._topic.name
+        if not self._topic_exists:
+            if self._creating is None:
+                self._creating = self._host.create_task(self._create_topic())
+            failure = await asyncio.shield(self._creating)
+            if failure:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, failure)
+        topic = self._services.image.topics.get(name)
+        index = partition_of(key, len(topic.partitions)) if topic else 0
+        leader = topic.partitions[index].leader if topic else NO_LEADER
+        if leader == NO_LEADER or (leader == self._services.node_id and self._shard(index) is None):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}-{index} does not exist yet.")
+        return leader
+
+    async def _create_topic(self) -> str:
+        """Returns why it failed; empty if it did not. The next FindCoordinator tries again."""
+        try:
+            await create_internal_topic(self._services, *self._topic)
+        except Exception as error:
+            reason = f"Cannot create {self._topic.name}: {error}"
+            self._log_not_created(reason, error)
+            return reason
+        finally:
+            self._creating = None
+        self._not_created = ""
+        return ""
+
+    def _log_not_created(self, reason: str, error: Exception) -> None:
+        """Log each reason once: clients ask again ten times a second."""
+        if reason != self._not_created:
+            self._not_created = reason
+            is_expected = isinstance(error, (OSError, KafkaError))
+            log.error(
+                "%ss are not available, and the next FindCoordinator tries again: %s",
+                self._noun,
+                reason,
+                exc_info=not is_expected,
+            )
+
+    # --- requests ---
+
+    def handle(self, request: Request, message: Any, key: str, amend: Amend = as_it_is) -> None:
+        """A request about one group or transactional id."""
+        request.subject = f"{self._noun} {shown(key)}"
+        token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend), 0)
+        self._submit(self.partition_for(key), request, message, token)
+
+    def handle_parts(
+        self, request: Request, parts: list[Any], key: str, amend: Amend = as_it_is
+    ) -> Steps[None]:
+        """The same, in parts that are handled in order."""
+        request.subject = f"{self._noun} {shown(key)}"
+        shard = self.partition_for(key)
+        return self._gather(request, [(shard, part) for part in parts], amend)
+
+    def handle_many(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
+        """A request about keys of several shards, answered when all of them have answered."""
+        parts = yield from split(message, self._partition_count)
+        yield from self._gather(request, parts or [(0, message)], amend)
+
+    def handle_all(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
+        """A request that every shard has something to say to. Where there is none, an empty one responds."""
+        parts = [(index, message) for index in self._shards]
+        if parts:
+            yield from self._gather(request, parts, amend)
+        else:
+            request.answer(amend(self._of_nothing(message, request.version)))
+
+    def _gather(self, request: Request, parts: list[tuple[int, Any]], amend: Amend = as_it_is) -> Steps[None]:
+        gathering = Gathering(request, len(parts), amend)
+        for place, (index, part) in enumerate(parts):
+            self._submit(index, request, part, PartOfAnswer(gathering, place))
+            yield
+
+    def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
+        shard = self._shard(index)
+        if shard is None:
+            token.answer(self._nowhere(message, request.version))
+        else:
+            shard.runner.handle(message, context_of(request), token)
+
+    def _nowhere(self, message: Any, version: int) -> Any:
+        """The response if there is no shard here: what an empty one would answer, or NOT_COORDINATOR."""
+        if self._topic_exists:
+            return self._new_coordinator(None).refuse(message, ErrorCode.NOT_COORDINATOR)
+        return self._of_nothing(message, version)
+
+    def _of_nothing(self, message: Any, version: int) -> Any:
+        """What a shard responds that has nothing, and cannot write."""
+        shard = Shard(self._new_coordinator(None))
+        now_ms = self._host.steady_ms()
+        shard.loaded(now_ms)
+        effects = shard.handle(message, RequestContext(version), "nobody", now_ms)
+        if effects.answers and effects.batch is None:
+            return effects.answers[0][1]
+        return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
+
+    # --- shards come and go ---
+
+    def _shard(self, index: int) -> RunningShard[AnyCoordinator] | None:
+        """None if this broker does not lead the partition."""
+        if index not in self._shards and self._topic_exists:
+            with suppress(KafkaError):  # another broker leads it, or its log cannot be opened now
+                self.new_role(self._services.replicas.get(self._topic.name, index))
+        return self._shards.get(index)
+
+    def _open_shards(self) -> None:
+        """Open a shard for every partition of the topic, and close those of a deleted topic of the same name."""
+        topic = self._services.image.topics.get(self._topic.name)
+        for index, shard in list(self._shards.items()):
+            if topic is None or shard.replica.topic_id != topic.id:
+                del self._shards[index]
+                shard.runner.resign(f"{self._topic.name} was deleted")
+        for index in topic.partitions if topic else ():
+            self._shard(index)
+
+    def new_role(self, replica: Replica) -> None:
+        """A shard lives while this broker leads its partition, for one leader epoch."""
+        topic, index = replica.topic_partition
+        if topic != self._topic.name:
+            return
+        present = self._shards.get(index)
+        if present is not None and present.leader is replica.leader:
+            return
+        if present is not None:
+            del self._shards[index]
+            present.runner.resign("its partition has a new leader epoch")
+        if replica.leader is not None:
+            self._open(index, replica, replica.leader)
+
+    def _open(self, index: int, replica: Replica, leader: Leader) -> None:
+        runner = Runner(Journal(leader), lambda: self._new_coordinator(leader), respond, self._host)
+        self._shards[index] = RunningShard(replica, leader, runner)
+        self._before_loading(runner)
+        runner.begin_loading()
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        if self._is_behind or names_topic(delta, self._topic.name):
+            self._is_behind = True
+            self._open_shards()
+            self._is_behind = False
+
+    def close(self) -> None:
+        for shard in self._shards.values():
+            shard.runner.resign("this broker is stopping", logging.DEBUG)
+
+
+def names_topic(delta: MetadataDelta, name: str) -> bool:
+    changed = (change.after for change in delta.changed_topics)
+    return any(topic.name == name for topic in (*delta.created_topics, *delta.deleted_topics, *changed))
+
+
+def context_of(request: Request) -> RequestContext:
+    host = request.client_address.rpartition(":")[0]
+    return RequestContext(request.version, request.client_id or "", f"/{host}")
+
+
+class Gathering:
+    """Merges the responses of several shards into one."""
+
+    def __init__(self, request: Request, count: int, amend: Amend) -> None:
+        self._request = request
+        self._missing = count
+        self._amend = amend
+        self._answers: list[Any] = [None] * count
+
+    def add(self, place: int, answer: Any) -> None:
+        self._answers[place] = answer
+        self._missing -= 1
+        if self._missing == 0:
+            merged = merge(self._answers) if len(self._answers) > 1 else self._answers[0]
+            self._request.answer(self._amend(merged))
+
+
+class PartOfAnswer:
+    """The token of one shard in a gathered request."""
+
+    def __init__(self, gathering: Gathering, place: int) -> None:
+        self._gathering = gathering
+        self._place = place
+
+    def answer(self, message: Any) -> None:
+        self._gathering.add(self._place, message)
+
+
+def respond(token: Any, response: Any) -> None:
+    """A token is the request itself, the part of it that one shard answers, or what else has an `answer`."""
+    token.answer(response)

@@ -1,0 +1,338 @@
+"""Before the first batch of a transaction is appended to a partition, the transaction's coordinator is asked.
+
+A batch of a transaction that its coordinator does not know of would never be committed or aborted, and would hold back
+`read_committed` consumers for ever. Clients of the older protocol have added the partition themselves, and the
+coordinator only verifies that; with `transaction.version` 2 the first Produce (version 12) or TxnOffsetCommit
+(version 5) adds it.
+
+What is asked in one turn of the event loop goes to a coordinator in one AddPartitionsToTxn, and no more than
+`MAX_UNDER_WAY` of them wait for a response: what is asked meanwhile goes with the next. A transactional id is named
+once in each request.
+
+The guard against a transaction that ends between the response and the append is in the log: see
+`storage.producers.verification`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from odradek.coordinators.routing import partition_of
+from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.host.log_lines import counted
+from odradek.metadata.image import NO_LEADER
+from odradek.model import (
+    EPOCH_FOR_EACH_TRANSACTION,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TopicPartition,
+)
+from odradek.records.batch import NO_SEQUENCE
+from odradek.replication.leader import Leader
+from odradek.requests.services import FirstBatch, Services
+from odradek.storage.producers.verification import NOT_REQUIRED, Verification
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+log = logging.getLogger(__name__)
+
+# Since these versions a request adds partitions, if the cluster agrees.
+PRODUCE_ADDS_SINCE = 12
+OFFSETS_ADD_SINCE = 5
+# Since these versions clients know TRANSACTION_ABORTABLE.
+PRODUCE_KNOWS_ABORTABLE_SINCE = 11
+OFFSETS_KNOW_ABORTABLE_SINCE = 4
+ADD_PARTITIONS_VERSION = 5  # knows TRANSACTION_ABORTABLE too
+MAX_UNDER_WAY = 20  # requests to one coordinator
+# How long a coordinator may take, if `request.timeout.ms` is not shorter: the client asks again, and perhaps another
+# broker has become the coordinator meanwhile.
+LONGEST_WAIT_SECONDS = 5.0
+# A transaction may begin while the markers of the one before it are still written: that takes a moment, and clients
+# that were told of it would wait longer.
+FIRST_PAUSE_SECONDS = 0.001  # twice as long after each further one
+LONGEST_PAUSE_SECONDS = 0.02
+CONCURRENT_PATIENCE_SECONDS = 0.1
+
+Errors = Mapping[TopicPartition, ErrorCode]  # of the partitions that were not verified
+
+# Producers of all ages retry NOT_ENOUGH_REPLICAS, and do not look for another leader because of it.
+TRY_AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+# The same for TxnOffsetCommit, whose clients know the errors of a coordinator.
+SEEN_BY_GROUPS = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class Question:
+    """About one transaction, which has the partitions or gets them."""
+
+    __slots__ = ("answer", "partitions", "transaction")
+
+    def __init__(
+        self, transaction: AddPartitionsToTxnTransaction, partitions: Collection[TopicPartition]
+    ) -> None:
+        self.transaction = transaction
+        self.partitions = partitions
+        self.answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+
+    def refuse(self, code: ErrorCode) -> None:
+        self.reply(dict.fromkeys(self.partitions, code))
+
+    def reply(self, errors: Errors) -> None:
+        if not self.answer.done():
+            self.answer.set_result(errors)
+
+
+class Verifier:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._coordinators: dict[int, AskedCoordinator] = {}  # by broker id
+
+    # --- Produce ---
+
+    async def verify(
+        self, version: int, transactional_id: str, batches: Sequence[FirstBatch]
+    ) -> list[Verification | KafkaError]:
+        """For the first batches of one transaction in some partitions, all of one producer, sent in a Produce of this
+        version: what each is appended with, or why it must not be."""
+        adds = self._adds(version >= PRODUCE_ADDS_SINCE)
+        if not adds and not self._is_required:
+            return [NOT_REQUIRED] * len(batches)
+        begun = [self._begin(batch, adds) for batch in batches]
+        errors = await self._ask(transactional_id, begun, adds)
+        return [
+            verification
+            if (code := errors.get(leader.topic_partition)) is None
+            else _seen_by_producer(code, version)
+            for leader, verification in begun
+        ]
+
+    # --- TxnOffsetCommit ---
+
+    async def verify_offsets(
+        self,
+        version: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: int,
+    ) -> ErrorCode:
+        """Before offsets of a group whose coordinator has this partition become part of a transaction. The caller must
+        append them in the same turn of the event loop: later, the transaction may have ended."""
+        adds = self._adds(version >= OFFSETS_ADD_SINCE)
+        if not adds and not self._is_required:
+            return ErrorCode.NONE
+        try:
+            leader = self._services.replicas.leader(OFFSETS_TOPIC, partition)
+            if leader.log.producers.has_open_transaction(producer_id, producer_epoch):
+                return ErrorCode.NONE
+            begun = self._begin(FirstBatch(leader, producer_id, producer_epoch, NO_SEQUENCE), adds)
+        except KafkaError as error:
+            return SEEN_BY_GROUPS.get(error.code, error.code)
+        errors = await self._ask(transactional_id, [begun], adds)
+        code = errors.get(leader.topic_partition)
+        if code is not None:
+            code = _seen_by_client(code, version >= OFFSETS_KNOW_ABORTABLE_SINCE)
+            return SEEN_BY_GROUPS.get(code, code)
+        producers = leader.log.producers
+        is_open = producers.is_known(begun[1]) or producers.has_open_transaction(producer_id, producer_epoch)
+        return ErrorCode.NONE if is_open else ErrorCode.INVALID_TXN_STATE
+
+    # --- both ---
+
+    @property
+    def _is_required(self) -> bool:
+        return bool(self._services.config["transaction.partition.verification.enable"])
+
+    def _adds(self, is_new_enough: bool) -> bool:
+        """The level that the cluster agrees on decides, and the client's version."""
+        return is_new_enough and self._services.transaction_version >= EPOCH_FOR_EACH_TRANSACTION
+
+    def _begin(self, batch: FirstBatch, adds: bool) -> tuple[Leader, Verification]:
+        leader, producer_id, producer_epoch, sequence = batch
+        now_ms = self._services.now_ms()
+        verification = leader.log.producers.begin_verification(
+            producer_id, producer_epoch, sequence, now_ms, expects_sequence_zero=adds
+        )
+        return leader, verification
+
+    async def _ask(
+        self, transactional_id: str, begun: Sequence[tuple[Leader, Verification]], adds: bool
+    ) -> Errors:
+        """Ask the coordinator, again if the transaction before is still being ended. A verification that no retry can
+        bring to an end is forgotten."""
+        _, first = begun[0]
+        partitions = {leader.topic_partition: None for leader, _ in begun}
+        patience_ends = self._services.host.monotonic() + CONCURRENT_PATIENCE_SECONDS
+        pause_seconds = FIRST_PAUSE_SECONDS
+        while True:
+            transaction = AddPartitionsToTxnTransaction(
+                transactional_id,
+                first.producer_id,
+                first.producer_epoch,
+                verify_only=not adds,
+                topics=_by_topic(partitions),
+            )
+            errors = await self._ask_once(Question(transaction, list(partitions)))
+            if (
+                not adds
+                or ErrorCode.CONCURRENT_TRANSACTIONS not in errors.values()
+                or self._services.host.monotonic() >= patience_ends
+            ):
+                break
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+        for leader, verification in begun:
+            code = errors.get(leader.topic_partition)
+            if code is not None and code not in TRY_AGAIN:
+                leader.log.producers.give_up(verification)
+        return errors
+
+    async def _ask_once(self, question: Question) -> Errors:
+        broker_id = self._coordinator_of(question.transaction.transactional_id)
+        if broker_id == NO_LEADER:
+            question.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            coordinator = self._coordinators.get(broker_id)
+            if coordinator is None:
+                coordinator = self._coordinators[broker_id] = AskedCoordinator(self._services, broker_id)
+            coordinator.ask(question)
+        return await question.answer
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        """The leader of the partition that has this id, from the metadata: as FindCoordinator finds it."""
+        topic = self._services.image.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None or not topic.partitions:
+            return NO_LEADER
+        return topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
+
+
+class AskedCoordinator:
+    """One broker, and what is asked of its coordinators."""
+
+    def __init__(self, services: Services, broker_id: int) -> None:
+        self._services = services
+        self._broker_id = broker_id
+        self._waiting: deque[Question] = deque()
+        self._under_way = 0
+        self._is_due = False  # a request will be sent at the end of this turn of the event loop
+
+    def ask(self, question: Question) -> None:
+        self._waiting.append(question)
+        self._maybe_send_soon()
+
+    def _maybe_send_soon(self) -> None:
+        if not self._is_due and self._waiting and self._under_way < MAX_UNDER_WAY:
+            self._is_due = True
+            self._services.host.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_due = False
+        questions: dict[str, Question] = {}
+        later: deque[Question] = deque()
+        for question in self._waiting:
+            known = questions.setdefault(question.transaction.transactional_id, question)
+            if known is not question:
+                later.append(question)
+        self._waiting = later
+        self._under_way += 1
+        self._services.host.create_task(self._ask(questions))
+        self._maybe_send_soon()
+
+    async def _ask(self, questions: Mapping[str, Question]) -> None:
+        try:
+            answers = await self._ask_broker(questions.values())
+        except (OSError, ProtocolError) as error:
+            self._tell_of_failure(error)
+            answers = ErrorCode.NETWORK_EXCEPTION
+        except Exception:
+            log.exception("a question to broker %d about transactions failed: this is a bug", self._broker_id)
+            answers = ErrorCode.UNKNOWN_SERVER_ERROR
+        finally:
+            self._under_way -= 1
+            self._maybe_send_soon()
+        for transactional_id, question in questions.items():
+            if isinstance(answers, ErrorCode):
+                question.refuse(answers)
+            elif (errors := answers.get(transactional_id)) is None:
+                question.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                question.reply(errors)
+
+    async def _ask_broker(self, questions: Iterable[Question]) -> ErrorCode | dict[str, Errors]:
+        """The errors of each transaction, or one for all."""
+        message = AddPartitionsToTxnRequest([question.transaction for question in questions])
+        timeout_seconds = min(self._services.config["request.timeout.ms"] / 1000, LONGEST_WAIT_SECONDS)
+        response = await self._services.peers.ask(
+            self._broker_id, message, ADD_PARTITIONS_VERSION, timeout_seconds
+        )
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return ErrorCode.INVALID_TXN_STATE  # that is between the brokers, and not for the client
+        if response.error_code:
+            return ErrorCode(response.error_code)
+        return {
+            result.transactional_id: {
+                TopicPartition(topic.name, partition.partition_index): ErrorCode(
+                    partition.partition_error_code
+                )
+                for topic in result.topic_results
+                for partition in topic.results_by_partition
+                if partition.partition_error_code
+            }
+            for result in response.results_by_transaction
+        }
+
+    def _tell_of_failure(self, error: Exception) -> None:
+        counted(
+            log,
+            logging.WARNING,
+            f"broker {self._broker_id}",
+            "a transaction could not be verified",
+            "cannot ask broker %d about transactions, so their records are refused until it responds: %s",
+            self._broker_id,
+            error,
+        )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
+    topics: dict[str, AddPartitionsToTxnTopic] = {}
+    for name, index in partitions:
+        topics.setdefault(name, AddPartitionsToTxnTopic(name)).partitions.append(index)
+    return list(topics.values())
+
+
+def _seen_by_client(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _seen_by_producer(code: ErrorCode, version: int) -> KafkaError:
+    code = _seen_by_client(code, version >= PRODUCE_KNOWS_ABORTABLE_SINCE)
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= PRODUCE_ADDS_SINCE:
+        return KafkaError(code)  # these clients know that their last transaction may still be ending
+    if code in TRY_AGAIN:
+        reason = f"Unable to verify the partition has been added to the transaction: {code.name}"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return KafkaError(code, "Partition was not added to the transaction")
+    return KafkaError(code)
