@@ -6,6 +6,7 @@ from collections.abc import Callable
 from subprocess import CompletedProcess
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.cli.completion import complete_topic_settings
 
@@ -50,6 +51,14 @@ def test_commands_and_settings(offered: Callable[[str], list[str]]) -> None:
     ]
     assert offered("odradek up --set num.part") == ["num.partitions"]
     assert offered("odradek broker --log-level w") == ["warning"]
+
+
+def test_transactions(bootstrap: str, topic: str, offered: Callable[[str], list[str]]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id"})
+    producer.init_transactions(30)
+    assert offered(f"odradek transaction describe {topic[:-3]}") == [f"{topic}-id"]
+    assert offered("odradek transaction list --state prepareC") == ["PrepareCommit"]
+    assert offered("odradek transaction ") == ["abort", "describe", "find-hanging", "list"]
 
 
 def test_a_cluster_that_is_not_there_costs_only_the_suggestions(run_here: Odradek) -> None:

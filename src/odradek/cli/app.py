@@ -41,6 +41,7 @@ MODULES = {
     "produce": "produce",
     "consume": "consume",
     "group": "group",
+    "transaction": "transaction",
     "config": "config",
     "cluster": "cluster",
     "quorum": "quorum",

@@ -1,4 +1,4 @@
-"""Completion in the shell: topics, groups and settings, from the cluster that the line so far names.
+"""Completion in the shell: topics, groups, transactional ids and settings, from the cluster that the line so far names.
 
 A shell waits while its user types, so if the cluster is not reachable there are just no suggestions.
 """
@@ -39,6 +39,21 @@ def complete_groups(context: Context, incomplete: str) -> Suggestions:
     except Exception:
         return []
     return sorted(found.group_id for found in listing.valid if found.group_id.startswith(incomplete))
+
+
+def complete_transactional_ids(context: Context, incomplete: str) -> Suggestions:
+    try:
+        from dataclasses import replace
+
+        from odradek.cli.transaction_requests import list_transactions
+        from odradek.wire.messages.list_transactions import ListTransactionsRequest
+
+        cluster = _cluster(context)
+        hurried = replace(cluster, given={**cluster.given, "request.timeout.ms": str(int(TIMEOUT_S * 1000))})
+        listed = list_transactions(hurried, ListTransactionsRequest())
+    except Exception:
+        return []
+    return sorted(each.transactional_id for each in listed if each.transactional_id.startswith(incomplete))
 
 
 def complete_topic_settings(incomplete: str) -> Suggestions:

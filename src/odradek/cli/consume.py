@@ -8,20 +8,19 @@ while brokers are down.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 from confluent_kafka import Consumer
 
+from odradek.cli import consume_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, Settings, on_cluster
-from odradek.cli.arguments import MOST_PARTITION, Quiet, key_value
-from odradek.cli.completion import complete_groups, complete_topics
+from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.consume_filter import compile_filters
 from odradek.cli.consume_range import EARLIEST, Range, ends, positions
 from odradek.cli.consume_reader import ClusterWatch, Limits, Reader
 from odradek.cli.danger import is_internal
 from odradek.cli.failures import CommandError
-from odradek.cli.framework import Argument, BadParameter, Option
+from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
 from odradek.cli.text import Formatter, compile_format, message_as_json
 
@@ -36,99 +35,27 @@ KAFKA_PRINT_PROPERTIES = {
 }
 
 
-class Isolation(StrEnum):
-    READ_COMMITTED = "read_committed"
-    READ_UNCOMMITTED = "read_uncommitted"
-
-
 @on_cluster
 def consume(
     cluster: Access,
-    topics: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="TOPIC...",
-            help="Topics; '^…' is a regular expression, matched against the beginning of their names.",
-            complete=complete_topics,
-        ),
-    ] = None,
-    from_beginning: Annotated[
-        bool,
-        Option("--from-beginning", help="Start at the oldest message, instead of reading only new ones."),
-    ] = False,
-    offset: Annotated[
-        str | None,
-        Option(
-            "--offset",
-            "-o",
-            metavar="WHERE",
-            help="Start at: earliest, latest, an offset, -N for the last N, @TIME; or A:B, from A to before B.",
-        ),
-    ] = None,
-    from_time: Annotated[
-        str | None,
-        Option(
-            "--from-time",
-            metavar="TIME",
-            help="Start at a time, as -o @TIME: ISO 8601, milliseconds, or relative like -1h.",
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        Option("--until", metavar="TIME|latest", help="Stop at that time, or at the current end."),
-    ] = None,
-    partition: Annotated[
-        list[int] | None,
-        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only this partition; repeatable."),
-    ] = None,
-    filter_: Annotated[
-        list[str] | None,
-        Option(
-            "--filter",
-            "-F",
-            metavar="CONDITION",
-            help="Only messages that match: key=a, value~regex, header.NAME=b, value.$.json.path>1, or text in the "
-            "value; repeatable.",
-        ),
-    ] = None,
-    max_messages: Annotated[
-        int | None, Option("--max-messages", "-n", min=1, help="Stop after printing this many.")
-    ] = None,
-    exit_at_end: Annotated[
-        bool, Option("--exit-at-end", "-e", help="Stop at the end of the topics.")
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        Option("--timeout", min=0, metavar="SECONDS", help="Stop after this long without a message."),
-    ] = None,
-    format_: Annotated[
-        str | None,
-        Option(
-            "--format",
-            "-f",
-            metavar="TEXT",
-            help="As in kcat: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T time in ms, "
-            "%K and %S length of key and value.",
-        ),
-    ] = None,
-    null: Annotated[str, Option("--null", metavar="TEXT", help="Text for a missing key or value.")] = "null",
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
-    group: Annotated[
-        str | None,
-        Option(
-            "--group",
-            "-G",
-            metavar="NAME",
-            help="Read as a member of this group, and commit offsets.",
-            complete=complete_groups,
-        ),
-    ] = None,
-    isolation: Annotated[
-        Isolation, Option("--isolation", help="Whether to print only committed messages.")
-    ] = Isolation.READ_COMMITTED,
+    topics: options.Topics = None,
+    from_beginning: options.FromBeginning = False,
+    offset: options.Offset = None,
+    from_time: options.FromTime = None,
+    until: options.Until = None,
+    partition: options.Partitions = None,
+    filter_: options.Filters = None,
+    max_messages: options.MaxMessages = None,
+    exit_at_end: options.ExitAtEnd = False,
+    timeout: options.Timeout = None,
+    format_: options.Format = None,
+    null: options.Null = "null",
+    as_json: options.AsJson = False,
+    group: options.Group = None,
+    isolation: options.IsolationLevel = options.Isolation.READ_COMMITTED,
     quiet: Quiet = False,
-    properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
-    topic: Annotated[list[str] | None, Option("--topic", hidden=True)] = None,
+    properties: options.KafkaProperties = None,
+    topic: options.KafkaTopics = None,
 ) -> None:
     """Print the messages of topics."""
     names = list(dict.fromkeys([*(topics or ()), *(topic or ())]))
@@ -142,20 +69,26 @@ def consume(
     passes = _or_bad_usage("--filter", lambda: compile_filters(filter_ or ()))
     limits = Limits(max_messages, exit_at_end, timeout)
     watch = ClusterWatch(cluster, waits_for_ever=limits == Limits())
-    settings = consumer_settings(group, wanted, isolation.value)
+    settings = consumer_settings(group, wanted, isolation.value) | {"error_cb": watch.note_error}
     with cluster.failures_told(", ".join(names)):
-        consumer = cluster.client(Consumer, settings | {"error_cb": watch.note_error})
+        consumer = cluster.client(Consumer, settings)
         reader = Reader(consumer, formatter, passes, limits, watch, quiet, is_in_group=group is not None)
-        try:
-            places = find_places(consumer, names, partition or ())
-            if group is not None:
-                reader.subscribe(names)
-            else:
-                reader.ends = ends(consumer, places, wanted)
-                reader.assign(positions(consumer, places, wanted))
-            reader.run()
-        finally:
-            consumer.close()
+        read(consumer, reader, names, partition or (), wanted)
+
+
+def read(
+    consumer: Any, reader: Reader, names: Sequence[str], partitions: Sequence[int], wanted: Range
+) -> None:
+    try:
+        places = find_places(consumer, names, partitions)
+        if reader.is_in_group:
+            reader.subscribe(names)
+        else:
+            reader.ends = ends(consumer, places, wanted)
+            reader.assign(positions(consumer, places, wanted))
+        reader.run()
+    finally:
+        consumer.close()
 
 
 def _or_bad_usage(option: str, make: Callable[[], Any]) -> Any:

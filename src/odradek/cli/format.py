@@ -93,6 +93,12 @@ def print_random_uuid(arguments: Sequence[str]) -> int:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    options = argument_parser().parse_args(arguments)
+    options.command, options.port = "broker", None
+    return options
+
+
+def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "odradek format",
         description=DESCRIPTION,
@@ -113,24 +119,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="ID",
         help="id of the cluster; if not given, a new one is generated and printed",
     )
-    first = parser.add_mutually_exclusive_group()
-    first.add_argument(
-        "-s",
-        "--standalone",
-        action="store_true",
-        help="this node is the only voter; others may be added later",
-    )
-    first.add_argument(
-        *("-I", "--initial-controllers"),
-        metavar="LIST",
-        help="the first voters, as ID@HOST:PORT:DIRECTORY-ID with commas; the same list on each. This node gets the "
-        "directory id of its entry",
-    )
-    first.add_argument(
-        *("-N", "--no-initial-controllers"),
-        action="store_true",
-        help="this node joins a cluster that already has voters",
-    )
+    add_voter_options(parser)
     parser.add_argument(
         *("-g", "--ignore-formatted"),
         action="store_true",
@@ -150,9 +139,28 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="print one JSON line: data_dir, cluster_id, node_id, directory_id, voters, formatted",
     )
-    options = parser.parse_args(arguments)
-    options.command, options.port = "broker", None
-    return options
+    return parser
+
+
+def add_voter_options(parser: argparse.ArgumentParser) -> None:
+    first = parser.add_mutually_exclusive_group()
+    first.add_argument(
+        "-s",
+        "--standalone",
+        action="store_true",
+        help="this node is the only voter; others may be added later",
+    )
+    first.add_argument(
+        *("-I", "--initial-controllers"),
+        metavar="LIST",
+        help="the first voters, as ID@HOST:PORT:DIRECTORY-ID with commas; the same list on each. This node gets the "
+        "directory id of its entry",
+    )
+    first.add_argument(
+        *("-N", "--no-initial-controllers"),
+        action="store_true",
+        help="this node joins a cluster that already has voters",
+    )
 
 
 # What to write

@@ -83,45 +83,47 @@ def duration_ms(text: str) -> int:
     return round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
 
 
+GroupName = Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)]
+AllTopics = Annotated[
+    bool, Option("--all-topics", help="All topics that the group has committed offsets for.")
+]
+ToEarliest = Annotated[bool, Option("--to-earliest", help="To the first record.")]
+ToLatest = Annotated[bool, Option("--to-latest", help="To the end of the log.")]
+ToCurrent = Annotated[bool, Option("--to-current", help="To the offsets that the group has committed.")]
+ToOffset = Annotated[int | None, Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")]
+ToTime = Annotated[
+    int | None,
+    Option(
+        *("--to-datetime", "--to-timestamp"),
+        parser=time_ms_of,
+        metavar="TIME",
+        help="To the first record of that time or later: ISO 8601, milliseconds, or one like -1h.",
+    ),
+]
+ByDuration = Annotated[
+    int | None,
+    Option("--by-duration", parser=time_before, metavar="DURATION", help="To this long ago: P1DT2H, or 90s."),
+]
+ShiftBy = Annotated[
+    int | None,
+    Option("--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By this many records, back if negative."),
+]
+Execute = Annotated[bool, Option("--execute/--dry-run", help="Do it, or only show what would be done.")]
+
+
 def reset_offsets(
     cluster: Access,
-    name: Annotated[str | None, Argument(metavar="GROUP", complete=complete_groups)] = None,
+    name: GroupName = None,
     topic: TopicsAndPartitions = None,
-    all_topics: Annotated[
-        bool, Option("--all-topics", help="All topics that the group has committed offsets for.")
-    ] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="To the end of the log.")] = False,
-    to_current: Annotated[
-        bool, Option("--to-current", help="To the offsets that the group has committed.")
-    ] = False,
-    to_offset: Annotated[
-        int | None, Option("--to-offset", min=0, max=MOST_OFFSET, help="To this offset.")
-    ] = None,
-    to_time: Annotated[
-        int | None,
-        Option(
-            *("--to-datetime", "--to-timestamp"),
-            parser=time_ms_of,
-            metavar="TIME",
-            help="To the first record of that time or later: ISO 8601, milliseconds, or one like -1h.",
-        ),
-    ] = None,
-    by_duration: Annotated[
-        int | None,
-        Option(
-            "--by-duration", parser=time_before, metavar="DURATION", help="To this long ago: P1DT2H, or 90s."
-        ),
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        Option(
-            "--shift-by", min=-MOST_OFFSET, max=MOST_OFFSET, help="By this many records, back if negative."
-        ),
-    ] = None,
-    execute: Annotated[
-        bool, Option("--execute/--dry-run", help="Do it, or only show what would be done.")
-    ] = False,
+    all_topics: AllTopics = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_current: ToCurrent = False,
+    to_offset: ToOffset = None,
+    to_time: ToTime = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    execute: Execute = False,
     as_json: JsonOutput = False,
     group: Annotated[str | None, Option("--group", hidden=True)] = None,
 ) -> None:

@@ -1,5 +1,6 @@
 """Requests that librdkafka's Python does not offer, sent by our own client: sizes of logs, settings with their
-documentation, settings of all brokers at once, and the deletion of committed offsets.
+documentation, settings of all brokers at once, and the deletion of committed offsets. Those about transactions are in
+`transaction_requests`.
 
 It takes settings by Java's names. Settings written for librdkafka are translated as far as they concern the connection
 to a broker; if that is not possible, the request fails as if the broker could not be reached.
@@ -91,17 +92,31 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def ask(cluster: Access, address: Address, request: Message, answer_type: type[Answer]) -> Answer:
-    """One request to one broker; CommandError says why there is no response."""
+def ask(
+    cluster: Access, address: Address, request: Message, answer_type: type[Answer], least_version: int = 0
+) -> Answer:
+    """One request to one broker; CommandError says why there is no response. Below the least version, the request could
+    not say what is wanted."""
     try:
         settings = java_settings(cluster.given, f"{address.host}:{address.port}")
         connection = Connection(address.host, address.port, settings)
         try:
+            _check_version(connection, request, least_version)
             return connection.call(request, answer_type)
         finally:
             connection.close()
     except (ConnectionLost, KafkaError, ProtocolError, InvalidProperty, OSError) as error:
         raise CommandError(f"{address.host}:{address.port}: {error}") from None
+
+
+def _check_version(connection: Connection, request: Message, least_version: int) -> None:
+    version = connection.version_of(request.API_KEY)  # type: ignore[attr-defined]
+    if version < least_version:
+        name = type(request).__name__.removesuffix("Request")
+        raise CommandError(
+            f"{connection.host}:{connection.port} is too old: it serves {name} in version {version}, "
+            f"and what you ask for is in version {least_version}"
+        )
 
 
 def broker_addresses(cluster: Access) -> dict[int, Address]:

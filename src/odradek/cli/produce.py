@@ -4,18 +4,17 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from enum import StrEnum
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 from confluent_kafka import Producer
 
+from odradek.cli import produce_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
-from odradek.cli.arguments import MOST_PARTITION, Quiet, key_value, time_ms_of
-from odradek.cli.completion import complete_topics
+from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.danger import Force, check_internal
 from odradek.cli.failures import CommandError
-from odradek.cli.framework import Argument, BadParameter, Context, Exit, Option
+from odradek.cli.framework import BadParameter, Exit
 from odradek.cli.output import counted, note
 from odradek.cli.produce_input import input_lines, messages, parser_of
 from odradek.cli.produce_sender import Pace, Progress, Sender
@@ -29,86 +28,26 @@ DEFAULT_KEY_SEPARATOR = "\t"
 INTERRUPTED = 130
 
 
-class Compression(StrEnum):
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-def complete_first(context: Context, incomplete: str) -> list[Any]:
-    """The topic; the other arguments are files, which the shell completes better."""
-    return [] if context.params.get("arguments") else complete_topics(context, incomplete)
-
-
 @on_cluster
 def produce(
     cluster: Access,
-    arguments: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="TOPIC [FILE]...",
-            help="A topic, and files to read; standard input if there are none, or for '-'.",
-            complete=complete_first,
-        ),
-    ] = None,
-    key: Annotated[str | None, Option("--key", "-k", metavar="KEY", help="The key of every message.")] = None,
-    key_separator: Annotated[
-        str | None,
-        Option("--key-separator", "-K", metavar="TEXT", help="The text between key and value in a line."),
-    ] = None,
-    tombstone: Annotated[
-        bool,
-        Option(
-            "--tombstone",
-            help="Send messages without a value: one for --key, or one for each line, which is the key.",
-        ),
-    ] = False,
-    header: Annotated[
-        list[str] | None, Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
-    ] = None,
-    timestamp: Annotated[
-        int | None,
-        Option(
-            "--timestamp",
-            parser=time_ms_of,
-            metavar="TIME",
-            help="ISO 8601, milliseconds, or relative like -1h.",
-        ),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        Option(
-            "--partition", "-p", min=0, max=MOST_PARTITION, help="The partition; chosen by key if not given."
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        Option("--rate", min=0.001, metavar="N", help="At most this many messages per second."),
-    ] = None,
-    count: Annotated[
-        int | None, Option("--count", "-n", min=0, metavar="N", help="Stop after this many messages.")
-    ] = None,
-    json_lines: Annotated[
-        bool, Option("--json", help="Lines are JSON, as 'odradek consume --json' prints them.")
-    ] = False,
-    acks: Annotated[
-        str,
-        Option(
-            "--acks", metavar="ACKS", help="Wait for: none (0), the leader (1) or all in-sync replicas (all)."
-        ),
-    ] = "all",
-    compression: Annotated[
-        Compression, Option("--compression", "-z", help="How to compress batches.")
-    ] = Compression.NONE,
-    idempotent: Annotated[
-        bool, Option("--idempotent", help="Exactly once and in order, even with retries.")
-    ] = False,
+    arguments: options.TopicAndFiles = None,
+    key: options.Key = None,
+    key_separator: options.KeySeparator = None,
+    tombstone: options.Tombstone = False,
+    header: options.Headers = None,
+    timestamp: options.Timestamp = None,
+    partition: options.Partition = None,
+    rate: options.Rate = None,
+    count: options.Count = None,
+    json_lines: options.JsonLines = False,
+    acks: options.Acks = "all",
+    compression: options.BatchCompression = options.Compression.NONE,
+    idempotent: options.Idempotent = False,
     force: Force = False,
     quiet: Quiet = False,
-    properties: Annotated[list[str] | None, Option("--property", hidden=True)] = None,
-    topic: Annotated[str | None, Option("--topic", hidden=True)] = None,
+    properties: options.KafkaProperties = None,
+    topic: options.KafkaTopic = None,
 ) -> None:
     """Send lines to a topic. Each line of the files, or of standard input, is a message."""
     files = list(arguments or [])

@@ -11,10 +11,12 @@ uses, a damaged file, a bad setting) says so in one line; anything else is a bug
 
 import argparse
 import errno
+import gc
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 HOST = "localhost"
 DEFAULT_PORT = 9092
 MOST_BROKERS = 9  # on one machine: it is for trying things out
+IMPORT_GARBAGE_THRESHOLD = 20_000  # objects; imports leave much behind, and nearly all of it stays
 FAILED = 1
 BAD_USAGE = 2
 NOT_SETTINGS = {  # other ODRADEK_ variables name settings
@@ -106,6 +109,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
         from odradek.cli.up_processes import main as run_cluster
 
         return run_cluster(options)
+    gc.set_threshold(IMPORT_GARBAGE_THRESHOLD)
     from odradek.broker.main import run
     from odradek.broker.node import BrokerFailed
     from odradek.config.definition import ConfigError
@@ -150,11 +154,19 @@ def of_node(message: str, options: argparse.Namespace, config: "BrokerConfig") -
 
 
 def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.Namespace:
+    options = argument_parser(command).parse_args(arguments)
+    options.command = command
+    options.brokers = getattr(options, "brokers", 1)
+    return options
+
+
+def argument_parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         f"odradek {command}",
         description=DESCRIPTIONS[command],
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Each option makes one. Without a width, each would ask how wide the terminal is.
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=80),
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -181,6 +193,22 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         metavar="KEY=VALUE",
         help="one setting; repeatable",
     )
+    add_output_options(parser)
+    if command == "up":
+        parser.add_argument(
+            "--brokers",
+            type=broker_count,
+            default=1,
+            metavar="N",
+            help="run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N",
+        )
+    # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
+    parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # for --help the terminal's width counts
+    return parser
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level",
         action="append",
@@ -198,20 +226,6 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
         action="store_true",
         help="announce in one JSON line: bootstrap, data_dir, pid (--brokers: data_dirs, pids)",
     )
-    if command == "up":
-        parser.add_argument(
-            "--brokers",
-            type=broker_count,
-            default=1,
-            metavar="N",
-            help="run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N",
-        )
-    # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
-    parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    options.command = command
-    options.brokers = getattr(options, "brokers", 1)
-    return options
 
 
 def broker_count(text: str) -> int:

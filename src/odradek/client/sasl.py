@@ -13,9 +13,6 @@ import hmac
 import json
 import os
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Generator
 
 from odradek.client.settings import SaslSettings
@@ -90,6 +87,10 @@ def oauthbearer(sasl: SaslSettings) -> Conversation:
 
 
 def _fetch_token(sasl: SaslSettings) -> str:
+    import urllib.error  # here, because HTTP takes long to import, and every process of Spark's imports this module
+    import urllib.parse
+    import urllib.request
+
     assert sasl.token_url is not None
     form = {"grant_type": "client_credentials"} | ({"scope": sasl.scope} if sasl.scope else {})
     credentials = base64.b64encode(f"{sasl.username}:{sasl.password}".encode()).decode()

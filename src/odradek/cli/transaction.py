@@ -1,0 +1,362 @@
+"""`odradek transaction`: list and describe transactions, find those that nobody will end, and abort them.
+
+A transaction hangs if a partition has it open and no coordinator will ever write its marker: consumers that read
+committed data wait there for ever. Apache Kafka had several ways to get there; with transaction.version 2 there
+should be none. The rule of `find-hanging` is that of `kafka-transactions.sh`: the last write is longer ago than any
+transaction may take, and either no coordinator knows the producer, or the partition is not in its transaction.
+"""
+
+import re
+import time
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from odradek.cli.access import Access, on_cluster
+from odradek.cli.arguments import MOST_OFFSET, MOST_PARTITION, JsonOutput
+from odradek.cli.completion import complete_topics, complete_transactional_ids
+from odradek.cli.danger import Force, Yes, check_internal, confirm
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Group, Option
+from odradek.cli.group_offsets import Place
+from odradek.cli.output import joined, note, print_columns, print_json, print_line
+from odradek.cli.text import TIME_UNITS_MS
+from odradek.cli.transaction_requests import (
+    Abortion,
+    Described,
+    OpenTransaction,
+    describe_transactions,
+    leaders_of,
+    list_transactions,
+    open_transactions,
+    replicas_on,
+    write_abort_marker,
+)
+from odradek.wire.messages.list_transactions import ListTransactionsRequest
+from odradek.wording import duration
+
+app = Group(help="List and describe transactions; find and abort those that hang.")
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+MOST_EPOCH = 2**15 - 1
+DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+
+def complete_states(incomplete: str) -> list[str]:
+    return [state for state in STATES if state.lower().startswith(incomplete.lower())]
+
+
+@dataclass(frozen=True)
+class TransactionView:
+    """The output of `describe` for a transactional id; its fields are those of the JSON output."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None  # None if no transaction is open
+    running_ms: int | None
+    partitions: list[Place]
+
+
+@dataclass(frozen=True)
+class HangingView:
+    """A transaction that hangs in a partition; its fields are those of the JSON output."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_written_ms: int
+
+
+@app.command("list")
+@on_cluster
+def list_(
+    cluster: Access,
+    state: Annotated[
+        list[str] | None,
+        Option("--state", metavar="STATE", help="Only in this state; repeatable.", complete=complete_states),
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None,
+        Option("--producer-id", min=0, max=MOST_OFFSET, help="Only of this producer; repeatable."),
+    ] = None,
+    longer_than: Annotated[
+        str | None,
+        Option(
+            "--longer-than", metavar="TIME", help="Only if it has been running for longer, like 30s or 5m."
+        ),
+    ] = None,
+    id_pattern: Annotated[
+        str | None,
+        Option("--id-pattern", metavar="REGEX", help="Only if the transactional id matches."),
+    ] = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """List transactional ids, with their coordinators, producers and states."""
+    request = ListTransactionsRequest(
+        [_state_of(name) for name in state or ()],
+        list(producer_id or ()),
+        -1 if longer_than is None else _milliseconds(longer_than),
+        id_pattern,
+    )
+    listed = list_transactions(cluster, request)
+    if as_json:
+        print_json([asdict(each) for each in listed])
+        return
+    rows = [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in listed]
+    print_columns(("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"), rows)
+
+
+@app.command()
+@on_cluster
+def describe(
+    cluster: Access,
+    ids: Annotated[
+        list[str] | None, Argument(metavar="TRANSACTIONAL-ID...", complete=complete_transactional_ids)
+    ] = None,
+    as_json: JsonOutput = False,
+    transactional_id: Annotated[list[str] | None, Option("--transactional-id", hidden=True)] = None,
+) -> None:
+    """Show producer, state, age and partitions of transactions, by their transactional ids."""
+    ids = [*(ids or ()), *(transactional_id or ())]
+    if not ids:
+        raise BadParameter("name a transactional id")
+    found = describe_transactions(cluster, ids)
+    now_ms = time.time_ns() // 1_000_000
+    views = [_view(each, now_ms) for each in found.values() if each is not None]
+    if as_json:
+        print_json([asdict(view) for view in views])
+    elif views:
+        header = (
+            *("TRANSACTIONAL-ID", "COORDINATOR", "STATE", "PRODUCER-ID", "EPOCH"),
+            *("TIMEOUT", "RUNNING", "PARTITIONS"),
+        )
+        print_columns(header, [_row(view) for view in views])
+    missing = [transactional_id for transactional_id, each in found.items() if each is None]
+    if missing:
+        raise CommandError(f"no coordinator knows {', '.join(missing)}")
+
+
+@app.command("find-hanging")
+@on_cluster
+def find_hanging(
+    cluster: Access,
+    topic: Annotated[
+        str | None,
+        Option("--topic", metavar="NAME", help="Only in this topic.", complete=complete_topics),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        Option("--partition", "-p", min=0, max=MOST_PARTITION, help="Only in this partition of the topic."),
+    ] = None,
+    broker: Annotated[
+        int | None,
+        Option("--broker", metavar="ID", min=0, help="Only in the replicas that this broker has."),
+    ] = None,
+    max_transaction_timeout: Annotated[
+        int,
+        Option(
+            "--max-transaction-timeout",
+            metavar="MINUTES",
+            min=0,
+            help="How long a transaction may take: transaction.max.timeout.ms (default: 15).",
+        ),
+    ] = 15,
+    as_json: JsonOutput = False,
+) -> None:
+    """Find transactions that are open in a partition and that no coordinator will end."""
+    if partition is not None and topic is None:
+        raise BadParameter("--partition needs --topic")
+    brokers = _partitions_to_search(cluster, topic, partition, broker)
+    before_ms = time.time_ns() // 1_000_000 - max_transaction_timeout * TIME_UNITS_MS["m"]
+    candidates = [
+        each for each in open_transactions(cluster, brokers) if each.producer.last_timestamp < before_ms
+    ]
+    hanging = [_hanging_view(each) for each in without_end(cluster, candidates)]
+    if as_json:
+        print_json([asdict(view) for view in hanging])
+        return
+    header = (
+        *("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH", "START-OFFSET"),
+        "LAST-WRITTEN",
+    )
+    now_ms = time.time_ns() // 1_000_000
+    rows = [
+        (*list(asdict(view).values())[:-1], f"{duration((now_ms - view.last_written_ms) / 1000)} ago")
+        for view in hanging
+    ]
+    print_columns(header, rows)
+    if hanging:
+        note("abort one with: odradek transaction abort TOPIC --partition N --start-offset OFFSET")
+
+
+@app.command()
+@on_cluster
+def abort(
+    cluster: Access,
+    partition: Annotated[
+        int, Option("--partition", "-p", min=0, max=MOST_PARTITION, help="The partition where it hangs.")
+    ],
+    name: Annotated[str | None, Argument(metavar="TOPIC", complete=complete_topics)] = None,
+    start_offset: Annotated[
+        int | None,
+        Option("--start-offset", min=0, max=MOST_OFFSET, help="Where it began, as find-hanging says."),
+    ] = None,
+    producer_id: Annotated[
+        int | None,
+        Option("--producer-id", min=0, max=MOST_OFFSET, help="For brokers that cannot tell: its producer, …"),
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, Option("--producer-epoch", min=0, max=MOST_EPOCH, help="… the producer's epoch …")
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None, Option("--coordinator-epoch", help="… and the epoch of its coordinator.")
+    ] = None,
+    yes: Yes = False,
+    force: Force = False,
+    topic: Annotated[str | None, Option("--topic", hidden=True)] = None,
+) -> None:
+    """Abort a transaction that hangs in a partition. It asks first, unless --yes is given.
+
+    Never abort one that its coordinator may still commit: its records would be gone here and committed elsewhere."""
+    topic = name or topic
+    if not topic:
+        raise BadParameter("name a topic")
+    check_internal([topic], force)
+    place = Place(topic, partition)
+    if start_offset is not None:
+        abortion = _beginning_at(cluster, place, start_offset)
+    elif producer_id is not None and producer_epoch is not None and coordinator_epoch is not None:
+        abortion = Abortion(producer_id, producer_epoch, max(coordinator_epoch, 0))
+    else:
+        raise BadParameter(
+            "name the transaction with --start-offset, or with --producer-id, --producer-epoch and "
+            "--coordinator-epoch"
+        )
+    confirm(f"Abort the transaction of producer {abortion.producer_id} in {topic}-{partition}?", yes)
+    write_abort_marker(cluster, place, abortion)
+    print_line(f"Aborted the transaction of producer {abortion.producer_id} in {topic}-{partition}.")
+
+
+# Finding
+
+
+def _partitions_to_search(
+    cluster: Access, topic: str | None, partition: int | None, broker: int | None
+) -> dict[Place, int]:
+    brokers = leaders_of(cluster, topic)
+    if partition is not None:
+        assert topic is not None
+        if Place(topic, partition) not in brokers:
+            raise CommandError(f"{topic} has no partition {partition}")
+        brokers = {Place(topic, partition): brokers[Place(topic, partition)]}
+    if broker is not None:
+        there = replicas_on(cluster, broker)
+        brokers = {place: broker for place in brokers if place in there}
+    return brokers
+
+
+def without_end(cluster: Access, candidates: list[OpenTransaction]) -> list[OpenTransaction]:
+    """Those that no coordinator will end. A coordinator that does not respond could know them: then this fails."""
+    if not candidates:
+        return []
+    producer_ids = sorted({each.producer.producer_id for each in candidates})
+    request = ListTransactionsRequest(producer_id_filters=producer_ids)
+    ids = {each.producer_id: each.transactional_id for each in list_transactions(cluster, request)}
+    described = describe_transactions(cluster, sorted(set(ids.values()))) if ids else {}
+
+    def hangs(transaction: OpenTransaction) -> bool:
+        transactional_id = ids.get(transaction.producer.producer_id)
+        known = described.get(transactional_id) if transactional_id is not None else None
+        return known is None or transaction.place not in known.partitions
+
+    return [each for each in candidates if hangs(each)]
+
+
+def _beginning_at(cluster: Access, place: Place, start_offset: int) -> Abortion:
+    brokers = leaders_of(cluster, place.topic)
+    if place not in brokers:
+        raise CommandError(f"{place.topic} has no partition {place.partition}")
+    for each in open_transactions(cluster, {place: brokers[place]}):
+        producer = each.producer
+        if producer.current_txn_start_offset == start_offset:
+            # -1: no coordinator has written here for this producer yet, and 0 is not above any that will.
+            coordinator_epoch = max(producer.coordinator_epoch, 0)
+            return Abortion(producer.producer_id, producer.producer_epoch, coordinator_epoch)
+    raise CommandError(f"no open transaction of {place.topic}-{place.partition} begins at {start_offset}")
+
+
+# Input and output
+
+
+def _state_of(name: str) -> str:
+    for state in STATES:
+        if state.lower() == name.lower():
+            return state
+    raise BadParameter(f"{name!r} is not one of {', '.join(STATES)}", param_hint="--state")
+
+
+def _milliseconds(text: str) -> int:
+    found = DURATION.fullmatch(text)
+    if found is None:
+        raise BadParameter(f"{text!r} is not a time like 500ms, 30s, 5m or 1h", param_hint="--longer-than")
+    return int(found[1]) * TIME_UNITS_MS[found[2]]
+
+
+def _view(described: Described, now_ms: int) -> TransactionView:
+    state = described.state
+    # Coordinators remember when the last transaction began, after it has ended too.
+    is_open = state.transaction_state in OPEN_STATES and state.transaction_start_time_ms >= 0
+    started_ms = state.transaction_start_time_ms if is_open else None
+    return TransactionView(
+        transactional_id=state.transactional_id,
+        coordinator=described.coordinator,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        started_ms=started_ms,
+        running_ms=None if started_ms is None else max(now_ms - started_ms, 0),
+        partitions=described.partitions,
+    )
+
+
+def _row(view: TransactionView) -> tuple[object, ...]:
+    return (
+        view.transactional_id,
+        view.coordinator,
+        view.state,
+        view.producer_id,
+        view.producer_epoch,
+        duration(view.timeout_ms / 1000),
+        None if view.running_ms is None else duration(view.running_ms / 1000),
+        joined(f"{place.topic}-{place.partition}" for place in view.partitions),
+    )
+
+
+def _hanging_view(transaction: OpenTransaction) -> HangingView:
+    place, producer = transaction
+    return HangingView(
+        place.topic,
+        place.partition,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.coordinator_epoch,
+        producer.current_txn_start_offset,
+        producer.last_timestamp,
+    )
