@@ -1,9 +1,10 @@
 /* A load generator on librdkafka, so that what is measured is the broker and not a Python client.
  *
- *   load produce  bootstrap=… topic=… count=… size=… [one=1] [seconds=…]
+ *   load produce  bootstrap=… topic=… count=… size=… [one=1] [seconds=…] [transaction=messages in each]
  *   load consume  bootstrap=… topic=… count=… partitions=…
  *   load latency  bootstrap=… topic=… count=… size=…            one message at a time, each awaited
  *   load endtoend bootstrap=… topic=… count=… size=… rate=…     from produce to consume, into a new topic
+ *   load transactions bootstrap=… topic=… count=… messages=… size=… producers=…    each begun, filled and committed
  *   load watch    bootstrap=… topic=… partitions=… rate=…       when nothing was accepted, until the input ends
  *
  * Arguments with a dot, and `acks`, go to librdkafka as they are. Prints one line of JSON.
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define MAX_BATCH 10000
+#define MAX_PRODUCERS 64
 
 static long delivered, failed, consumed;
 static double *latencies;
@@ -34,7 +36,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
     if (on_accepted && !message->err) on_accepted(message->partition);
 }
 
-static rd_kafka_t *connect_client(rd_kafka_type_t type) {
+static rd_kafka_t *connect_as(rd_kafka_type_t type, const char *transactional_id) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     char error[512];
     set(conf, "bootstrap.servers", text("bootstrap", NULL));
@@ -55,11 +57,18 @@ static rd_kafka_t *connect_client(rd_kafka_type_t type) {
         set(conf, "fetch.message.max.bytes", "10485760");
         set(conf, "fetch.wait.max.ms", "100");
     }
+    if (transactional_id) set(conf, "transactional.id", transactional_id);
     for (int i = 0; i < argument_count; i++)
         if (strchr(keys[i], '.') || !strcmp(keys[i], "acks")) set(conf, keys[i], values[i]);
     rd_kafka_t *client = rd_kafka_new(type, conf, error, sizeof error);
     if (!client) die("%s", error);
     return client;
+}
+
+static rd_kafka_t *connect_client(rd_kafka_type_t type) { return connect_as(type, NULL); }
+
+static rd_kafka_t *connect_producer(const char *transactional_id) {
+    return connect_as(RD_KAFKA_PRODUCER, transactional_id);
 }
 
 static void send_one(rd_kafka_t *client, rd_kafka_topic_t *topic, char *value, size_t size) {
@@ -75,23 +84,79 @@ static void warm_up(rd_kafka_t *client, rd_kafka_topic_t *topic, char *value, si
     delivered = 0;
 }
 
+static void check(rd_kafka_error_t *error) {
+    if (error) die("transaction: %s", rd_kafka_error_string(error));
+}
+
 static void produce(void) {
     long count = number("count", NULL);
     size_t size = number("size", "1024");
-    rd_kafka_t *client = connect_client(RD_KAFKA_PRODUCER);
+    long in_each = number("transaction", "0");
+    rd_kafka_t *client = in_each ? connect_producer(text("topic", NULL)) : connect_client(RD_KAFKA_PRODUCER);
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
     char *pool = random_text(POOL_SIZE + size);
+    if (in_each) {
+        check(rd_kafka_init_transactions(client, 60000));
+        check(rd_kafka_begin_transaction(client));
+    }
     warm_up(client, topic, pool, size);
     double start = now(), end = start + number("seconds", "1000000");
     for (long i = 0; i < count; i++) {
         if (i % 256 == 0 && now() > end) count = i;
+        if (in_each && i && i % in_each == 0) {
+            check(rd_kafka_commit_transaction(client, 60000));
+            check(rd_kafka_begin_transaction(client));
+        }
         send_one(client, topic, value_at(pool, i, size), size);
         if (i % 256 == 0) rd_kafka_poll(client, 0);
     }
     while (delivered < count) rd_kafka_poll(client, 100);
+    if (in_each) check(rd_kafka_commit_transaction(client, 60000));
     double seconds = now() - start;
     printf("{\"seconds\": %.6f, \"messages\": %ld, \"bytes\": %ld, \"failed\": %ld}\n", seconds, count,
            count * (long)size, failed);
+}
+
+static void print_latencies(long count, double seconds) {
+    printf("{\"seconds\": %.6f, \"messages\": %ld, \"failed\": %ld, ", seconds, count, failed);
+    print_percentiles(latencies, count);
+    puts("}");
+}
+
+/* Transactions, by several producers at once, each of which ends one before it begins the next. A producer is bound to a
+ * transactional id of its own; the first tenth of its transactions is not counted. */
+static long transactions_each, messages_each;
+static double *transaction_times;
+
+static void *run_transactions(void *argument) {
+    long number_of_producer = (long)argument, skipped = transactions_each / 10;
+    size_t size = number("size", "100");
+    char id[64];
+    snprintf(id, sizeof id, "%s-%ld", text("topic", NULL), number_of_producer);
+    rd_kafka_t *client = connect_producer(id);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
+    char *pool = random_text(POOL_SIZE + size);
+    check(rd_kafka_init_transactions(client, 60000));
+    for (long i = -skipped; i < transactions_each; i++) {
+        double start = now();
+        check(rd_kafka_begin_transaction(client));
+        for (long j = 0; j < messages_each; j++) send_one(client, topic, value_at(pool, j, size), size);
+        check(rd_kafka_commit_transaction(client, 60000));
+        if (i >= 0) transaction_times[number_of_producer * transactions_each + i] = now() - start;
+    }
+    return NULL;
+}
+
+static void transactions(void) {
+    long producers = number("producers", "1");
+    pthread_t threads[MAX_PRODUCERS];
+    if (producers > MAX_PRODUCERS) die("at most %d producers", MAX_PRODUCERS);
+    transactions_each = number("count", NULL) / producers, messages_each = number("messages", "100");
+    latencies = transaction_times = calloc(producers * transactions_each, sizeof *transaction_times);
+    double begin = now();
+    for (long i = 0; i < producers; i++) pthread_create(&threads[i], NULL, run_transactions, (void *)i);
+    for (long i = 0; i < producers; i++) pthread_join(threads[i], NULL);
+    print_latencies(producers * transactions_each, now() - begin);
 }
 
 static rd_kafka_queue_t *assign_all(rd_kafka_t *client, const char *topic, long partitions, int64_t offset) {
@@ -132,12 +197,6 @@ static void consume(void) {
     }
     printf("{\"seconds\": %.6f, \"messages\": %ld, \"bytes\": %ld, \"first_seconds\": %.6f}\n", now() - start,
            consumed, bytes, first - start);
-}
-
-static void print_latencies(long count, double seconds) {
-    printf("{\"seconds\": %.6f, \"messages\": %ld, \"failed\": %ld, ", seconds, count, failed);
-    print_percentiles(latencies, count);
-    puts("}");
 }
 
 static void latency(void) {
@@ -248,12 +307,13 @@ static void watch(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) die("load produce|consume|latency|endtoend|watch key=value …");
+    if (argc < 2) die("load produce|consume|latency|endtoend|transactions|watch key=value …");
     parse_arguments(argc, argv);
     if (!strcmp(argv[1], "produce")) produce();
     else if (!strcmp(argv[1], "consume")) consume();
     else if (!strcmp(argv[1], "latency")) latency();
     else if (!strcmp(argv[1], "endtoend")) end_to_end();
+    else if (!strcmp(argv[1], "transactions")) transactions();
     else if (!strcmp(argv[1], "watch")) watch();
     else die("unknown mode %s", argv[1]);
     fflush(stdout);

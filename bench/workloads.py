@@ -33,6 +33,9 @@ BULK_BYTES = 512_000_000
 MAX_MESSAGES = 2_000_000
 ONE_MESSAGE_COUNT = 50_000
 LATENCY_COUNT = 10_000
+TRANSACTION_COUNT = 1_000
+TRANSACTION_PARTITIONS = 4
+BULK_TRANSACTION = 50_000  # messages in each transaction of a bulk load
 END_TO_END_RATE = 1_000
 END_TO_END_SECONDS = 5
 IDLE_SECONDS = 5
@@ -60,6 +63,9 @@ FIGURES = {
     "produce_mb_s": Figure("produce", "MB/s", True, ("produce_user_s_gb", "produce_kernel_s_gb", "s/GB")),
     "consume_mb_s": Figure("consume", "MB/s", True, ("consume_user_s_gb", "consume_kernel_s_gb", "s/GB")),
     "requests_s": Figure("requests", "/s", True, ("request_user_us", "request_kernel_us", "µs each")),
+    "transactions_s": Figure(
+        "transactions", "/s", True, ("transaction_user_us", "transaction_kernel_us", "µs each")
+    ),
     "p50_us": Figure("p50", "µs"),
     "p99_us": Figure("p99", "µs"),
     "p999_us": Figure("p99.9", "µs"),
@@ -142,9 +148,12 @@ def bulk(
     codec: str = "none",
     partitions: int = 1,
     replication: int = 1,
+    transaction: int = 0,
 ) -> Numbers:
     count, partitions = scaled(min(MAX_MESSAGES, BULK_BYTES / size), scale), scaled(partitions, scale, 1)
     settings = {"acks": acks, "compression.codec": codec, "partitions": partitions}
+    if transaction:
+        settings["transaction"] = scaled(transaction, scale)
     with topic_of(system, partitions, replication) as topic:
         numbers = produce(system, topic, count, size, **settings)
         os.sync()
@@ -165,6 +174,17 @@ def latency(system: System, scale: float, replication: int = 1) -> Numbers:
     with topic_of(system, 1, replication) as topic, metered(system.pids()) as cpu:
         output = system.load("latency", topic=topic, count=count, size=100, **{"linger.ms": 0})
     return pick(output, PERCENTILES) | request_numbers(count * 1.1, output["seconds"], cpu)
+
+
+def transactions(system: System, scale: float, producers: int = 1) -> Numbers:
+    """Transactions of 100 messages, each begun, filled and committed before its producer begins the next."""
+    count = scaled(TRANSACTION_COUNT * producers**0.5, scale)
+    with topic_of(system, TRANSACTION_PARTITIONS) as topic, metered(system.pids()) as cpu:
+        settings = {"messages": 100, "producers": producers, "linger.ms": 0}
+        output = system.load("transactions", topic=topic, count=count, size=100, **settings)
+    rate = request_numbers(output["messages"], output["seconds"], cpu)
+    named = {f"transaction{name.removeprefix('request')}": number for name, number in rate.items()}
+    return pick(output, PERCENTILES) | named
 
 
 def end_to_end(system: System, scale: float) -> Numbers:
@@ -312,6 +332,19 @@ WORKLOADS = [
     Workload("bulk-1000p", "1 KB, 1,000 partitions", partial(bulk, partitions=1000), single_kafka),
     Workload("one-message", "One message a request", one_message),
     Workload("latency", "Synchronous", latency),
+    Workload("transactions", "Transactions of 100 messages", transactions, single_kafka),
+    Workload(
+        "transactions-16",
+        "Transactions of 100 messages, 16 producers",
+        partial(transactions, producers=16),
+        single_kafka,
+    ),
+    Workload(
+        "bulk-transactions",
+        "1 KB, in transactions",
+        partial(bulk, transaction=BULK_TRANSACTION),
+        single_kafka,
+    ),
     Workload("end-to-end", "End to end, 1,000/s", end_to_end),
     Workload("cold-read", "Catch-up from disk", cold_read, reads_from_disk),
     Workload("idle-consumers", "1,000 idle consumers", idle_consumers, single_kafka),
