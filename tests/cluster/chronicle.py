@@ -1,19 +1,21 @@
 """What a cluster has committed, as the disks of its nodes tell, and whether the nodes say the same.
 
-After every step of the event loop each node's image is looked at. The first that is further than all before it must be
-right: what it adds to the committed log has to be on the disks of a majority of the voters, for good. It is read from
-there and folded once more, in an image of our own. From then on it is history: no node may ever show anything else
-at these offsets (R4, R8), nor go back.
+After every step of the event loop the images of the nodes that ran in it are looked at (`watch`). The first that is
+further than all before it must be right: what it adds to the committed log has to be on the disks of a majority of the
+voters, for good. It is read from there and folded once more, in an image of our own. From then on it is history: no
+node may ever show anything else at these offsets (R4, R8), nor go back.
 
 An image holds all that was before it, so a wrong one stays wrong. Comparing costs as much as an image holds; it is
 done for the first image of every life, after every leap over a snapshot, and for some of the others.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import NamedTuple, Protocol
+from itertools import takewhile
+from struct import Struct
+from typing import NamedTuple
 from uuid import UUID
 
-from odradek.host.simulated import VirtualLoop
 from odradek.metadata import records as r
 from odradek.metadata.delta import ImageBuilder
 from odradek.metadata.image import MetadataImage
@@ -30,21 +32,7 @@ from tests.simulation.machine import DATA_DIR
 
 PARTITION_DIRECTORY = f"{DATA_DIR}/{METADATA_PARTITION}"
 COMPARE_EVERY = 8  # images
-
-
-class Looks(Protocol):
-    def look(self) -> None: ...
-
-
-class WatchedLoop(VirtualLoop):
-    """Has a chronicle that looks at everything after each step."""
-
-    chronicle: Looks | None = None
-
-    def _run_once(self) -> None:
-        super()._run_once()
-        if self.chronicle is not None:
-            self.chronicle.look()
+BATCH_START = Struct(">qi")  # the base offset, and the length of what follows
 
 
 class Life(NamedTuple):
@@ -53,6 +41,17 @@ class Life(NamedTuple):
     number: int
     image: MetadataImage
     end_offset: int
+
+
+def position_of(offset: int, data: memoryview) -> int:
+    """Of the first batch in these bytes that begins at this offset or after it, or where they cannot be read on."""
+    position = 0
+    while position + BATCH_START.size <= len(data):
+        base_offset, length = BATCH_START.unpack_from(data, position)
+        if base_offset >= offset or length <= 0:
+            break
+        position += BATCH_START.size + length
+    return min(position, len(data))
 
 
 class DurableLog:
@@ -67,7 +66,8 @@ class DurableLog:
         starts = [start for start, _ in segments]
         for number, (_, data) in enumerate(segments):
             if number + 1 == len(segments) or starts[number + 1] > offset:
-                for batch in whole_batches(memoryview(data)):
+                view = memoryview(data)
+                for batch in whole_batches(view[position_of(offset, view) :]):
                     self.batches[batch.header.base_offset] = batch
 
     def holds(self, wanted: Batch) -> bool:
@@ -88,6 +88,7 @@ class Chronicle:
         self._controllers: dict[int, int] = {}  # by epoch
         self._seen = 0  # images
         self.active_at: dict[int, float] = {}  # when a node was last seen to be the controller
+        self._active: dict[int, None] = {}  # nodes that were when they last ran
         self.newest = MetadataImage(CLUSTER_ID)
         self.created: dict[UUID, str] = {}
         self.deleted: dict[UUID, None] = {}
@@ -97,11 +98,11 @@ class Chronicle:
 
     # After every step
 
-    def look(self) -> None:
-        for node_id, machine in self._cluster.machines.items():
+    def look(self, node_ids: Sequence[int]) -> None:
+        for node_id in node_ids:
+            machine = self._cluster.machines[node_id]
             node = machine.node
             if node is None:
-                self._lives.pop(node_id, None)
                 continue
             metadata = node.metadata
             life, image, end = self._lives.get(node_id), metadata.image, metadata.quorum.log.end_offset
@@ -110,7 +111,15 @@ class Chronicle:
             elif image is not life.image or end != life.end_offset:
                 self._go_on(node_id, life, image, end)
             if metadata.quorum.is_active:
+                self._active[node_id] = None
                 self._is_controller(node_id, metadata.quorum.epoch)
+            else:
+                self._active.pop(node_id, None)
+        for node_id in list(self._active):
+            if self._cluster.machines[node_id].node is None:
+                del self._active[node_id]
+            else:
+                self.active_at[node_id] = self._cluster.world.now()
 
     def _begin_life(self, node_id: int, number: int, image: MetadataImage, end_offset: int) -> None:
         self._lives[node_id] = Life(number, image, end_offset)
@@ -133,13 +142,11 @@ class Chronicle:
         self._take(node_id, image, is_installed or self._seen % COMPARE_EVERY == 0)
 
     def _is_controller(self, node_id: int, epoch: int) -> None:
-        now = self._cluster.world.now()
-        self.active_at[node_id] = now
         known = self._controllers.get(epoch)
         if known is None:
             self._controllers[epoch] = node_id
             self.counts["elections"] += 1
-            self.elected_at.append(now)
+            self.elected_at.append(self._cluster.world.now())
         elif known != node_id:
             raise Violation(f"nodes {known} and {node_id} are both controllers in epoch {epoch}")
 
@@ -226,6 +233,10 @@ class Chronicle:
                 self._remember(record)
         self.newest, _ = builder.finish(header.last_offset, header.leader_epoch, header.max_timestamp)
         self._images[self.newest.offset] = self.newest
+
+    def images_since(self, offset: int) -> list[MetadataImage]:
+        """Those that are committed and end after this offset, the newest first."""
+        return list(takewhile(lambda image: image.offset > offset, reversed(self._images.values())))
 
     def _remember(self, record: r.MetadataRecord) -> None:
         if isinstance(record, r.TopicRecord):

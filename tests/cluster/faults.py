@@ -5,6 +5,7 @@ Whoever plans a run says which of these happen, and in which order: `bag`.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,9 +15,10 @@ from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.cluster.clusters import CLUSTER_ID, CONTROLLER_PORT, Cluster
 from tests.simulation.connection import Disconnected, Violation
-from tests.simulation.machine import CannotStart
+from tests.simulation.machine import CannotStart, Machine
 from tests.simulation.world import World
 
+LONGEST_SLEEP = 0.1
 LEADER_WITHIN = 10.0
 SETTLED_WITHIN = 20.0
 
@@ -24,6 +26,8 @@ Fault = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Faults:
+    pace = 1.0  # how long faults last, and what is between them
+
     def __init__(self, world: World, cluster: Cluster, rng: Random) -> None:
         self.world = world
         self.cluster = cluster
@@ -36,13 +40,36 @@ class Faults:
         self._is_over = False
         self._crashed_at: list[float] = []
         for machine in cluster.machines.values():
-            machine.on_power_cut = lambda: self._crashed_at.append(world.now())
+            machine.on_power_cut = partial(self._lost_power, machine)
+
+    def _lost_power(self, machine: Machine) -> None:
+        """Clients hear of it soon, as of a killed process, or only when the machine is back."""
+        self._crashed_at.append(self.world.now())
+        if self._rng.random() < 0.7:
+            self.world.notice_soon(machine)
 
     def _count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def bag(self) -> list[Fault]:
         """What happens next, each once, in any order."""
+        raise NotImplementedError
+
+    async def carry_out(self) -> None:
+        """The whole run."""
+        raise NotImplementedError
+
+    @property
+    def worth(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def is_worth(self) -> bool:
+        """It has seen enough to count."""
+        raise NotImplementedError
+
+    @property
+    def totals(self) -> dict[str, int]:
         raise NotImplementedError
 
     # --- waiting ---
@@ -103,7 +130,7 @@ class Faults:
                 self._bag = self.bag()
                 self._rng.shuffle(self._bag)
             fault = self._bag.pop()
-            await asyncio.sleep(self._rng.random() * 0.8)
+            await self._wait(0.0, 0.8)
             await fault()
 
     async def _keep_running(self) -> None:
@@ -138,7 +165,10 @@ class Faults:
         )
 
     async def _wait(self, least: float, most: float) -> None:
-        await asyncio.sleep(least + self._rng.random() * (most - least))
+        """As long as a fault lasts; all end when the run is over."""
+        end = self.world.now() + self.pace * (least + self._rng.random() * (most - least))
+        while (left := end - self.world.now()) > 0 and not self._is_over:
+            await asyncio.sleep(min(left, LONGEST_SLEEP))
 
     async def _crash(self) -> None:
         node_id = self._victim()

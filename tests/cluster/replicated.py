@@ -1,9 +1,9 @@
 """What the partitions of a cluster have committed, and whether every replica keeps to it.
 
-After every step of the event loop the replicas of all nodes are looked at; where nothing changed that costs next to
-nothing. The truth about roles and in-sync replicas is what the metadata log has committed (`chronicle`). The truth
-about records is made here: when a leader raises the high watermark further than any leader before it, what lies below
-is read from its log, and is history from then on.
+After every step of the event loop the replicas of the nodes that ran in it are looked at (`watch`). The truth about
+roles and in-sync replicas is what the metadata log has committed (`chronicle`). The truth about records is made here:
+when a leader raises the high watermark further than any leader before it, what lies below is read from its log, and is
+history from then on.
 
 - P2, P3 whoever is in sync has it on disk, the same bytes, at that moment; the leader counts on all who may be in sync,
          and its ISR is no smaller than the topic asks for
@@ -17,7 +17,8 @@ A replica counts with what is synced. A node without power counts with what its 
 was lost for good, and which has not said so yet, does not count.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.metadata.image import LOST_DIRECTORY, MetadataImage, Partition, Topic
@@ -53,14 +54,18 @@ class Committed(NamedTuple):
 class Seen:
     """What a replica was like when it was last looked at."""
 
-    __slots__ = ("end_offset", "high_watermark", "is_over", "isr", "role")
+    __slots__ = ("end_offset", "high_watermark", "is_over", "isr", "partition_epoch", "role")
 
     def __init__(self) -> None:
         self.role: Any = None
         self.is_over = False  # it leads in an epoch in which it led in an earlier life
-        self.isr: frozenset[int] = frozenset()
+        self.isr: frozenset[int] = frozenset()  # of a leader
+        self.partition_epoch = -1
         self.high_watermark = 0
         self.end_offset = -1
+
+    def take_isr(self, leader: Leader) -> None:
+        self.isr, self.partition_epoch = leader.isr, leader.partition_epoch
 
 
 class ReplicatedLog:
@@ -71,6 +76,7 @@ class ReplicatedLog:
         self.topic_id = topic_id
         self.index = index
         self.registration = registration  # the newest that is committed
+        self.isrs = {registration.partition_epoch: registration.isr}  # all that ever were, by partition epoch
         self.high_watermark = 0  # the highest that any leader has reached
         self.history: list[Committed] = []
         self.leaders: dict[int, int] = {}  # by epoch
@@ -88,6 +94,17 @@ class ReplicatedLog:
         return self.history[first:]
 
 
+class Witness(Protocol):
+    """Is told of what happens to the logs; `looked` comes after all that happened in one step."""
+
+    def leads(self, node_id: int, log: ReplicatedLog, leader: Leader) -> None: ...
+    def appended(self, log: ReplicatedLog, leader: Leader, start: int) -> None: ...
+    def cut(self, node_id: int, log: ReplicatedLog, replica: Replica) -> None: ...
+    def committed(self, log: ReplicatedLog, added: list[Committed]) -> None: ...
+    def changed(self, log: ReplicatedLog, leader: Leader) -> None: ...
+    def looked(self) -> None: ...
+
+
 class ReplicatedLogs:
     def __init__(self, cluster: Cluster, chronicle: Chronicle, min_isr: int) -> None:
         """`min_isr` is what topics have that say nothing else."""
@@ -98,6 +115,8 @@ class ReplicatedLogs:
         self.logs: dict[tuple[UUID, int], ReplicatedLog] = {}
         self._seen: dict[int, dict[Replica, Seen]] = {}  # by node
         self._lives: dict[int, int] = {}
+        self._early: dict[int, None] = {}  # nodes with a replica of which no committed image tells yet
+        self.witness: Witness | None = None
         self.counts = dict.fromkeys(
             ("elections of leaders", "truncations of replicas", "joins", "shrinks", "commits of logs"), 0
         )
@@ -107,10 +126,14 @@ class ReplicatedLogs:
 
     # --- after every step ---
 
-    def look(self) -> None:
+    def look(self, node_ids: Sequence[int]) -> None:
         if self._chronicle.newest is not self.image:
             self._take_image(self._chronicle.newest)
-        for node_id, machine in self._cluster.machines.items():
+        if self._early:
+            node_ids = sorted({*node_ids, *self._early})
+            self._early.clear()
+        for node_id in node_ids:
+            machine = self._cluster.machines[node_id]
             node = machine.node
             if node is None:
                 continue
@@ -132,15 +155,26 @@ class ReplicatedLogs:
                 ):
                     self._changed(node_id, replica, role, known)
                 elif replica.leader is not None:
-                    known.isr = replica.leader.isr
+                    known.take_isr(replica.leader)
+            if len(seen) > len(node.replicas):
+                self._removed(seen, set(node.replicas))
+        if self.witness is not None:
+            self.witness.looked()
 
     def _changed(self, node_id: int, replica: Replica, role: Any, known: Seen) -> None:
         log = self.logs.get((replica.topic_id, replica.topic_partition.partition))
         if log is None:
+            self._early[node_id] = None
             return
         end_offset, high_watermark = replica.log.end_offset, role.high_watermark
+        former = known.role
+        if isinstance(former, Leader) and former is not role and former.high_watermark > log.high_watermark:
+            # It committed this, acknowledged it, and heard of a new leader, all in one step.
+            self._advance(node_id, log, former, former.high_watermark, known)
         if end_offset < known.end_offset:
             self._truncated(node_id, log, known.end_offset, end_offset)
+            if self.witness is not None:
+                self.witness.cut(node_id, log, replica)
         if known.end_offset < 0 and end_offset < log.high_watermark:
             self._started_short(node_id, log, end_offset)
         if not replica.log.log_start_offset <= high_watermark <= end_offset:
@@ -151,16 +185,30 @@ class ReplicatedLogs:
         leader = replica.leader
         if leader is not None:
             if leader is not known.role:
-                known.isr = leader.isr
+                known.take_isr(leader)
                 known.is_over = not self._begins_to_lead(node_id, log, leader)
+                if self.witness is not None:
+                    self.witness.leads(node_id, log, leader)
             elif known.is_over and end_offset > known.end_offset:
                 self.fail(
                     log, f"P9: broker {node_id} goes on in epoch {leader.leader_epoch}, after a restart"
                 )
+            if self.witness is not None and 0 <= known.end_offset < end_offset:
+                self.witness.appended(log, leader, known.end_offset)
             if high_watermark > log.high_watermark:
-                self._advance(node_id, log, leader, high_watermark, known.isr)
-            known.isr = leader.isr
+                self._advance(node_id, log, leader, high_watermark, known)
+            known.take_isr(leader)
+            if self.witness is not None:
+                self.witness.changed(log, leader)
         known.role, known.end_offset, known.high_watermark = role, end_offset, high_watermark
+
+    def _removed(self, seen: dict[Replica, Seen], present: set[Replica]) -> None:
+        """Their topics are deleted. What they had just committed was acknowledged, and cannot be read any more."""
+        for replica in [replica for replica in seen if replica not in present]:
+            role = seen.pop(replica).role
+            log = self.logs.get((replica.topic_id, replica.topic_partition.partition))
+            if log is not None and isinstance(role, Leader) and log.topic_id not in self.image.topics_by_id:
+                log.high_watermark = max(log.high_watermark, role.high_watermark)
 
     # --- metadata ---
 
@@ -168,6 +216,11 @@ class ReplicatedLogs:
         before, self.image = self.image, image
         if image.topics is before.topics:
             return
+        for passed in self._chronicle.images_since(before.offset):
+            for topic in passed.topics.values():
+                for index, registration in topic.partitions.items():
+                    if (topic.id, index) in self.logs:
+                        self.logs[topic.id, index].isrs[registration.partition_epoch] = registration.isr
         for topic in image.topics.values():
             if before.topics.get(topic.name) is not topic:
                 for index, registration in topic.partitions.items():
@@ -238,19 +291,19 @@ class ReplicatedLogs:
         if node_id in log.registration.isr and not self._has_lost_disk(node_id):
             self.fail(log, f"P10: broker {node_id} started with {end_offset} of {log.high_watermark} offsets")
 
-    def _advance(
-        self, node_id: int, log: ReplicatedLog, leader: Leader, offset: int, isr_before: frozenset[int]
-    ) -> None:
-        """This leader says that all below `offset` is committed."""
+    def _advance(self, node_id: int, log: ReplicatedLog, leader: Leader, offset: int, known: Seen) -> None:
+        """This leader says that all below `offset` is committed. In one step it may have gone through several ISRs."""
         self.counts["commits of logs"] += 1
         registration, start = log.registration, log.high_watermark
         least = min(self.min_isr(log), len(registration.replicas))
-        if max(len(leader.isr), len(isr_before)) < least:
+        passed = range(known.partition_epoch + 1, leader.partition_epoch)
+        isrs = [known.isr, *(log.isrs.get(epoch, ()) for epoch in passed), leader.isr]
+        if max(map(len, isrs)) < least:
             self.fail(
                 log, f"P3: broker {node_id} committed {offset} with an ISR of {set(leader.isr)}, of {least}"
             )
         if registration.leader == node_id and registration.leader_epoch == leader.leader_epoch:
-            missing = set(registration.isr) - leader.maximal_isr - isr_before
+            missing = set(registration.isr) - leader.maximal_isr - known.isr
             if missing:
                 self.fail(log, f"P3: broker {node_id} committed {offset} without {missing}, in sync")
         added = [item for item in read_log(leader.log, start) if item.next_offset <= offset]
@@ -258,6 +311,8 @@ class ReplicatedLogs:
             self.fail(log, f"P6: broker {node_id} committed {start} to {offset}, and has {added}")
         log.history += added
         log.high_watermark = offset
+        if self.witness is not None:
+            self.witness.committed(log, added)
         for broker_id in registration.isr:
             self._check_has(log, broker_id, start, offset, f"P2: broker {node_id} committed that")
 
@@ -274,7 +329,7 @@ class ReplicatedLogs:
         now = directory_id(broker_id, self._cluster.generations[broker_id])
         return broker is None or now not in broker.directories
 
-    def _replica(self, log: ReplicatedLog, broker_id: int) -> Replica | None:
+    def replica(self, log: ReplicatedLog, broker_id: int) -> Replica | None:
         node = self._cluster.machines[broker_id].node
         if node is None:
             return None
@@ -284,14 +339,14 @@ class ReplicatedLogs:
 
     def _end_offset(self, log: ReplicatedLog, broker_id: int) -> int | None:
         """Of a broker that is on."""
-        replica = self._replica(log, broker_id)
+        replica = self.replica(log, broker_id)
         return None if replica is None or self._has_lost_disk(broker_id) else replica.log.end_offset
 
     def _check_has(self, log: ReplicatedLog, broker_id: int, start: int, end: int, why: str) -> None:
         """All that is committed between these offsets is on its disk."""
         if start >= end or self._has_lost_disk(broker_id) or log.topic_id not in self.image.topics_by_id:
             return
-        replica = self._replica(log, broker_id)
+        replica = self.replica(log, broker_id)
         if replica is not None:
             synced = replica.log.synced_offset
             if synced < end:
@@ -348,7 +403,7 @@ class ReplicatedLogs:
                 continue
             if registration.leader == NO_LEADER or set(registration.isr) != set(registration.replicas):
                 return False
-            replicas = [self._replica(log, broker_id) for broker_id in registration.replicas]
+            replicas = [self.replica(log, broker_id) for broker_id in registration.replicas]
             if any(
                 replica is None
                 or replica.high_watermark != replica.log.end_offset
@@ -367,7 +422,7 @@ class ReplicatedLogs:
                     broker_id: replica
                     and (replica.high_watermark, replica.log.synced_offset, replica.log.end_offset)
                     for broker_id in log.registration.replicas
-                    for replica in [self._replica(log, broker_id)]
+                    for replica in [self.replica(log, broker_id)]
                 }
             )
             for log in self.logs.values()

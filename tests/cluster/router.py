@@ -1,4 +1,5 @@
-"""What clients know of a cluster: who leads which partition, and who coordinates which group, as any broker tells."""
+"""What clients know of a cluster: who leads which partition, and who coordinates which group or transaction, as any
+broker tells."""
 
 from random import Random
 from uuid import UUID
@@ -12,6 +13,7 @@ from tests.simulation.connection import Connection, Disconnected
 METADATA_VERSION = 12
 FRESH_SECONDS = 0.05  # so long nobody asks again
 NOBODY = (-1, -1)
+GROUP, TRANSACTION = 0, 1
 
 
 class Router:
@@ -57,10 +59,10 @@ class Router:
                 if partition.leader_epoch >= self._leaders.get(place, NOBODY)[1]:
                     self._leaders[place] = partition.leader_id, partition.leader_epoch
 
-    async def coordinator_of(self, group: str) -> int | None:
-        """Raises Disconnected."""
+    async def coordinator_of(self, key: str, key_type: int = GROUP) -> int | None:
+        """Of a group, or of a transactional id. Raises Disconnected."""
         connection = await self.any_connection()
-        response = await connection.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6)
+        response = await connection.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
         (found,) = response.coordinators
         return None if found.error_code != ErrorCode.NONE else int(found.node_id)
 

@@ -1,42 +1,16 @@
 """One seed, one run of a cluster: what it was worth, or how it failed."""
 
-import gc
 import time
-import traceback
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 
+from tests.cluster.faults import Faults
 from tests.cluster.plan import Plan
 from tests.cluster.storm import Storm
+from tests.simulation.seeds import Outcome, Run, run_all
 from tests.simulation.trace import Trace
 
 METADATA_EVERY = 8  # seeds: these have operators and metadata alone, and all others have data
-COLLECT_EVERY = 5  # seeds: a run leaves machines without power behind, which hold each other
-LAST_LINES = 40
-
-
-@dataclass
-class Outcome:
-    seed: int
-    worth: tuple[int, ...]
-    is_worth: bool  # it has seen enough to count
-    counts: dict[str, int] = field(default_factory=dict)
-    failure: BaseException | None = None
-    cpu_seconds: float = 0.0
-
-    def explain(self) -> str:
-        """Why it failed, the end of its trace, and how to see the whole of it."""
-        assert self.failure is not None
-        trace = Trace()
-        run_seed(self.seed, trace)
-        return "\n".join(
-            [
-                *trace.lines[-LAST_LINES:],
-                "".join(traceback.format_exception(self.failure)),
-                f"seed {self.seed} failed: {self.failure}",
-                f"replay it with: make sim-cluster SEED={self.seed}",
-            ]
-        )
+COLLECT_EVERY = 5  # seeds
 
 
 def new_plan(seed: int, trace: Trace | None = None) -> Plan | Storm:
@@ -44,8 +18,12 @@ def new_plan(seed: int, trace: Trace | None = None) -> Plan | Storm:
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
+    return run_plan(seed, lambda: new_plan(seed, trace))
+
+
+def run_plan(seed: int, make: Callable[[], Faults]) -> Outcome:
     began = time.process_time()
-    plan = new_plan(seed, trace)
+    plan = make()
     failure: BaseException | None = None
     try:
         plan.world.run(plan.carry_out())
@@ -59,16 +37,9 @@ def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
         "virtual seconds": int(plan.world.now()),
         **plan.totals,
     }
-    return Outcome(seed, plan.worth, plan.is_worth, counts, failure, time.process_time() - began)
+    took = time.process_time() - began
+    return Outcome(seed, plan.worth, counts, failure, took, "sim-cluster")
 
 
-def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
-    gc.collect()
-    gc.freeze()
-    try:
-        for number, seed in enumerate(seeds, 1):
-            yield run_seed(seed)
-            if number % COLLECT_EVERY == 0:
-                gc.collect()
-    finally:
-        gc.unfreeze()
+def run_seeds(seeds: Iterable[int], run: Run = run_seed) -> Iterator[Outcome]:
+    return run_all(seeds, run, COLLECT_EVERY)

@@ -16,14 +16,15 @@ from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from odradek.wire.messages.elect_leaders import ElectLeadersRequest
-from tests.cluster.chronicle import Chronicle, WatchedLoop
+from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
 from tests.cluster.echo import Echo
-from tests.cluster.faults import LEADER_WITHIN, Fault, Faults
+from tests.cluster.faults import LEADER_WITHIN, Fault
+from tests.cluster.leader_faults import BROKERS, LeaderFaults
 from tests.cluster.operators import IN_DOUBT
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.traffic import Auditor, ClusterClient, ClusterPlay, Member, Producer, Reader
+from tests.cluster.watch import Watch, WatchedLoop
 from tests.simulation.connection import Disconnected, Violation
 from tests.simulation.disk import check_disk
 from tests.simulation.log_history import TopicHistory
@@ -33,8 +34,8 @@ from tests.simulation.world import World
 # Everything that takes seconds takes a part of one.
 SETTINGS = {
     "auto.create.topics.enable": "false",
-    "broker.heartbeat.interval.ms": "250",
-    "broker.session.timeout.ms": "900",
+    "broker.heartbeat.interval.ms": "150",
+    "broker.session.timeout.ms": "450",
     "controller.quorum.election.timeout.ms": "200",
     "controller.quorum.election.backoff.max.ms": "100",
     "controller.quorum.fetch.timeout.ms": "400",
@@ -48,17 +49,17 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
-    "replica.fetch.backoff.ms": "100",
-    "replica.fetch.wait.max.ms": "300",
-    "replica.high.watermark.checkpoint.interval.ms": "400",
-    "replica.lag.time.max.ms": "600",
+    "replica.fetch.backoff.ms": "50",
+    "replica.fetch.wait.max.ms": "200",
+    "replica.high.watermark.checkpoint.interval.ms": "800",
+    "replica.lag.time.max.ms": "300",
     "replica.socket.timeout.ms": "900",
 }
 MIN_ISR = 2
-BROKERS = (1, 2, 3)
 CONTROLLER = 4
-MIN_SECONDS = 3.0
-MAX_SECONDS = 14.0
+QUIET_SECONDS = 0.2  # at the beginning, so that there is something to lose
+MIN_SECONDS = 1.5
+MAX_SECONDS = 10.0
 WHOLE_WITHIN = 60.0
 REMADE = "remade"
 
@@ -78,18 +79,6 @@ class Worth(NamedTuple):
 WANTED = Worth(acknowledged=40, crashes=1, elections=3, truncations=1)
 
 
-class Watch:
-    """Both chronicles look after every step."""
-
-    def __init__(self, chronicle: Chronicle, replicated: ReplicatedLogs) -> None:
-        self._chronicle = chronicle
-        self._replicated = replicated
-
-    def look(self) -> None:
-        self._chronicle.look()
-        self._replicated.look()
-
-
 class Remaker(ClusterClient):
     """Makes a topic, and deletes it again, by one name."""
 
@@ -98,7 +87,10 @@ class Remaker(ClusterClient):
         self._topic: TopicHistory | None = None
 
     async def act(self) -> None:
-        await self.pause(1.5)
+        for _ in range(self.rng.randint(1, 8)):
+            await self.pause(0.2)
+            if self.play.is_over:
+                return
         if self._topic is None:
             self._topic = await make_topic(self, REMADE, 1, 2)
             if self._topic is None and not self.play.is_over:
@@ -121,10 +113,13 @@ class Remaker(ClusterClient):
         )
 
 
-async def make_topic(client: ClusterClient, name: str, partitions: int, min_isr: int) -> TopicHistory | None:
+async def make_topic(
+    client: ClusterClient, name: str, partitions: int, min_isr: int, **configs: str
+) -> TopicHistory | None:
     """None if it cannot be made now. Raises Disconnected."""
     sent = client.play.world.now()
-    settings = [CreatableTopicConfig("min.insync.replicas", str(min_isr))]
+    configs["min_insync_replicas"] = str(min_isr)
+    settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
     request = CreateTopicsRequest([CreatableTopic(name, partitions, 3, configs=settings)], 1_000)
     (created,) = (await client.ask(request)).topics
     if created.error_code == ErrorCode.NONE:
@@ -134,7 +129,9 @@ async def make_topic(client: ClusterClient, name: str, partitions: int, min_isr:
     return None
 
 
-class Storm(Faults):
+class Storm(LeaderFaults):
+    pace = 0.5
+
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         loop = WatchedLoop()
         world = World(seed, trace, loop)
@@ -144,12 +141,13 @@ class Storm(Faults):
         self.mood = rng.choice(["network", "network", "power", "disks", "restarts"])
         self.chronicle = Chronicle(self.cluster)
         self.replicated = ReplicatedLogs(self.cluster, self.chronicle, MIN_ISR)
-        loop.chronicle = Watch(self.chronicle, self.replicated)
+        loop.watch = Watch(self.cluster, self.chronicle, self.replicated)
         self.play = play = ClusterPlay(world, self.cluster, self.replicated)
         pace = rng.choice([0.02, 0.05])
         self._producers = [Producer(play, f"producer{number}", pace) for number in (1, 2, 3)]
-        self._readers = [Reader(play, f"reader{number}", 0.06) for number in (1, 2)]
+        self._readers = [Reader(play, f"reader{number}", 0.1) for number in (1, 2)]
         self._auditor = Auditor(play, "auditor", 0.2)
+        self.elector = self._auditor.router
         self._clients: list[ClusterClient | Member] = [
             *self._producers,
             *self._readers,
@@ -211,6 +209,10 @@ class Storm(Faults):
         await self._wait_for(self._all_serve, LEADER_WITHIN, "not all nodes serve at the beginning")
         await self._make_topics()
         lives = [self.world.spawn(client.live()) for client in self._clients]
+        await asyncio.sleep(QUIET_SECONDS)
+        self._bag = [*self.bag(), self._crash_leader]
+        self._rng.shuffle(self._bag)
+        self._bag.append(self._strand_leader)  # comes first: nothing else makes logs diverge as often
         faults = [self.world.spawn(self._have_faults()) for _ in range(2)]
         faults.append(self.world.spawn(self._keep_running()))
         began = self.world.now()
@@ -275,137 +277,3 @@ class Storm(Faults):
                 if self.world.now() > end:
                     raise Violation(f"the offsets of group {name} cannot be read, though all faults are over")
                 await asyncio.sleep(0.05)
-
-    # --- faults of clusters with data ---
-
-    def _leading(self) -> int | None:
-        """A broker that leads something, and that nothing else happens to."""
-        leaders = {log.registration.leader for log in self.replicated.logs.values()}
-        free = [node_id for node_id in sorted(leaders) if node_id > 0 and self._is_free(node_id)]
-        return self._rng.choice(free) if free else None
-
-    async def _strand_leader(self) -> None:
-        """A leader is cut off from all other nodes, but not from its clients: what it still takes is lost later."""
-        node_id = self._leading()
-        if node_id is None:
-            return
-        self._count("stranded leaders")
-        name = self.cluster.machines[node_id].name
-        others = [machine.name for machine in self.cluster.machines.values() if machine.name != name]
-        way = self._rng.choice(["in", "out", "both", "both"])
-        self.world.note("network", f"{name} is cut off from all others: {way}")
-        for other in others:
-            if way != "in":
-                self.world.network.cut(name, other)
-            if way != "out":
-                self.world.network.cut(other, name)
-        await self._wait(0.8, 2.0)
-        self.world.note("network", f"{name} is connected again")
-        for other in others:
-            self.world.network.heal_both_ways(name, other)
-        if self._rng.random() < 0.3:
-            await self._wait(0.1, 0.5)
-            await self._elect()
-
-    async def _lone_leader(self) -> None:
-        """Nobody can fetch from a leader, so that it is alone in sync; then it loses its power, and the others are left
-        without it."""
-        node_id = self._leading()
-        if node_id is None:
-            return
-        self._count("lone leaders")
-        self._busy[node_id] = None
-        machine = self.cluster.machines[node_id]
-        others = [broker_id for broker_id in BROKERS if broker_id != node_id]
-        for other in others:
-            self.world.note("network", f"cut from node{other} to {machine.name}")
-            self.world.network.cut(f"node{other}", machine.name)
-        await self._wait(0.8, 1.4)
-        if machine.is_on:
-            machine.cut_power(self.world.new_rng())
-        for other in others:
-            self.world.network.heal_both_ways(f"node{other}", machine.name)
-        await self._wait(0.3, 1.0)
-        self._start_soon(node_id)
-        del self._busy[node_id]
-
-    async def _crash_at_shrink(self) -> None:
-        """A leader loses its power just after a follower has left the ISR, and the other one does not know yet what was
-        committed without it."""
-        node_id = self._leading()
-        if node_id is None:
-            return
-        self._count("power cuts after an ISR has shrunk")
-        self._busy[node_id] = None
-        machine = self.cluster.machines[node_id]
-        other = f"node{self._rng.choice([broker_id for broker_id in BROKERS if broker_id != node_id])}"
-        self.world.note("network", f"cut from {other} to {machine.name}")
-        self.world.network.cut(other, machine.name)
-        shrinks, end = self.replicated.counts["shrinks"], self.world.now() + 1.5
-        while self.replicated.counts["shrinks"] == shrinks and self.world.now() < end:
-            await asyncio.sleep(0.005)
-        await self._wait(0.0, 0.08)
-        if machine.is_on:
-            machine.cut_power(self.world.new_rng())
-        self.world.network.heal_both_ways(other, machine.name)
-        await self._wait(0.3, 1.0)
-        self._start_soon(node_id)
-        del self._busy[node_id]
-
-    async def _crash_leader(self) -> None:
-        node_id = self._leading()
-        if node_id is None:
-            return
-        self._count("power cuts of leaders")
-        self._busy[node_id] = None
-        self.cluster.machines[node_id].cut_power(
-            self.world.new_rng() if self._rng.random() < 0.5 else None, self._rng.random() < 0.3
-        )
-        await self._wait(0.0, 1.5)
-        self._start_soon(node_id)
-        del self._busy[node_id]
-
-    async def _lag(self) -> None:
-        """A broker cannot fetch from another for a while, one way or the other, or its disk is slow."""
-        one, other = self._rng.sample(BROKERS, 2)
-        self._count("lags")
-        names = self.cluster.machines[one].name, self.cluster.machines[other].name
-        if self._rng.random() < 0.7:
-            self.world.note("network", f"cut from {names[0]} to {names[1]}")
-            self.world.network.cut(*names)
-            await self._wait(0.1, 1.5)
-            self.world.note("network", f"healed from {names[0]} to {names[1]}")
-            self.world.network.heal_both_ways(*names)
-            return
-        host = self.cluster.machines[one].host
-        if host is not None:
-            usual, host.max_work_seconds = host.max_work_seconds, 0.4
-            await self._wait(0.2, 1.0)
-            host.max_work_seconds = usual
-
-    async def _elect(self) -> None:
-        """An operator gives all partitions to their preferred leaders."""
-        self._count("preferred elections")
-        try:
-            connection = await self._auditor.router.any_connection()
-            await connection.ask(ElectLeadersRequest(0, None), 2)
-        except Disconnected:
-            pass
-
-    async def _roll(self) -> None:
-        """All nodes are stopped and started, one after the other."""
-        self._count("rolling restarts")
-        for node_id, machine in self.cluster.machines.items():
-            if self._is_free(node_id):
-                self._busy[node_id] = None
-                await self._stop_and_start(node_id)
-                while not machine.is_on or node_id in self._starting:
-                    await asyncio.sleep(0.05)
-                    if self._is_over:
-                        return
-
-    async def _wipe(self) -> None:
-        """A disk is lost for good while everybody is in sync: never that of an only voter, and no second one before the
-        first has caught up."""
-        if self.replicated.all_in_sync():
-            await self._replace_a_disk()

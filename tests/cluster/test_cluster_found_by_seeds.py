@@ -3,7 +3,9 @@
 import asyncio
 
 from odradek.errors import ErrorCode
-from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.records.record import Record, build_batch
+from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.cluster.clusters import CLUSTER_ID, Cluster, new_cluster
 from tests.cluster.plan import SETTINGS
@@ -70,5 +72,41 @@ def test_a_node_that_becomes_the_controller_removes_a_voter_itself() -> None:
         for task in [world.spawn(ask(node_id)) for node_id in others]:
             await task
         assert ErrorCode.UNKNOWN_SERVER_ERROR not in answers
+
+    world.run(scenario())
+
+
+def test_what_was_written_before_a_restart_is_compacted() -> None:
+    world, cluster = new_cluster(4, settings={**SETTINGS, "log.cleaner.enable": "false"})
+    configs = [
+        CreatableTopicConfig("cleanup.policy", "compact"),
+        CreatableTopicConfig("internal.segment.bytes", "100"),
+    ]
+    records = bytes(build_batch([Record(0, 0, b"key", b"value")]))
+    topic = TopicProduceData(name="apple", partition_data=[PartitionProduceData(0, records)])
+
+    def size_of_log() -> int:
+        node = cluster.machines[cluster.image(1).partition("apple", 0).leader].node
+        replica = node.replicas.present("apple", 0) if node is not None else None
+        assert replica is not None
+        return replica.log.size_bytes
+
+    async def scenario() -> None:
+        await cluster.start()
+        request = CreateTopicsRequest([CreatableTopic("apple", 1, 1, configs=configs)], 1_000)
+        assert (await cluster.ask(1, request, 7)).topics[0].error_code == ErrorCode.NONE
+        leader = cluster.image(1).partition("apple", 0).leader
+        for _ in range(5):
+            response = await cluster.ask(leader, ProduceRequest(None, -1, 1_000, [topic]), 12)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        written = size_of_log()
+        for machine in cluster.machines.values():
+            await machine.stop()
+            machine.configure({"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "100"})
+        await cluster.start()
+        end = world.now() + 10.0
+        while size_of_log() >= written:
+            assert world.now() < end, "it is not compacted"
+            await asyncio.sleep(0.1)
 
     world.run(scenario())

@@ -1,12 +1,12 @@
-"""Some dozens of simulated runs of a cluster; `make sim-cluster ARGS='--seeds 100:2000'` goes on with others."""
+"""Some hundreds of simulated runs of a cluster; `make sim-cluster ARGS='--seeds 1000:2000'` goes on with others."""
 
 import pytest
 
-from tests.cluster.run import METADATA_EVERY, run_seeds
+from tests.cluster.run import METADATA_EVERY, run_seed, run_seeds
 from tests.simulation.run import Totals
 
 CHUNK = METADATA_EVERY
-CHUNKS = 8
+CHUNKS = 26
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))
@@ -15,7 +15,7 @@ def test_a_cluster_keeps_its_promises_whatever_befalls_it(first: int) -> None:
     for outcome in run_seeds(range(first, first + CHUNK)):
         totals.add(outcome)
         if outcome.failure is not None:
-            pytest.fail(outcome.explain(), pytrace=False)
+            pytest.fail(outcome.explain(run_seed), pytrace=False)
     print(totals)
     assert totals.share("seeds that count") > 0.6
     for what in ("elections of leaders", "truncations of replicas", "joins", "crashes with a loss"):

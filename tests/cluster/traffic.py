@@ -29,7 +29,7 @@ from tests.simulation.world import World
 
 KEYS = [b"k"]
 START_MS = 1_700_000_000_000
-PRODUCE_TIMEOUT_MS = 700
+PRODUCE_TIMEOUT_MS = 350
 MAX_IN_FLIGHT = 3
 PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION = 13, 16, 7
 LATEST = -1
@@ -85,6 +85,12 @@ class ClusterPlay(Play):
             self.replicated.fail(
                 log, f"P9: batch {batch.number} was acknowledged at {base_offset}, which is not committed"
             )
+
+    def knows(self, node: str, topic: TopicHistory) -> bool:
+        """Whether this broker knows the topic, and no other of its name."""
+        (machine,) = [item for item in self.cluster.machines.values() if item.name == node]
+        known = machine.node.metadata.image.topics.get(topic.name) if machine.node is not None else None
+        return known is not None and known.id == topic.id
 
     def floor(self, partition: PartitionHistory, epoch: int) -> int:
         """What leaders up to this epoch have shown."""
@@ -248,7 +254,7 @@ class Producer(ClusterClient):
                 was_refused = True
         if was_refused:
             if self.rng.random() < 0.3 and not self.play.is_over:
-                sequences.retry_at = self.play.world.now() + 2 * self.rng.random()
+                sequences.retry_at = self.play.world.now() + self.rng.random()
             await self.pause(0.05)
             await self.router.refresh()
 
@@ -287,6 +293,7 @@ class Reader(ClusterClient):
     async def _fetch(self, partition: PartitionHistory, offset: int, max_wait_ms: int) -> int | None:
         """Where to go on; None if somebody else leads."""
         connection, epoch = await self.leader_of(partition)
+        floor = self.play.floor(partition, epoch)
         # The high watermark that a new leader shows in a Fetch may be lower than the one before has shown (KIP-207).
         view = partition.view()._replace(high_watermark=0)
         asked = by_topic([(partition, offset, view)])
@@ -294,12 +301,15 @@ class Reader(ClusterClient):
         request.topics[0].partitions[0].current_leader_epoch = epoch
         response = await connection.ask(request, FETCH_VERSION)
         found = response.responses[0].partitions[0]
+        log = self.play.replicated.logs[partition.topic.id, partition.index]
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            partition.check_out_of_range(offset)
+            # A leader that was replaced, and does not know, lacks what others have committed since.
+            if offset <= floor or epoch == log.registration.leader_epoch:
+                partition.check_out_of_range(offset)
+            return None
         if found.error_code:
             check_read_code(found.error_code, partition)
             return None
-        log = self.play.replicated.logs[partition.topic.id, partition.index]
         if found.high_watermark > log.high_watermark:
             self.play.replicated.fail(log, f"P6: a high watermark of {found.high_watermark} was shown")
         self.play.show(partition, epoch, found.high_watermark)
@@ -308,7 +318,7 @@ class Reader(ClusterClient):
     async def _list_latest(self, partition: PartitionHistory) -> None:
         """P7: what leaders of no later epoch have shown is never taken back."""
         connection, epoch = await self.leader_of(partition)
-        floor = self.play.floor(partition, epoch)
+        floor, knew = self.play.floor(partition, epoch), self.play.knows(connection.node, partition.topic)
         wanted = [
             ListOffsetsTopic(partition.topic.name, [ListOffsetsPartition(partition.index, epoch, LATEST)])
         ]
@@ -318,6 +328,8 @@ class Reader(ClusterClient):
             check_read_code(result.error_code, partition)
             await self.router.refresh()
             return
+        if not knew or not self.play.knows(connection.node, partition.topic):
+            return  # the topic is named, not its id: this may be about an earlier topic of that name
         if result.offset < floor:
             raise Violation(
                 f"P7: {partition.name}: the latest offset is {result.offset} in epoch {epoch}, {floor} was shown before"

@@ -14,6 +14,7 @@ from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.simulated import SimulatedHost
 from odradek.services.groups import Groups
+from odradek.services.transactions import Transactions
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Machine:
         self._world.started(self)
 
     def _new_node(self, host: SimulatedHost) -> Node:
+        self._world.loop.ran[self.name] = None
         return Node(
             _config(tuple(self._settings.items())),
             host,
@@ -107,6 +109,7 @@ class Machine:
             self.files,
             self._world.new_rng(),
             new_groups=Groups,
+            new_transactions=Transactions,
             on_failure=lambda: self._world.spawn(self._stop_failed(host)),
         )
 
@@ -229,6 +232,10 @@ class Machine:
             self._world.note(self.name, "goes on")
             self.host.resume()
             self._world.network.resume(self.name)
+
+    def configure(self, settings: dict[str, str]) -> None:
+        """From the next start on."""
+        self._settings |= settings
 
     def replace_disk(self) -> None:
         """By an empty one."""

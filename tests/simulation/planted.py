@@ -87,7 +87,7 @@ SCRIPTED = [
     Scripted(
         "test_23",
         "a failed attempt to create `__consumer_offsets` is never repeated",
-        Mutation("services.groups", "        finally:\n            self._creating = None\n", ""),
+        Mutation("services.shards", "        finally:\n            self._creating = None\n", ""),
     ),
     Scripted(
         "test_24",
@@ -253,15 +253,15 @@ SIMULATED = [
         "the groups of a partition are loaded twice, and two coordinators work on them",
         [
             Mutation(
-                "services.groups", "if self._is_behind or names_topic(delta, OFFSETS_TOPIC):", "if True:"
+                "services.shards", "if self._is_behind or names_topic(delta, self._topic.name):", "if True:"
             ),
             Mutation(
-                "services.groups",
+                "services.shards",
                 "            self._shard(index)\n",
-                "            self.new_role(self._services.replicas.get(OFFSETS_TOPIC, index))\n",
+                "            self.new_role(self._services.replicas.get(self._topic.name, index))\n",
             ),
             Mutation(
-                "services.groups",
+                "services.shards",
                 """        if present is not None and present.leader is replica.leader:
             return
         if present is not None:

@@ -1,40 +1,14 @@
 """One seed, one run: what it was worth, or how it failed."""
 
-import gc
 import time
-import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
-from tests.simulation.plan import Plan, Worth
+from tests.simulation.plan import Plan
+from tests.simulation.seeds import Outcome, run_all
 from tests.simulation.trace import Trace
 from tests.simulation.world import World
 
-COLLECT_EVERY = 10  # seeds: a run leaves machines without power behind, which hold each other
-LAST_LINES = 40
-
-
-@dataclass
-class Outcome:
-    seed: int
-    worth: Worth
-    counts: dict[str, int] = field(default_factory=dict)
-    failure: BaseException | None = None
-    cpu_seconds: float = 0.0
-
-    def explain(self) -> str:
-        """Why it failed, the end of its trace, and how to see the whole of it."""
-        assert self.failure is not None
-        trace = Trace()
-        run_seed(self.seed, trace)
-        return "\n".join(
-            [
-                *trace.lines[-LAST_LINES:],
-                "".join(traceback.format_exception(self.failure)),
-                f"seed {self.seed} failed: {self.failure}",
-                f"replay it with: make sim SEED={self.seed}",
-            ]
-        )
+COLLECT_EVERY = 10  # seeds
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
@@ -57,15 +31,7 @@ def run_seed(seed: int, trace: Trace | None = None) -> Outcome:
 
 
 def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
-    gc.collect()
-    gc.freeze()
-    try:
-        for number, seed in enumerate(seeds, 1):
-            yield run_seed(seed)
-            if number % COLLECT_EVERY == 0:
-                gc.collect()
-    finally:
-        gc.unfreeze()
+    return run_all(seeds, run_seed, COLLECT_EVERY)
 
 
 class Totals:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.mutation import CannotPlant, Mutation, plant
 from tests.simulation.planted import SCRIPTED, SIMULATED
-from tests.simulation.run import run_seeds
+from tests.simulation.run import run_seed, run_seeds
 
 DOCS = Path(__file__).parents[2] / "docs" / "SIMULATION.md"
 
@@ -44,7 +44,7 @@ def test_the_simulation_finds_a_planted_bug(name: str) -> None:
 
 def test_the_product_as_it_is_passes_the_seeds_that_catch_bugs() -> None:
     for outcome in run_seeds({planted.seed: None for planted in SIMULATED}):
-        assert outcome.failure is None, outcome.explain()
+        assert outcome.failure is None, outcome.explain(run_seed)
 
 
 def test_the_docs_list_every_bug_and_its_seed() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.plan import WANTED
-from tests.simulation.run import Totals, run_seeds
+from tests.simulation.run import Totals, run_seed, run_seeds
 
 CHUNK = 15
 CHUNKS = 20
@@ -16,7 +16,7 @@ def test_a_node_keeps_its_promises_whatever_befalls_it(first: int) -> None:
     for outcome in run_seeds(range(first, first + CHUNK)):
         totals.add(outcome)
         if outcome.failure is not None:
-            pytest.fail(outcome.explain(), pytrace=False)
+            pytest.fail(outcome.explain(run_seed), pytrace=False)
         assert outcome.worth.reaches(WANTED)
     print(totals)
     for fault in ("full disks", "times without descriptors", "jumps of the clock"):

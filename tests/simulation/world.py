@@ -74,7 +74,11 @@ class World:
         return await connect(self, client, machine.name, port)
 
     def started(self, machine: Machine) -> None:
-        """Whoever still waits for the broker that was there before notices soon, as by a keepalive."""
+        """Whoever still waits for the broker that was there before notices soon."""
+        self.notice_soon(machine)
+
+    def notice_soon(self, machine: Machine) -> None:
+        """Clients find their connections to this machine lost, as by a keepalive."""
         for connection in [connection for connection in self.connections if connection.node == machine.name]:
             delay = self.network.rng.random() * MAX_KEEPALIVE_SECONDS
             self.loop.call_later(delay, connection.close, "no keepalive")
