@@ -11,7 +11,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs java test-kafka conformance check format bench bench-spark bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-transactions-planted sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ kafkajs:
 		--fetch-retries=1 --fetch-timeout=20000 kafkajs@2 >/dev/null 2>&1 \
 	|| { echo "kafkajs: could not be installed, its tests are skipped"; [ -z "$$CI" ]; }
 
+franz-go: ## Build the test client that speaks the newest protocol of transactions (needs Go; a minute)
+	cd tests/real_clients/go && go build -o franz .
+
 # Spark needs a Java. Where it could be installed and was not, CI fails; elsewhere Spark's tests are skipped.
 java:
 	@command -v java >/dev/null && exit 0; \
@@ -116,12 +119,23 @@ sim-cluster: $(INSTALLED) ## Simulate a cluster of whole nodes: one seed with it
 sim-cluster-planted: $(INSTALLED) ## Plant bugs of clusters in the product, and find the first seed that catches each
 	$(BIN)/python -m tests.cluster.planted
 
+sim-transactions: $(INSTALLED) ## Simulate transactions on three nodes: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:100')
+	$(BIN)/python -m tests.transactions $(SEED) $(ARGS)
+
+sim-transactions-planted: $(INSTALLED) ## Plant bugs of transactions in the product, and find the first seed that catches each
+	$(BIN)/python -m tests.transactions.planted
+
 sim-planted: $(INSTALLED) ## Plant bugs in the product, and find the first seed of the simulation that catches each
 	$(BIN)/python -m tests.simulation.planted
 	$(BIN)/python -m tests.quorum.planted
 
 bench: $(BENCH_INSTALLED) bench-packages ## Measure Odradek alone, in about five minutes (options: make bench ARGS='…')
 	$(BIN)/python -m bench own $(ARGS)
+
+BEFORE ?= ../before
+
+bench-compare: $(BENCH_INSTALLED) bench-packages ## Compare with another version, in turn (BEFORE=a worktree of it, ARGS='--only start')
+	$(BIN)/python -m bench.compare $(BEFORE) $(ARGS)
 
 bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests make the others wait
 	$(BIN)/python -m bench.stall $(ARGS)

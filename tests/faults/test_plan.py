@@ -24,7 +24,7 @@ def test_a_fault_is_read() -> None:
     [
         ({"api": "produce"}, "the broker does not serve 'produce': did you mean Produce?"),
         ({"api": "Join"}, "the broker does not serve 'Join': did you mean JoinGroup?"),
-        ({"api": "EndTxn"}, "the broker does not serve 'EndTxn'"),
+        ({"api": "ShareFetch"}, "the broker does not serve 'ShareFetch'"),
         (
             {"error": "NOT_LEADER_FOR_PARTITION"},
             "Kafka has no error 'NOT_LEADER_FOR_PARTITION': did you mean NOT_LEADER_OR_FOLLOWER?",

@@ -29,9 +29,11 @@ SETTLE_INTERVAL_S = 0.02
 CLOSED = "connection closed"
 
 LEFT_OUT = {"error_message", "documentation", "batch_index_error_message", "host", "port", "cluster_id"}
+PRODUCER_IDS = {"producer_id", "ongoing_txn_producer_id"}
+TIMES = {"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"}
 SORT_KEYS = (
     *("name", "topic", "key", "resource_name", "partition_index", "partition", "index"),
-    *("broker_id", "node_id"),
+    *("broker_id", "node_id", "transactional_id"),
 )
 
 Versions = dict[int, tuple[int, int]]
@@ -61,8 +63,11 @@ class Cluster:
         """Send a request and note the answer in the transcript; None if the other side closed."""
         answer = self.ask_quietly(request, version)
         name = type(request).__name__.removesuffix("Request")
-        self.transcript.append((f"{name}: {label}" if label else name, CLOSED if answer is None else answer))
+        self.note(f"{name}: {label}" if label else name, answer)
         return answer
+
+    def note(self, label: str, answer: Any) -> None:
+        self.transcript.append((label, CLOSED if answer is None else answer))
 
     def ask_quietly(self, request: Any, version: int | None = None) -> Any:
         version = self.version_of(request.API_KEY) if version is None else version
@@ -101,12 +106,19 @@ class Cluster:
 
     def until(self, request: Any, is_settled: Callable[[Any], bool]) -> Any:
         """Ask until the answer is as it should be: a change reaches brokers a moment after it is made."""
+        answers: list[Any] = []
+
+        def ask() -> bool:
+            answers.append(self.ask_quietly(request))
+            return answers[-1] is not None and is_settled(answers[-1])
+
+        self.wait_for(ask)
+        return answers[-1]
+
+    def wait_for(self, is_settled: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
-        while True:
-            answer = self.ask_quietly(request)
-            if answer is not None and is_settled(answer):
-                return answer
-            assert time.monotonic() < deadline_s, f"not settled: {answer}"
+        while not is_settled():
+            assert time.monotonic() < deadline_s, "not settled"
             time.sleep(SETTLE_INTERVAL_S)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> None:
@@ -181,9 +193,9 @@ class Normaliser:
             return None
         if isinstance(value, UUID):
             return value if value == NO_TOPIC_ID else self._numbered("topic id", value)
-        if name == "producer_id" and value >= 0:
+        if name in PRODUCER_IDS and value >= 0:
             return self._numbered("producer id", value)
-        if name == "log_append_time_ms" and value >= 0:
+        if name in TIMES and value >= 0:
             return "a time"
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value).hex(" ", 8)
@@ -195,6 +207,8 @@ class Normaliser:
 
 def _sort_key(item: Any) -> tuple[str, ...]:
     """Kafka answers in the order of its hash maps; only what is named or numbered is sorted."""
+    if not dataclasses.is_dataclass(item):
+        return ()  # text and tuples have an `index`, too
     return tuple(f"{value!s:0>10}" for name in SORT_KEYS if (value := getattr(item, name, None)) is not None)
 
 

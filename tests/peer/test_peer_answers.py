@@ -7,6 +7,7 @@ import pytest
 
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.index import SCHEMAS
+from tests.peer import coordinator_scripts  # noqa: F401, its scripts register themselves
 from tests.peer.exchange import Cluster, Versions, common_versions, compare, served_versions
 from tests.peer.scripts import SCENARIOS
 from tests.support import RunningBroker

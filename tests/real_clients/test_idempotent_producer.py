@@ -1,9 +1,8 @@
-"""Producers that number their batches, and transactions, which are refused for now."""
+"""Producers that number their batches."""
 
 import asyncio
 
-import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from tests.real_clients.adapters import Confluent
 from tests.real_clients.test_produce_and_consume import stored_headers
@@ -55,37 +54,3 @@ def test_every_producer_has_an_id_of_its_own(broker: RunningBroker, topic: str) 
         producer.produce(topic, b"x", partition=0)
         assert producer.flush(TIMEOUT_S) == 0
     assert len({header.producer_id for header in stored_headers(broker.data_dir, topic)}) == 3
-
-
-def test_transactions_are_refused_at_once(broker: RunningBroker) -> None:
-    """A fatal error, not one of a timeout after many retries."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "tx"})
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(60)
-    assert caught.value.args[0].fatal()
-    assert caught.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-
-
-def test_aiokafka_hears_of_it_too(broker: RunningBroker) -> None:
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.errors import TransactionalIdAuthorizationFailed
-
-    async def begin() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="tx")
-        try:
-            with pytest.raises(TransactionalIdAuthorizationFailed):
-                await asyncio.wait_for(producer.start(), TIMEOUT_S)
-        finally:
-            await asyncio.wait_for(producer.stop(), TIMEOUT_S)
-
-    asyncio.run(begin())
-
-
-def test_kafka_python_hears_of_it_too(broker: RunningBroker) -> None:
-    from kafka import KafkaProducer
-    from kafka.errors import TransactionalIdAuthorizationFailedError
-
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="tx", max_block_ms=60_000)
-    with pytest.raises(TransactionalIdAuthorizationFailedError):
-        producer.init_transactions()
-    producer.close()

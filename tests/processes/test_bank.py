@@ -1,0 +1,54 @@
+"""Exactly once over real processes: workers and brokers are killed at random, and no money comes or goes."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.processes.bank import Transfer, View, Workers, WrongView, is_done, open_bank
+from tests.processes.nodes import BOTH, Nodes, cluster, until
+
+TRANSFERS = 300
+WORKERS = 3
+SEED = 18
+
+
+def one_step(nodes: Nodes, workers: Workers, rng: Random, step: int) -> None:
+    """Workers are killed all the time, and every few steps a broker, which comes back."""
+    workers.look_after()
+    workers.kill_one(rng)
+    if step % 3 == 1:
+        node = rng.choice(list(nodes))
+        node.kill()
+        nodes.start(node)
+
+
+def await_more_than(seen: int, nodes: Nodes, ordered: dict[str, Transfer]) -> int:
+    def look() -> int:
+        now_there = View(nodes.bootstrap, "read_committed").read(ordered)
+        return now_there if now_there > seen else 0
+
+    return until(look, f"there are more than {seen} transfers")
+
+
+@pytest.mark.timeout(600)
+def test_every_transfer_happens_once_and_the_total_never_changes(tmp_path: Path) -> None:
+    rng = Random(SEED)
+    with cluster(tmp_path, {1: BOTH, 2: BOTH, 3: BOTH}) as nodes:
+        ordered = open_bank(nodes.bootstrap, TRANSFERS, rng)
+        workers = Workers(nodes.bootstrap, WORKERS, tmp_path)
+        try:
+            seen = 0
+            for step in range(6):
+                seen = await_more_than(seen, nodes, ordered)
+                if seen == TRANSFERS:
+                    break
+                one_step(nodes, workers, rng, step)
+            until(
+                lambda: workers.look_after() or is_done(nodes.bootstrap, TRANSFERS), "all transfers are done"
+            )
+        finally:
+            workers.close()
+        assert View(nodes.bootstrap, "read_committed").read(ordered) == TRANSFERS
+        with pytest.raises(WrongView):  # the checker can fail: aborted legs are in the log, too
+            View(nodes.bootstrap, "read_uncommitted").read(ordered)
