@@ -5,8 +5,8 @@
 It runs until it is killed. Now and then it aborts what it has done and does it again, by chance; a producer that
 was fenced, or an error that nothing helps against, ends it with status 1, and whoever looks after it starts it again.
 
-librdkafka may wait for ever, whatever its time limit says, for a coordinator whose broker has left the metadata (its issues
-5456 and 5511). So a transaction that takes too long ends the worker, too, by the alarm's default action.
+librdkafka may wait for ever, whatever its time limit says, for a coordinator whose broker has left the metadata (its
+issues 5456 and 5511). So a transaction that takes too long ends the worker, too, by the alarm's default action.
 """
 
 import random
