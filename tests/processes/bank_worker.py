@@ -39,7 +39,7 @@ def main(bootstrap: str, transactional_id: str, seed: str) -> int:
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": transactional_id,
-            "transaction.timeout.ms": 5000,
+            "transaction.timeout.ms": 10_000,
             "linger.ms": 0,
         }
     )
