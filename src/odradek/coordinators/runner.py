@@ -39,6 +39,8 @@ AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)
 Event = Callable[[AnyCoordinator, int], None]  # the coordinator, and the time
 Respond = Callable[[Token, Any], None]
 
+OUTDATED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
 
 class Timer(Protocol):
     def cancel(self) -> None: ...
@@ -228,10 +230,13 @@ class Runner(Generic[AnyCoordinator]):
         return True
 
     def _tell_of_refusal(self, error: Exception) -> None:
-        """Clients try again, many times a second, while a partition has too few replicas in sync."""
+        """Clients try again, many times a second, while a partition has too few replicas in sync. A marker that is too
+        old says something about its sender, and nothing about this broker."""
         name, message = self._journal.name, "cannot write to %s, so what a client asked for is refused: %s"
         if is_expected(error):
-            counted(log, logging.ERROR, str(name), f"refused, {error}", message, name, error)
+            is_outdated = isinstance(error, KafkaError) and error.code in OUTDATED
+            level = logging.WARNING if is_outdated else logging.ERROR
+            counted(log, level, str(name), f"refused, {error}", message, name, error)
         else:
             log.error(message, name, error, exc_info=True)
 
