@@ -172,7 +172,9 @@ def test_in_a_session_the_recommendation_is_repeated() -> None:
         await produce(cluster, leader, b"one")
         await all_committed(cluster, 1)
         connection = await cluster.world.connect("alice", cluster.machines[leader])
-        request = fetch_request(cluster, leader, 1, rack_id=RACKS[follower], max_wait_ms=LONG_MS, session_epoch=0)
+        request = fetch_request(
+            cluster, leader, 1, rack_id=RACKS[follower], max_wait_ms=LONG_MS, session_epoch=0
+        )
         first = await connection.ask(request, LATEST)
         again = FetchRequest(
             max_wait_ms=LONG_MS,
