@@ -17,6 +17,8 @@
 - A consumer may read from a follower, up to what that knows to be committed (KIP-392, version 11 on). With
   `replica.selector.class`, the leader sends it to the replica in its rack: the response then has no records. An offset
   that the follower does not have is OFFSET_OUT_OF_RANGE, as in Kafka, and the client goes back to the leader.
+
+Left out: the leader of a partition in the refusal of one who does not lead it (KIP-951); clients ask for metadata.
 """
 
 from collections.abc import Callable, Iterable, Sequence
