@@ -210,6 +210,20 @@ def test_a_follower_wakes_its_consumers_as_soon_as_records_are_committed() -> No
     run(scenario, replica_fetch_wait_max_ms=str(LONG_MS))
 
 
+def test_a_follower_that_starts_learns_at_once_what_is_committed() -> None:
+    """With the response that begins its session, though that has no records for it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader, follower = partition(cluster).leader, others(cluster)[0]
+        await produce(cluster, leader, b"one")
+        cluster.machines[follower].cut_power()  # before the high watermark is in its checkpoint
+        await cluster.start(follower)
+        assert replica(cluster, follower).log.end_offset == 1
+        assert values(await fetch(cluster, follower, 0, max_wait_ms=LONG_MS)) == [b"one"]
+
+    run(scenario, replica_fetch_wait_max_ms=str(LONG_MS))
+
+
 def test_a_follower_waits_for_records_that_are_not_committed_yet() -> None:
     """As far as it knows: it is behind the leader, and a consumer may come from there."""
 

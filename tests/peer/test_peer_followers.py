@@ -121,7 +121,7 @@ def test_the_java_consumer_reads_from_the_follower_in_its_rack(both: Both) -> No
         CONSUMER,
         *("--bootstrap-server", both.ours.bootstrap, "--topic", topic, "--from-beginning"),
         *("--max-messages", str(RECORDS), "--timeout-ms", "60000"),
-        *("--consumer-property", f"client.rack=rack-{FOLLOWER}"),
+        *("--command-property", f"client.rack=rack-{FOLLOWER}"),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == values
