@@ -64,7 +64,7 @@ class Throttled:
         batch = bytes(build_batch([Record(0, 1_700_000_000_000, None, VALUE)]))
         topic_id = self.cluster.image(LEADER).topics[topic].id
         data = TopicProduceData(topic_id, topic, [PartitionProduceData(0, batch)])
-        response = await self.cluster.ask(LEADER, ProduceRequest(None, acks, 4000, [data]), 13)
+        response = await self.cluster.ask(LEADER, ProduceRequest(None, acks, 1000, [data]), 13)
         return int(response.responses[0].partition_responses[0].error_code)
 
     async def alter(self, kind: ResourceType, name: str, key: str, value: str | None) -> None:
