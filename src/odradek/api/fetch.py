@@ -37,6 +37,7 @@ from odradek.requests.refused import log_refused_partition, log_unreadable
 from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.requests.request import Request
 from odradek.requests.services import Services
+from odradek.requests.throttled_reads import ThrottledReads
 from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Steps, drain
@@ -53,6 +54,7 @@ READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 FOLLOWERS_SINCE = 11
 TOPIC_IDS_SINCE = 13
+Find = Callable[[str, int], Role]  # by topic and partition
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -71,7 +73,7 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
         drain(fetch.fetch_what_changed())
         return None
     reading = fetch.read()
-    if _is_enough(message, reading) or fetch.begins_hurried_session:
+    if fetch.is_enough(reading):
         fetch.answer(reading.answers)
     else:
         fetch.park(reading).wait()
@@ -95,20 +97,10 @@ def _fetch_in_steps(
         yield from fetch.fetch_what_changed()
         return
     reading = yield from fetch.read_in_steps()
-    if _is_enough(message, reading) or fetch.begins_hurried_session:
+    if fetch.is_enough(reading):
         fetch.answer(reading.answers)
     else:
         yield from fetch.park(reading).wait_in_steps()
-
-
-def _is_enough(message: FetchRequest, reading: "Reading") -> bool:
-    """To respond now: there is nothing to wait for, or the client does not wait."""
-    return (
-        reading.size >= message.min_bytes
-        or reading.ends_wait
-        or message.max_wait_ms <= 0
-        or not reading.answers
-    )
 
 
 class Reading:
@@ -139,6 +131,11 @@ class Reading:
 class Fetching:
     """One Fetch request, from its first read of the logs to its response."""
 
+    # Most requests have no use for these.
+    hurries = False  # a replica, where consumers wait for new high watermarks at the followers: it learns them at once
+    _rack = ""  # of a consumer that may be sent to another replica
+    _throttled: ThrottledReads | None = None
+
     def __init__(
         self, services: Services, request: Request, message: FetchRequest, session: FetchSession
     ) -> None:
@@ -150,17 +147,22 @@ class Fetching:
         self._committed_only = message.isolation_level == READ_COMMITTED
         self.replica_id = max(message.replica_id, message.replica_state.replica_id)
         self.is_replica = self.replica_id >= 0
-        # A replica learns a new high watermark at once where consumers wait for it at the followers.
-        self.hurries = self.is_replica and services.selects_by_rack
-        self._rack = message.rack_id if services.selects_by_rack and not self.is_replica else ""
-        self._find: Callable[[str, int], Role] = services.replicas.leader
-        if request.version >= FOLLOWERS_SINCE and not self.is_replica:
-            self._find = services.replicas.leader_or_follower
-        self._throttled_bytes: dict[Wanted, int] | None = None  # read from throttled partitions
+        needs_leader = self.is_replica or request.version < FOLLOWERS_SINCE
+        replicas = services.replicas
+        self._find: Find = replicas.leader if needs_leader else replicas.leader_or_follower
+        if services.selects_by_rack:
+            self.hurries = self.is_replica
+            self._rack = "" if self.is_replica else message.rack_id
 
-    @property
-    def begins_hurried_session(self) -> bool:
-        return self.hurries and self._session.id != NO_SESSION
+    def is_enough(self, reading: Reading) -> bool:
+        """To respond now: there is nothing to wait for, or the client does not wait."""
+        return (
+            reading.size >= self._message.min_bytes
+            or reading.ends_wait
+            or self._message.max_wait_ms <= 0
+            or not reading.answers
+            or (self.hurries and self._session.id != NO_SESSION)
+        )
 
     # --- reading ---
 
@@ -240,7 +242,8 @@ class Fetching:
             source = self.source_of(wanted)
             source.check_leader_epoch(asked.current_leader_epoch)
             if self._rack:
-                preferred = self._preferred_replica(source, asked.fetch_offset)
+                brokers, listener = self._services.image.brokers, self._request.listener
+                preferred = preferred_replica(self._rack, listener, asked.fetch_offset, source, brokers)
                 if preferred != NO_PREFERENCE:
                     return self._describe(source, asked.partition)._replace(preferred_replica=preferred)
             divergence = self._divergence(source, asked.last_fetched_epoch, asked.fetch_offset)
@@ -267,9 +270,7 @@ class Fetching:
 
     def leader_of(self, wanted: Wanted) -> Leader:
         """For a replica, which reads from nobody else."""
-        leader = self.source_of(wanted)
-        assert isinstance(leader, Leader)
-        return leader
+        return self.source_of(wanted)  # type: ignore[return-value]
 
     def source_of(self, wanted: Wanted) -> Role:
         """What to read from."""
@@ -280,13 +281,6 @@ class Fetching:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
         return self._find(topic, wanted.asked.partition)
-
-    def _preferred_replica(self, source: Role, offset: int) -> int:
-        if not isinstance(source, Leader):
-            return NO_PREFERENCE
-        return preferred_replica(
-            self._rack, self._request.listener, offset, source, self._services.image.brokers
-        )
 
     @staticmethod
     def _divergence(source: Role, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
@@ -333,18 +327,11 @@ class Fetching:
         )
 
     def _within_quota(self, leader: Role, wanted: Wanted, piece: Slice | None) -> Slice | None:
-        """Of a topic with throttled partitions. An in-sync replica is never held back, so that it stays in sync, but
-        what it gets counts as well."""
+        """Of a topic with throttled partitions, for a replica."""
         assert isinstance(leader, Leader)
-        if leader.topic_partition.partition not in leader.settings.throttled_as_leader:
-            return piece
-        services = self._services
-        if self.replica_id not in leader.isr and services.leader_quota.is_exceeded(services.host.steady_ms()):
-            piece = None
-        if self._throttled_bytes is None:
-            self._throttled_bytes = {}
-        self._throttled_bytes[wanted] = piece.length if piece is not None else 0
-        return piece
+        if self._throttled is None:
+            self._throttled = ThrottledReads(self._services.leader_quota, self.replica_id)
+        return self._throttled.within_quota(leader, wanted, piece, self._services.host.steady_ms())
 
     # --- waiting ---
 
@@ -373,9 +360,8 @@ class Fetching:
     # --- responding ---
 
     def answer(self, answers: Answers) -> None:
-        if self._throttled_bytes:
-            services, byte_count = self._services, sum(self._throttled_bytes.values())
-            services.leader_quota.record(byte_count, services.host.steady_ms())
+        if self._throttled is not None:
+            self._throttled.sent(self._services.host.steady_ms())
         if len(answers) > MANY_PARTITIONS:
             self._request.answer_in_steps(self._answer_in_steps(answers))
             return

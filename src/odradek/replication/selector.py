@@ -11,15 +11,16 @@ from collections.abc import Mapping
 
 from odradek.metadata.image import Broker
 from odradek.replication.leader import Leader
+from odradek.replication.role import Role
 
 NO_PREFERENCE = -1  # the leader serves the consumer itself
 
 
 def preferred_replica(
-    rack: str, listener: str, offset: int, leader: Leader, brokers: Mapping[int, Broker]
+    rack: str, listener: str, offset: int, leader: Role, brokers: Mapping[int, Broker]
 ) -> int:
-    """For a consumer in this rack, on this listener, that fetches from this offset."""
-    if not rack or _is_in_rack(rack, listener, brokers.get(leader.node_id)):
+    """For a consumer in this rack, on this listener, that fetches from this offset. A follower sends nobody away."""
+    if not rack or not isinstance(leader, Leader) or _is_in_rack(rack, listener, brokers.get(leader.node_id)):
         return NO_PREFERENCE
     candidates = [
         (progress.log_end_offset, progress.last_caught_up_ms, replica)
