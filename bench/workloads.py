@@ -39,11 +39,11 @@ BULK_BYTES = 512_000_000
 MAX_MESSAGES = 2_000_000
 ONE_MESSAGE_COUNT = 50_000
 LATENCY_COUNT = 10_000
-TRANSACTION_COUNT = 400  # by one producer; sixteen end four times as many
+TRANSACTION_COUNT = 300  # by one producer; sixteen end four times as many
 TRANSACTION_PARTITIONS = 4
 BULK_TRANSACTION = 50_000  # messages in each transaction of a bulk load
 PAIRS = 3  # of bulk loads with and without transactions, in a round
-PAIR_SHARE = 0.5  # of a bulk load, which is five transactions
+PAIR_SHARE = 0.4  # of a bulk load, which is four transactions
 END_TO_END_RATE = 1_000
 END_TO_END_SECONDS = 5
 IDLE_SECONDS = 5
@@ -357,10 +357,10 @@ BULK_WARM_UP = WarmUp("half the load", 0.5, ("produce_mb_s", "consume_mb_s"))
 SMALL_BULK_WARM_UP = replace(BULK_WARM_UP, piece="a fifth of the load", share=0.2)
 ONE_WARM_UP = WarmUp("30,000 requests", 0.6, ("requests_s",), least=10)
 LATENCY_WARM_UP = WarmUp("10,000 requests", 1.0, ("p50_us",), after="one-message")
-TRANSACTIONS_16_WARM_UP = WarmUp("800 transactions", 0.5, ("transactions_s",), least=6)
-TRANSACTIONS_WARM_UP = WarmUp("100 transactions", 0.25, ("transactions_s",), after="transactions-16")
+TRANSACTIONS_16_WARM_UP = WarmUp("600 transactions", 0.5, ("transactions_s",), least=8)
+TRANSACTIONS_WARM_UP = WarmUp("100 transactions", 1 / 3, ("transactions_s",), after="transactions-16")
 BULK_TRANSACTIONS_WARM_UP = WarmUp(
-    "half the load",
+    "200,000 messages",
     PAIR_SHARE,
     ("produce_mb_s",),
     after="bulk-1k",
