@@ -82,12 +82,8 @@ def markdown(run: Run) -> str:
 
 
 def table(header: list[str], body: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *body]
-    return (
-        "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        .replace("| --- ", "|---")
-        .replace("--- |", "---|")
-    )
+    first, *rows = ("| " + " | ".join(cells) + " |" for cells in (header, *body))
+    return "\n".join([first, "|---" * len(header) + "|", *rows])
 
 
 def ratio_table(run: Run, ours: list[str], beside: str, in_readme: bool) -> str:

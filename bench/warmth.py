@@ -66,7 +66,7 @@ class Warming:
 def deviation(values: Sequence[float]) -> float:
     """How far the last five lie from their median, at most, as a share of it."""
     last = values[-STEADY_PIECES:]
-    median = statistics.median(last)
+    median = statistics.median(last) if last else 0.0
     return max(abs(value - median) for value in last) / median if median else 0.0
 
 

@@ -69,3 +69,8 @@ def test_all_figures_must_settle() -> None:
     warm(warming, plan, lambda: {"produce_mb_s": 1.0, "consume_mb_s": next(rates)}, clock=lambda: 0.0)
     assert warming.settled
     assert warming.pieces == 7
+
+
+def test_a_warm_up_whose_first_piece_failed_can_be_shown() -> None:
+    warming = Warming("kafka", "bulk-1k", "half the load", values={"produce_mb_s": []})
+    assert (warming.pieces, warming.spread_percent, warming.settled) == (0, 0.0, False)
