@@ -7,12 +7,13 @@ then the figures themselves. Nothing is copied by hand, so a table cannot differ
 from dataclasses import dataclass
 
 from bench.measure import Spread, ratio_of
-from bench.report import OURS, cell_text, facts_text, notes, number_text, paired_spread
+from bench.report import OURS, cell_text, facts_text, notes, paired_spread
 from bench.runner import Run
 from bench.warmth import Warming
 from bench.workloads import FIGURES
 
 KAFKA = "kafka"
+PAIRED_WORKLOAD = "bulk-transactions"
 
 
 @dataclass(frozen=True)
@@ -132,16 +133,21 @@ def figure_table(run: Run) -> str:
 
 
 def paired_text(run: Run) -> str:
-    """Bulk loads in transactions beside the same loads without, on the same server in turn."""
-    found = []
-    for name, facts in run.systems.items():
-        if run.values(name, "bulk-transactions", "plain_ratio"):
-            ratio = paired_spread(run, name, "bulk-transactions", "plain_ratio")
-            text = f"{number_text(ratio.median)} ({number_text(ratio.low)}–{number_text(ratio.high)})"
-            found.append(f"{facts['title']}, {facts['durability']}: {text}")
-    return (
-        "Bulk produce in transactions ÷ the same load without, in pairs: " + "; ".join(found) if found else ""
-    )
+    """Loads in transactions beside the same loads without, on the same server in turn: a line for each comparison."""
+    lines = []
+    for name in (name for name, figure in FIGURES.items() if figure.paired):
+        found = [
+            f"{facts['title']}, {facts['durability']} {spread_text(run, system, name)}"
+            for system, facts in run.systems.items()
+            if run.values(system, PAIRED_WORKLOAD, name)
+        ]
+        if found:
+            lines.append(f"{run.workloads[PAIRED_WORKLOAD]}, {FIGURES[name].title}: {'; '.join(found)}.")
+    return "\n".join(lines)
+
+
+def spread_text(run: Run, system: str, name: str) -> str:
+    return ratio_text(paired_spread(run, system, PAIRED_WORKLOAD, name), is_short=False)
 
 
 def warm_up_text(run: Run) -> str:

@@ -13,10 +13,11 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench import kafka_requests, native
@@ -42,8 +43,13 @@ LATENCY_COUNT = 10_000
 TRANSACTION_COUNT = 300  # by one producer; sixteen end four times as many
 TRANSACTION_PARTITIONS = 4
 BULK_TRANSACTION = 50_000  # messages in each transaction of a bulk load
-PAIRS = 3  # of bulk loads with and without transactions, in a round
-PAIR_SHARE = 0.4  # of a bulk load, which is four transactions
+PRODUCERS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "idempotent": {"enable.idempotence": "true"},  # which a transactional one always is
+    "transactional": {"transaction": BULK_TRANSACTION},
+}
+TURNS = 2  # of all kinds of producers, in a round
+TURN_SHARE = 0.4  # of a bulk load, which is four transactions
 END_TO_END_RATE = 1_000
 END_TO_END_SECONDS = 5
 IDLE_SECONDS = 5
@@ -76,7 +82,10 @@ FIGURES = {
     "transactions_s": Figure(
         "transactions", "/s", True, ("transaction_user_us", "transaction_kernel_us", "µs each")
     ),
-    "plain_ratio": Figure("produce ÷ the same without transactions, in pairs", "", True, paired=True),
+    "plain_ratio": Figure("produce ÷ the same without transactions, in turn", "", True, paired=True),
+    "idempotent_ratio": Figure(
+        "produce ÷ the same by an idempotent producer, in turn", "", True, paired=True
+    ),
     "p50_us": Figure("p50", "µs"),
     "p99_us": Figure("p99", "µs"),
     "p999_us": Figure("p99.9", "µs"),
@@ -155,13 +164,11 @@ def bulk(
     codec: str = "none",
     partitions: int = 1,
     replication: int = 1,
-    transaction: int = 0,
+    producer: Mapping[str, object] = MappingProxyType({}),
     reads: bool = True,
 ) -> Numbers:
     count, partitions = scaled(min(MAX_MESSAGES, BULK_BYTES / size), scale), scaled(partitions, scale, 1)
-    settings = {"acks": acks, "compression.codec": codec, "partitions": partitions}
-    if transaction:
-        settings["transaction"] = transaction
+    settings = {"acks": acks, "compression.codec": codec, "partitions": partitions, **producer}
     with topic_of(system, partitions, replication) as topic:
         numbers = produce(system, topic, count, size, **settings)
         os.sync()
@@ -169,20 +176,25 @@ def bulk(
 
 
 def bulk_transactions(system: System, scale: float) -> Numbers:
-    """Loads with and without transactions on the same server in turn. Which comes first alternates."""
-    pairs, numbers = [], Numbers()
-    for number in range(PAIRS):
+    """Loads by the three kinds of producers on the same server in turn, forwards and backwards."""
+    turns, numbers = [], Numbers()
+    for number in range(TURNS):
+        is_last = number == TURNS - 1
         loads = {}
-        for transaction in (0, BULK_TRANSACTION) if number % 2 == 0 else (BULK_TRANSACTION, 0):
-            reads = bool(transaction) and number == PAIRS - 1
-            loads[transaction] = bulk(system, scale * PAIR_SHARE, transaction=transaction, reads=reads)
-        pairs.append((loads[BULK_TRANSACTION], loads[0]))
-        numbers |= loads[BULK_TRANSACTION]
-    for name in pairs[0][0]:
-        numbers[name] = statistics.median(within[name] for within, _ in pairs)
-    ratios = [within["produce_mb_s"] / without["produce_mb_s"] for within, without in pairs]
-    spread = {"plain_ratio_low": min(ratios), "plain_ratio_high": max(ratios)}
-    return numbers | {"plain_ratio": statistics.median(ratios)} | spread
+        for kind in reversed(PRODUCERS) if number % 2 else PRODUCERS:
+            reads = is_last and kind == "transactional"
+            loads[kind] = bulk(system, scale * TURN_SHARE, producer=PRODUCERS[kind], reads=reads)
+        turns.append(loads)
+        numbers |= loads["transactional"]
+    rates = {kind: [loads[kind]["produce_mb_s"] for loads in turns] for kind in PRODUCERS}
+    for kind in ("plain", "idempotent"):
+        ratios = [ours / other for ours, other in zip(rates["transactional"], rates[kind], strict=True)]
+        numbers |= {f"{kind}_ratio": statistics.median(ratios)}
+        numbers |= {f"{kind}_ratio_low": min(ratios), f"{kind}_ratio_high": max(ratios)}
+    return numbers | {
+        name: statistics.median(loads["transactional"][name] for loads in turns)
+        for name in turns[0]["transactional"]
+    }
 
 
 def one_message(system: System, scale: float, replication: int = 1) -> Numbers:
@@ -361,10 +373,10 @@ TRANSACTIONS_16_WARM_UP = WarmUp("600 transactions", 0.5, ("transactions_s",), l
 TRANSACTIONS_WARM_UP = WarmUp("100 transactions", 1 / 3, ("transactions_s",), after="transactions-16")
 BULK_TRANSACTIONS_WARM_UP = WarmUp(
     "200,000 messages",
-    PAIR_SHARE,
+    TURN_SHARE,
     ("produce_mb_s",),
     after="bulk-1k",
-    run=partial(bulk, transaction=BULK_TRANSACTION, reads=False),
+    run=partial(bulk, producer=PRODUCERS["transactional"], reads=False),
 )
 END_TO_END_WARM_UP = WarmUp("1,000 messages", 0.2, ("p50_us",), after="one-message")
 COLD_READ_WARM_UP = WarmUp("a tenth of it", 0.1, ("consume_mb_s",))

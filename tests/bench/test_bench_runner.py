@@ -11,7 +11,7 @@ from bench.measure import Numbers
 from bench.runner import BY_NAME, Run, Runner
 from bench.systems import System
 from bench.warmth import WarmUp
-from bench.workloads import CLUSTER, OWN, WORKLOADS, Workload, bulk_transactions
+from bench.workloads import CLUSTER, OWN, PRODUCERS, WORKLOADS, Workload, bulk_transactions
 
 
 class FakeSystem(System):
@@ -141,20 +141,24 @@ def test_every_load_has_a_warm_up_of_its_kind() -> None:
     assert small.least * 30_000 >= 300_000
 
 
-def test_loads_with_and_without_transactions_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
-    order, rates = [], iter([100.0, 90.0, 80.0, 100.0, 100.0, 110.0])
+def test_loads_with_and_without_transactions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, rates = [], iter([100.0, 90.0, 80.0, 110.0, 100.0, 100.0])
+    kinds = {str(settings): kind for kind, settings in PRODUCERS.items()}
 
-    def bulk(system: object, scale: float, *, transaction: int, reads: bool) -> Numbers:
-        order.append("transactional" if transaction else "plain")
+    def bulk(system: object, scale: float, *, producer: dict[str, object], reads: bool) -> Numbers:
+        order.append(kinds[str(producer)])
         return {"produce_mb_s": next(rates)} | ({"consume_mb_s": 700.0} if reads else {})
 
     monkeypatch.setattr("bench.workloads.bulk", bulk)
     numbers = bulk_transactions(One(Path("/nowhere")), 1.0)
-    assert order == ["plain", "transactional", "transactional", "plain", "plain", "transactional"]
+    assert order == ["plain", "idempotent", "transactional", "transactional", "idempotent", "plain"]
     assert numbers == {
-        "produce_mb_s": 90.0,
+        "produce_mb_s": 95.0,
         "consume_mb_s": 700.0,
-        "plain_ratio": 0.9,
+        "plain_ratio": pytest.approx(0.95),
         "plain_ratio_low": 0.8,
         "plain_ratio_high": 1.1,
+        "idempotent_ratio": pytest.approx((8 / 9 + 1.1) / 2),
+        "idempotent_ratio_low": 80 / 90,
+        "idempotent_ratio_high": 1.1,
     }
