@@ -2,6 +2,7 @@
 
 import argparse
 import resource
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -137,4 +138,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM")
+    )  # as by Ctrl-C, servers are stopped
     sys.exit(main(sys.argv[1:]))
