@@ -311,6 +311,81 @@ PLANTED = [
             ),
         ),
     ),
+    # Upkeep
+    Planted(
+        "eager-compaction",
+        "compaction goes on beyond what is committed",
+        1,
+        (
+            Mutation(
+                "services.compactor",
+                "facts_of(replica.log, replica.last_stable_offset, clean_offset)",
+                "facts_of(replica.log, replica.log.end_offset, clean_offset)",
+            ),
+        ),
+    ),
+    Planted(
+        "eager-retention",
+        "retention deletes what is not committed",
+        1,
+        (
+            Mutation(
+                "services.maintenance",
+                "        return replica.high_watermark if replica else 0\n",
+                "        return replica.log.end_offset if replica else 0\n",
+            ),
+        ),
+    ),
+    Planted(
+        "start-over",
+        "a follower keeps its records though the leader's log starts after them",
+        1,
+        (
+            Mutation(
+                "replication.follower",
+                "            self.log.truncate_fully_and_start_at(offset)\n            self.high_watermark = offset\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    # Groups of KIP-848
+    Planted(
+        "unreleased",
+        "a partition is given to its next owner before the former one has given it up",
+        1,
+        (
+            Mutation(
+                "coordinators.consumer.member",
+                "            if holder_of(topic, partition) not in (None, member_id)\n",
+                "            if False\n",
+            ),
+        ),
+    ),
+    # Unclean elections
+    Planted(
+        "unclean-isr",
+        "after an unclean election whoever was in sync before still is",
+        1,
+        (
+            Mutation(
+                "controller.elections",
+                "        new_isr, elr, recovery_state = (leader,), (), RECOVERING\n",
+                "        new_isr, elr, recovery_state = (leader, *new_isr), (), RECOVERING\n",
+            ),
+        ),
+    ),
+    Planted(
+        "unclean-follower",
+        "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
+        1,
+        (
+            Mutation(
+                "replication.follower",
+                "        log.truncate_to(offset)\n        self.high_watermark = min",
+                "        log.truncate_to(max(offset, self.high_watermark))\n        self.high_watermark = min",
+            ),
+        ),
+    ),
 ]
 
 
