@@ -20,19 +20,19 @@ from tests.cluster.committed import Committed
 # Of a node, so that both happen all the time.
 SETTINGS = {
     "log.cleaner.enable": "true",
-    "log.cleaner.backoff.ms": "150",
+    "log.cleaner.backoff.ms": "300",
     "log.retention.check.interval.ms": "300",
 }
 # Of topics, as `make_topic` takes them.
 COMPACTED = {
     "cleanup_policy": "compact",
     "internal_segment_bytes": "500",
-    "min_cleanable_dirty_ratio": "0.01",
+    "min_cleanable_dirty_ratio": "0.3",
     "delete_retention_ms": "300",
 }
-LIMITED = {"internal_segment_bytes": "400", "retention_bytes": "1200", "file_delete_delay_ms": "300"}
+LIMITED = {"internal_segment_bytes": "150", "retention_bytes": "250", "file_delete_delay_ms": "300"}
 # Of the offsets topic, which is there before anybody can ask for this.
-OFFSETS = {"internal.segment.bytes": "700", "min.cleanable.dirty.ratio": "0.01"}
+OFFSETS = {"internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.5"}
 KEYS = [b"ant", b"bee", b"cat"]
 
 
