@@ -279,9 +279,9 @@ class Fetcher:
     # --- what comes back ---
 
     def _take(self, response: Any) -> list[Follower]:
-        """Apply a response. Returns the followers whose logs have grown. A partition that is fetched from elsewhere since
-        the request (another leader, or another epoch) is skipped: the response is about its former state. Its log may
-        start later by now: that changes nothing, and the leader does not say twice what is committed."""
+        """Apply a response. Returns the followers whose logs have grown. A partition whose position has changed since
+        the request (another leader, or another epoch) is skipped: the response is about its former state. But retention
+        may have moved its log start: the response still counts, since the leader does not repeat its high watermark."""
         grown = []
         for topic in response.responses:
             for partition in topic.partitions:
