@@ -363,18 +363,6 @@ PLANTED = [
     ),
     # Unclean elections
     Planted(
-        "unclean-isr",
-        "after an unclean election whoever was in sync before still is",
-        1,
-        (
-            Mutation(
-                "controller.elections",
-                "        new_isr, elr, recovery_state = (leader,), (), RECOVERING\n",
-                "        new_isr, elr, recovery_state = (leader, *new_isr), (), RECOVERING\n",
-            ),
-        ),
-    ),
-    Planted(
         "unclean-follower",
         "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
         1,
