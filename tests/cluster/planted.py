@@ -107,7 +107,7 @@ PLANTED = [
     Planted(
         "current-isr",
         "the high watermark is the minimum over the current ISR instead of the maximal one",
-        1,
+        2,
         (
             Mutation(
                 "replication.leader",
@@ -131,7 +131,7 @@ PLANTED = [
     Planted(
         "early-join",
         "a replica joins the ISR though it has not all that came before the leader's epoch",
-        10,
+        2,
         (
             Mutation(
                 "replication.leader",
@@ -156,7 +156,7 @@ PLANTED = [
     Planted(
         "partition-epoch",
         "the controller takes an ISR that was proposed to an older registration",
-        1,
+        3,
         (
             Mutation(
                 "controller.requests.alter_partition",
@@ -198,7 +198,7 @@ PLANTED = [
     Planted(
         "latest",
         "a new leader answers ListOffsets before it knows its high watermark",
-        5,
+        1,
         (
             Mutation(
                 "api.list_offsets",
@@ -210,7 +210,7 @@ PLANTED = [
     Planted(
         "epoch-kept",
         "a leader that was restarted goes on in the epoch of its earlier life",
-        1,
+        3,
         (
             Mutation(
                 "services.local_partitions",
@@ -222,7 +222,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        6,
+        12,
         (
             Mutation(
                 "storage.log.log",
@@ -246,7 +246,7 @@ PLANTED = [
     Planted(
         "elr",
         "where the ISR is empty any replica is elected, eligible or not",
-        1,
+        3,
         (
             Mutation(
                 "controller.elections",
@@ -258,7 +258,7 @@ PLANTED = [
     Planted(
         "coordinator",
         "a coordinator goes on answering when its partition has another leader",
-        6,
+        11,
         (
             Mutation(
                 "services.shards",
@@ -273,7 +273,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        11,
+        3,
         (
             Mutation(
                 "api.fetch",
@@ -302,7 +302,7 @@ PLANTED = [
     Planted(
         "unclean",
         "leaders are elected uncleanly though the topic does not allow that",
-        1,
+        3,
         (
             Mutation(
                 "controller.elections",
@@ -327,7 +327,7 @@ PLANTED = [
     Planted(
         "eager-retention",
         "retention deletes what is not committed",
-        1,
+        3,
         (
             Mutation(
                 "services.maintenance",
@@ -339,7 +339,7 @@ PLANTED = [
     Planted(
         "start-over",
         "a follower keeps its records though the leader's log starts after them",
-        1,
+        2,
         (
             Mutation(
                 "replication.follower",
@@ -352,7 +352,7 @@ PLANTED = [
     Planted(
         "unreleased",
         "a partition is given to its next owner before the former one has given it up",
-        1,
+        4,
         (
             Mutation(
                 "coordinators.consumer.member",
@@ -365,7 +365,7 @@ PLANTED = [
     Planted(
         "unclean-follower",
         "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
-        1,
+        17,
         (
             Mutation(
                 "replication.follower",
