@@ -9,7 +9,7 @@ from tests.cluster.storm import Storm
 from tests.simulation.seeds import Outcome, Run, run_all
 from tests.simulation.trace import Trace
 
-METADATA_EVERY = 8  # seeds: these have operators and metadata alone, and all others have data
+METADATA_EVERY = 16  # seeds: these have operators and metadata alone, and all others have data
 COLLECT_EVERY = 5  # seeds
 
 
