@@ -143,14 +143,16 @@ async def make_topic(
 
 class Storm(LeaderFaults):
     pace = 0.5
+    brokers: tuple[int, ...] = BROKERS
+    controller = CONTROLLER
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         loop = WatchedLoop()
         world = World(seed, trace, loop)
         rng = world.new_rng()
-        controllers = rng.choice([BROKERS, BROKERS, (CONTROLLER,)])
+        controllers = rng.choice([BROKERS, BROKERS, (self.controller,)])
         settings = {**SETTINGS, **UPKEEP_SETTINGS, **MEMBER_SETTINGS}
-        super().__init__(world, Cluster(world, controllers, BROKERS, settings), rng)
+        super().__init__(world, Cluster(world, controllers, self.brokers, settings), rng)
         self.mood = rng.choice(["network", "network", "power", "disks", "restarts"])
         self.kind = rng.choice(list(KINDS))
         self.chronicle = Chronicle(self.cluster)
