@@ -137,6 +137,16 @@ def test_brokers_end_with_their_owner() -> None:
         shutil.rmtree(directory)
 
 
+def test_another_replica_leads_on_demand(kafka: Cluster) -> None:
+    topic = kafka.create_topic(replicas=[[1, 2]])
+    kafka.move_leader(topic, 0, kafka[2])
+    assert kafka.leader(topic) is kafka[2]
+    kafka.move_leader(topic, 0, kafka[1])
+    assert kafka.leader(topic) is kafka[1]
+    with pytest.raises(ValueError, match=r"replicas on brokers \[1, 2\], and none on 3"):
+        kafka.move_leader(topic, 0, kafka[3])
+
+
 # --- processes ---
 
 
