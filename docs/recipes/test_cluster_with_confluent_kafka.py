@@ -55,9 +55,10 @@ def test_a_producer_survives_its_leader(odradek_cluster, odradek_cluster_topic):
     send(producer, topic, "acknowledged")
 
     leader = odradek_cluster.leader(topic)
-    leader.faults.cut("Produce", topic=topic, after_handling=True)  # stored, and nobody knows
+    stored_and_nobody_knows = leader.faults.cut("Produce", topic=topic, after_handling=True)
     producer.produce(topic, "under way", partition=0)
-    odradek_cluster.leader(topic).crash()
+    stored_and_nobody_knows.wait(timeout=PATIENCE_S)
+    leader.crash()
     send(producer, topic, "after its death")
 
     assert odradek_cluster.leader(topic) is not leader
@@ -97,13 +98,14 @@ def test_lag_while_a_broker_is_paused(odradek_cluster):
     for partition in (0, 1):
         send(producer, topic, *map(str, range(10)), partition=partition)
     consumer = consumer_of(odradek_cluster, f"{topic}-group")
-    consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0)])
+    consumer.list_topics(topic, PATIENCE_S)  # while it can ask any broker
 
     def lag(partition: int) -> int:
         (position,) = consumer.position([TopicPartition(topic, partition)])
         return 10 - max(position.offset, 0)
 
     with odradek_cluster[1].paused():
+        consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0)])
         for _ in range(10):
             assert next_message(consumer).partition() == 1
         assert (lag(0), lag(1)) == (10, 0)

@@ -99,7 +99,7 @@ class View:
     # --- whether all is well ---
 
     def unknown(self, topic: str) -> str:
-        """Why the topic cannot be used yet, as somebody says who is cut off from nobody; empty if it can be."""
+        """Why the topic cannot be used yet, as one of the brokers says; empty if it can be used on all of them."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         complaints = [_without_leader(response) for response in self._ask_all(request, MetadataResponse)]
         return max(complaints, default="no broker serves clients")
