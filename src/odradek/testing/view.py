@@ -123,7 +123,7 @@ class View:
     # --- moving leaders ---
 
     def put_first(self, topic: str, index: int, broker: int) -> None:
-        """Make this replica the preferred leader. Raises KafkaError."""
+        """Make this replica the preferred leader. Raises ValueError if it is none, KafkaError if that is refused."""
         partition = self.partition(topic, index)
         replicas = [] if partition is None else partition.replica_nodes
         if broker not in replicas:

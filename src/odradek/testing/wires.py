@@ -1,6 +1,6 @@
 """Cutting a broker off from its peers: what a test asks for, and keeps asking for when the broker starts again.
 
-The broker itself cuts its wires (`odradek.faults.wires`), both ends of them: it need not be asked of its peers.
+The broker itself cuts its wires, in both directions (`odradek.faults.wires`): its peers are not asked to do anything.
 """
 
 from collections.abc import Iterable, Sequence
