@@ -20,6 +20,7 @@ from odradek.raft.messages import Request as QuorumRequest
 from odradek.raft.reconfiguration import VoterChange
 from odradek.raft.view import QuorumView
 from odradek.replication.leader import Leader
+from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.request import Request
@@ -201,6 +202,8 @@ class Services:
     host: Host
     quorum: Quorum
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
+    selects_by_rack: bool = False  # consumers are sent to replicas in their racks
+    leader_quota: ReplicationQuota = field(default_factory=ReplicationQuota)  # of what throttled replicas get
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's
     _controllers_told: int = 0
