@@ -9,7 +9,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
-from odradek.requests.services import TransactionEnd
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
