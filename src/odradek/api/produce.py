@@ -305,9 +305,14 @@ async def _verify(services: Services, run: Run) -> Verified:
 
 def _begins_transaction(services: Services, message: ProduceRequest) -> bool:
     """As the first request of a run mostly does, if it is transactional: then it is verified before it is tried."""
-    if message.transactional_id is None:
+    if message.transactional_id is None or _has_many_partitions(message):
         return False
     return next(_first_batches(services, _transactional_batches(message)), None) is not None
+
+
+def _has_many_partitions(message: ProduceRequest) -> bool:
+    topics = message.topics
+    return len(topics) > MANY_PARTITIONS or any(len(topic.partitions) > MANY_PARTITIONS for topic in topics)
 
 
 def _first_batches(services: Services, batches: Iterable[TransactionalBatch]) -> Iterator[FirstBatch]:

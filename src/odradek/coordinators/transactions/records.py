@@ -22,7 +22,8 @@ _INT16 = struct.Struct(">h")
 KEY_VERSION = 0
 HIGHEST_VALUE_VERSION = 1
 FLEXIBLE_VALUES_SINCE = 1  # transaction.version
-REMEMBERED = 4096  # ids, and sets of partitions: those of a producer are mostly the same again
+REMEMBERED = 1024  # ids, and sets of partitions: those of a producer are mostly the same again
+MANY_PARTITIONS = 32  # are not remembered
 
 
 @wire_struct
@@ -104,9 +105,15 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     ]
 
 
-@lru_cache(REMEMBERED)
 def _topics_of(partitions: frozenset[TopicPartition]) -> list[PartitionsOfTopic]:
+    return _made_topics(partitions) if len(partitions) > MANY_PARTITIONS else _known_topics(partitions)
+
+
+def _made_topics(partitions: frozenset[TopicPartition]) -> list[PartitionsOfTopic]:
     return [PartitionsOfTopic(topic, indexes) for topic, indexes in by_topic(partitions)]
+
+
+_known_topics = lru_cache(REMEMBERED)(_made_topics)
 
 
 def _value_of(transaction: Transaction) -> TransactionLogValue:
