@@ -30,13 +30,14 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, read_header
-from odradek.records.control import build_marker_batch
 from odradek.replication.progress import UNKNOWN_OFFSET, Progress
 from odradek.replication.role import Role
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
 from odradek.storage.log.log import Log
+from odradek.storage.log.marker_run import marker_batch, marker_of
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.storage.producers.verification import Verification
 
 NOBODY: Mapping[int, Progress] = {}
@@ -133,14 +134,29 @@ class Leader(Role):
         self.log.producers.forget_committed(self.high_watermark)  # if nobody reads, nobody else does
         if self.log.producers.is_repeated_marker(producer_id, producer_epoch, transaction_version):
             return self.log.end_offset - 1
-        batch = build_marker_batch(
-            commit=is_commit,
-            coordinator_epoch=coordinator_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp=now_ms,
-        )
-        return self.append(batch, read_header(batch), now_ms, check_sequence=False).last_offset
+        end = TransactionEnd(producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version)
+        batch = marker_batch(end, now_ms)
+        last_offset = self.log.append_as_leader(
+            batch, read_header(batch), self.leader_epoch, now_ms, False, None, marker_of(end)
+        ).last_offset
+        self._tell_of_append()
+        return last_offset
+
+    def append_markers(self, ends: Sequence[TransactionEnd], now_ms: int) -> list[int | KafkaError]:
+        """As `append_marker`, of several producers, by one write if that can be."""
+        if len(ends) > 1 and not self.closed_with:
+            self.log.producers.forget_committed(self.high_watermark)
+            results = self.log.append_markers_as_leader(ends, self.leader_epoch, now_ms)
+            if results is not None:
+                self._tell_of_append()
+                return results
+        return [self._try_to_append_marker(end, now_ms) for end in ends]
+
+    def _try_to_append_marker(self, end: TransactionEnd, now_ms: int) -> int | KafkaError:
+        try:
+            return self.append_marker(**end._asdict(), now_ms=now_ms)
+        except KafkaError as error:
+            return error
 
     def append_all(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int

@@ -25,6 +25,7 @@ from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.request import Request
 from odradek.requests.turns import Turns
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.storage.producers.verification import Verification
 from odradek.wire.codec import Message, Steps
 
@@ -114,16 +115,6 @@ class Coordinators(Protocol):
 
     def handle_all(self, request: Request, message: Any, amend: Amend = as_it_is) -> Steps[None]:
         """A request about all keys."""
-
-
-class TransactionEnd(NamedTuple):
-    """What the marker of a transaction says, in WriteTxnMarkers and in the log."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    is_commit: bool
-    transaction_version: int
 
 
 class Groups(Coordinators, Protocol):

@@ -301,7 +301,8 @@ class Fetcher:
 
     def _take(self, response: Any) -> list[Follower]:
         """Apply a response. Returns the followers whose logs have grown. A partition whose position has changed since
-        the request (another leader, or another epoch) is skipped: the response is about its former state."""
+        the request (another leader, or another epoch) is skipped: the response is about its former state. But retention
+        may have moved its log start: the response still counts, since the leader does not repeat its high watermark."""
         grown = []
         for topic in response.responses:
             for partition in topic.partitions:
@@ -309,7 +310,7 @@ class Fetcher:
                 self._changed[key] = None
                 replica = self._followed.get(key)
                 follower = replica.follower if replica is not None else None
-                if follower is None or follower.closed_with or _position(follower) != self._wanted.get(key):
+                if follower is None or follower.closed_with or not self._is_asked_for(key, follower):
                     continue
                 try:
                     if self._take_partition(follower, partition):
@@ -325,6 +326,10 @@ class Fetcher:
                     )
                     self._pause(key)
         return grown
+
+    def _is_asked_for(self, key: Key, follower: Follower) -> bool:
+        asked, now = self._wanted.get(key), _position(follower)
+        return asked is not None and asked == now._replace(log_start_offset=asked.log_start_offset)
 
     def _take_partition(self, follower: Follower, partition: "PartitionData") -> bool:
         code = ErrorCode(partition.error_code)
