@@ -13,9 +13,8 @@ history from then on.
 - P10    whoever is in sync never cuts what is committed, nor loses it in a crash
 - P13    log start ≤ high watermark ≤ log end
 
-Where a topic allows unclean elections, whoever is elected so decides what is committed: history begins anew with what
-that leader takes for committed, and all of the above holds from there on. What leaders of earlier epochs say counts no
-more. What replicas have had to give up is not looked at.
+Where a topic allows unclean elections, whoever is elected so decides what is committed: history begins anew with that,
+all of the above holds from there on, and what leaders of earlier epochs say counts no more.
 
 A replica counts with what is synced. A node without power counts with what its disk would still hold; one whose disk
 was lost for good, and which has not said so yet, does not count.
@@ -74,9 +73,8 @@ class ReplicatedLog:
         self.is_open = False  # until that leader, or a later one, begins: what is committed?
         self.leaders: dict[int, int] = {}  # by epoch
         self.epoch_starts: dict[int, int] = {}
-        self.joins: dict[
-            int, Partition
-        ] = {}  # the last registration of each leader epoch by which somebody joined
+        # The last registration of each leader epoch by which somebody joined.
+        self.joins: dict[int, Partition] = {}
         # Who is not in sync, by broker and partition epoch: the broker epoch that it had then.
         self.outsiders: dict[tuple[int, int], int] = {}
 
@@ -496,7 +494,6 @@ class ReplicatedLogs:
                 found = {item.base_offset: item for item in read_files(files)}
                 wrong = log.kept.compare(log.history, found)
                 if log.kept.is_compacted:
-                    cleaned = sum(found.get(item.base_offset) != item for item in log.history)
-                    self.counts["batches that were compacted"] += cleaned
+                    self.counts["batches that were compacted"] += len(set(log.history) - set(found.values()))
                 if wrong or not found.keys() <= {item.base_offset for item in log.history}:
                     self.fail(log, f"P4: broker {broker_id} {wrong or 'has records that are not committed'}")
