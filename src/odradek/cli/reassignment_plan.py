@@ -43,7 +43,8 @@ class Wish:
     places: Collection[Place]  # the partitions to look at
     brokers: Collection[int]  # where their replicas may be
     replication_factor: int | None = None  # None: as many as a partition has
-    is_even: bool = False
+    is_even: bool = False  # spread the load
+    may_shrink: bool = True  # partitions with more replicas than that lose some
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,10 @@ class _Planner:
         return {place: tuple(replicas) for place, replicas in self._after.items()}
 
     def _count(self, place: Place) -> int:
-        count = self._wish.replication_factor or len(self._layout.replicas[place])
+        has = len(self._layout.replicas[place])
+        count = self._wish.replication_factor or has
+        if not self._wish.may_shrink:
+            count = max(count, has)
         if count > len(self._brokers):
             raise ImpossiblePlan(
                 f"{place.topic}-{place.partition} cannot have {count} replicas on {len(self._brokers)} broker(s)"

@@ -129,8 +129,8 @@ def check_outcome(state: ClusterState, moves: Sequence[Move]) -> None:
         )
 
 
-def prefer_first(cluster: Access, places: Collection[Place]) -> int:
-    """Let the first replica of each partition lead, where it can. Returns how many leaders changed."""
+def prefer_first(cluster: Access, places: Collection[Place] | None) -> int:
+    """Let the first replica of each partition lead, where it can; None: of all. Returns how many leaders changed."""
     outcomes = elect(cluster, Election.PREFERRED, places)
     unavailable = [
         place
