@@ -76,6 +76,7 @@ class CoordinatorsOfNode(Coordinators, Protocol):
     """Coordinators, as the node that they belong to sees them."""
 
     def new_role(self, replica: Replica) -> None: ...
+    def removed(self, replica: Replica) -> None: ...
     def metadata_changed(self, delta: MetadataDelta) -> None: ...
     def close(self) -> None: ...
 
@@ -355,6 +356,8 @@ class Node:
     def _removed(self, replica: Replica) -> None:
         self._replication.removed(replica)
         self._compactor.removed(replica)
+        for coordinators in self._coordinators:
+            coordinators.removed(replica)
 
     def _failed(self, reason: str) -> None:
         if self.failure is None:

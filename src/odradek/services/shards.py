@@ -219,6 +219,18 @@ class Shards(Generic[AnyCoordinator]):
         if replica.leader is not None:
             self._open(index, replica, replica.leader)
 
+    def removed(self, replica: Replica) -> None:
+        """The partition was moved to other brokers. (If its topic was deleted, `metadata_changed` closes the shard.)"""
+        topic, index = replica.topic_partition
+        present = self._shards.get(index)
+        if (
+            present is not None
+            and present.replica is replica
+            and self._services.image.partition(topic, index)
+        ):
+            del self._shards[index]
+            present.runner.resign("its partition was moved to other brokers")
+
     def _open(self, index: int, replica: Replica, leader: Leader) -> None:
         runner = Runner(Journal(leader), lambda: self._new_coordinator(leader), respond, self._host)
         self._shards[index] = RunningShard(replica, leader, runner)
