@@ -135,7 +135,11 @@ def _remove(nodes: Nodes) -> None:
     assert "cannot have 3 replicas on 2 broker(s)" in told_failure("cluster", "remove-broker", "3", *server)
     reassign("--all", "--replication-factor", "2", *server)
     done = told("cluster", "remove-broker", "3", "--no-wait", *server)
-    assert done["lost_vote"] and not done["is_unregistered"]
+    assert done["is_cordoned"] and done["lost_vote"] and not done["is_unregistered"]
+    many = told("topic", "create", "many", "--partitions", "6", "--replication-factor", "1", *server)
+    assert many[0]["created"]
+    (topic,) = told("topic", "describe", "many", *server)
+    assert {one["replicas"][0] for one in topic["partitions"]} == {1, 2}
     assert all(sorted(one) == [1, 2] for one in replicas(server))
     assert nodes[3].stop() == 0
     again = told("cluster", "remove-broker", "3", "--timeout", str(TIMEOUT_S), *server)

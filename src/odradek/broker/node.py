@@ -183,6 +183,7 @@ class Node:
             self._rng,
             config["broker.rack"],
             registration_settings(config),
+            is_cordoned=bool(config.cordoned_log_dirs),
         )
         self._duties = ControllerDuties(
             self.node_id, self._inter_broker_listener, self._host, self._network, self.metadata, config
@@ -382,6 +383,7 @@ class Node:
                 self._partitions.reconfigure,
                 lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
                 self._compactor.reconfigure,
+                lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
                 lambda config: self._server.reconfigure(_bounds(config)),
             ):
                 try:
