@@ -311,6 +311,70 @@ PLANTED = [
             ),
         ),
     ),
+    # Reassignment
+    Planted(
+        "move-early",
+        "a reassignment completes before its new replicas are in sync",
+        4,
+        (
+            Mutation(
+                "controller.reassignment",
+                "    if not in_sync or not set(required) <= set(in_sync):\n",
+                "    if not in_sync:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "move-delete",
+        "a replica that will be removed deletes its log before it has left",
+        4,
+        (
+            Mutation(
+                "services.local_partitions",
+                "            if self._node_id not in registration.replicas:\n",
+                """            if self._node_id in registration.removing_replicas or (
+                self._node_id not in registration.replicas
+            ):
+""",
+            ),
+        ),
+    ),
+    Planted(
+        "move-keep",
+        "a replica that has left the partition keeps its log, and its role",
+        4,
+        (
+            Mutation(
+                "services.local_partitions",
+                "            if self._node_id not in registration.replicas:\n",
+                "            if self._node_id not in registration.replicas and self._present(topic, index) is None:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "move-cancel",
+        "cancelling a reassignment puts all original replicas into the ISR, in sync or not",
+        28,
+        (
+            Mutation(
+                "controller.reassignment",
+                "    isr = [replica for replica in partition.isr if replica in replicas]\n",
+                "    isr = list(replicas)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "move-shrink",
+        "cancelling a reassignment takes members out of the ISR that were not being added",
+        12,
+        (
+            Mutation(
+                "controller.reassignment",
+                "    isr = [replica for replica in partition.isr if replica in replicas]\n",
+                "    isr = [replica for replica in partition.isr if replica in replicas][:1]\n",
+            ),
+        ),
+    ),
 ]
 
 

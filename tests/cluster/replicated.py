@@ -157,7 +157,7 @@ class ReplicatedLogs:
                 elif replica.leader is not None:
                     known.take_isr(replica.leader)
             if len(seen) > len(node.replicas):
-                self._removed(seen, set(node.replicas))
+                self._removed(node_id, seen, set(node.replicas))
         if self.witness is not None:
             self.witness.looked()
 
@@ -202,13 +202,19 @@ class ReplicatedLogs:
                 self.witness.changed(log, leader)
         known.role, known.end_offset, known.high_watermark = role, end_offset, high_watermark
 
-    def _removed(self, seen: dict[Replica, Seen], present: set[Replica]) -> None:
-        """Their topics are deleted. What they had just committed was acknowledged, and cannot be read any more."""
+    def _removed(self, node_id: int, seen: dict[Replica, Seen], present: set[Replica]) -> None:
+        """Their partitions have moved to other brokers, or their topics are deleted: then what they had just committed
+        was acknowledged, and cannot be read any more."""
         for replica in [replica for replica in seen if replica not in present]:
-            role = seen.pop(replica).role
+            known = seen.pop(replica)
+            role = known.role
             log = self.logs.get((replica.topic_id, replica.topic_partition.partition))
-            if log is not None and isinstance(role, Leader) and log.topic_id not in self.image.topics_by_id:
-                log.high_watermark = max(log.high_watermark, role.high_watermark)
+            if log is None or not isinstance(role, Leader) or role.high_watermark <= log.high_watermark:
+                continue
+            if log.topic_id in self.image.topics_by_id:
+                self._advance(node_id, log, role, role.high_watermark, known)
+            else:
+                log.high_watermark = role.high_watermark
 
     # --- metadata ---
 
@@ -402,6 +408,8 @@ class ReplicatedLogs:
             if log.topic_id not in self.image.topics_by_id:
                 continue
             if registration.leader == NO_LEADER or set(registration.isr) != set(registration.replicas):
+                return False
+            if registration.adding_replicas or registration.removing_replicas:
                 return False
             replicas = [self.replica(log, broker_id) for broker_id in registration.replicas]
             if any(

@@ -131,13 +131,15 @@ async def make_topic(
 
 class Storm(LeaderFaults):
     pace = 0.5
+    brokers: tuple[int, ...] = BROKERS
+    controller = CONTROLLER
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         loop = WatchedLoop()
         world = World(seed, trace, loop)
         rng = world.new_rng()
-        controllers = rng.choice([BROKERS, BROKERS, (CONTROLLER,)])
-        super().__init__(world, Cluster(world, controllers, BROKERS, SETTINGS), rng)
+        controllers = rng.choice([BROKERS, BROKERS, (self.controller,)])
+        super().__init__(world, Cluster(world, controllers, self.brokers, SETTINGS), rng)
         self.mood = rng.choice(["network", "network", "power", "disks", "restarts"])
         self.chronicle = Chronicle(self.cluster)
         self.replicated = ReplicatedLogs(self.cluster, self.chronicle, MIN_ISR)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from odradek.errors import ErrorCode
-from odradek.model import OFFSETS_TOPIC
+from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -19,6 +19,7 @@ from odradek.wire.messages.create_topics import (
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -38,6 +39,8 @@ from tests.lives.members import committed_offsets_request
 from tests.simulation.machine import DATA_DIR
 
 BROKERS = (1, 2, 3, 4)
+TRANSACTION = 1
+LOADING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS}
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -78,6 +81,15 @@ async def reassign(
 async def ongoing(cluster: Cluster, node_id: int = 1) -> list[tuple[str, int]]:
     response = await cluster.ask(node_id, ListPartitionReassignmentsRequest(topics=None), 0)
     return [(topic.name, item.partition_index) for topic in response.topics for item in topic.partitions]
+
+
+async def reassigning(cluster: Cluster, node_id: int) -> int:
+    """The metric."""
+    node = cluster.machines[node_id].node
+    assert node is not None
+    text = await node._new_monitoring(node.services.turns).metrics_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("odradek_reassigning_partitions ")]
+    return int(line.split()[1])
 
 
 def directories(cluster: Cluster, node_id: int, topic: str = TOPIC) -> list[str]:
@@ -146,6 +158,7 @@ def test_one_that_cannot_catch_up_holds_it_up_until_it_is_cancelled() -> None:
         await asyncio.sleep(3)
         assert (partition(cluster).leader, partition(cluster).replicas) == (1, (3, 2, 1))
         assert await ongoing(cluster, 2) == [(TOPIC, 0)]
+        assert [await reassigning(cluster, node_id) for node_id in (1, 2)] == [1, 0]  # told by the leader
         await until(lambda: bool(directories(cluster, 3)))
         assert (await produce(cluster, 1, b"two")).base_offset == 1
         assert await reassign(cluster, None) is ErrorCode.NONE
@@ -276,10 +289,48 @@ def test_a_coordinator_moves_with_its_partition() -> None:
     run(10, scenario)
 
 
-def is_coordinator(cluster: Cluster, target: int) -> bool:
+def test_a_transaction_coordinator_moves_with_its_partition() -> None:
+    """The new one knows the producer, and raises its epoch."""
+
+    async def scenario(cluster: Cluster) -> None:
+        find = FindCoordinatorRequest("", TRANSACTION, ["tx"])
+        await until_coordinated(cluster, find)
+        seen = []
+        for target in (1, 2, 3):
+            assert await reassign(cluster, [target], TRANSACTIONS_TOPIC) is ErrorCode.NONE
+            await until(lambda: is_coordinator(cluster, target, TRANSACTIONS_TOPIC))  # noqa: B023
+            await until_coordinated(cluster, find)
+            seen.append(await init_producer(cluster, target))
+        assert [epoch for _, epoch in seen] == [0, 1, 2]
+        assert len({producer_id for producer_id, _ in seen}) == 1
+
+    settings = {
+        "state.log.num.partitions": "1",
+        "state.log.replication.factor": "1",
+        "state.log.min.isr": "1",
+    }
+    run(11, scenario, **{f"transaction.{name}": value for name, value in settings.items()})
+
+
+async def until_coordinated(cluster: Cluster, find: FindCoordinatorRequest) -> None:
+    async with asyncio.timeout(60):
+        while (await cluster.ask(1, find, 6)).coordinators[0].error_code:
+            await asyncio.sleep(0.05)
+
+
+async def init_producer(cluster: Cluster, node_id: int) -> tuple[int, int]:
+    async with asyncio.timeout(60):
+        while True:
+            response = await cluster.ask(node_id, InitProducerIdRequest("tx", 60_000), 4)
+            if not response.error_code:
+                return response.producer_id, response.producer_epoch
+            assert response.error_code in LOADING, ErrorCode(response.error_code)
+            await asyncio.sleep(0.01)
+
+
+def is_coordinator(cluster: Cluster, target: int, topic: str = OFFSETS_TOPIC) -> bool:
     return all(
-        cluster.image(node_id).topics[OFFSETS_TOPIC].partitions[0].replicas == (target,)
-        for node_id in BROKERS
+        cluster.image(node_id).topics[topic].partitions[0].replicas == (target,) for node_id in BROKERS
     )
 
 

@@ -26,6 +26,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
 from odradek.controller.reassignment import completed
+from odradek.metadata.delta import CHANGEABLE_LISTS
 from odradek.metadata.image import (
     LOST_DIRECTORY,
     NO_LEADER,
@@ -189,20 +190,9 @@ def change_record(
     record = PartitionChangeRecord(index, topic_id)
     if after.leader_epoch != before.leader_epoch:
         record.leader = after.leader
-    if after.isr != before.isr:
-        record.isr = list(after.isr)
-    if after.replicas != before.replicas:
-        record.replicas = list(after.replicas)
-    if after.removing_replicas != before.removing_replicas:
-        record.removing_replicas = list(after.removing_replicas)
-    if after.adding_replicas != before.adding_replicas:
-        record.adding_replicas = list(after.adding_replicas)
-    if after.eligible_leader_replicas != before.eligible_leader_replicas:
-        record.eligible_leader_replicas = list(after.eligible_leader_replicas)
-    if after.last_known_elr != before.last_known_elr:
-        record.last_known_elr = list(after.last_known_elr)
-    if after.directories != before.directories:
-        record.directories = list(after.directories)
+    for name in CHANGEABLE_LISTS:
+        if getattr(after, name) != getattr(before, name):
+            setattr(record, name, list(getattr(after, name)))
     if after.leader_recovery_state != before.leader_recovery_state:
         record.leader_recovery_state = after.leader_recovery_state
     return record
