@@ -136,13 +136,20 @@ def _remove(nodes: Nodes) -> None:
     reassign("--all", "--replication-factor", "2", *server)
     done = told("cluster", "remove-broker", "3", "--no-wait", *server)
     assert done["is_cordoned"] and done["lost_vote"] and not done["is_unregistered"]
-    many = told("topic", "create", "many", "--partitions", "6", "--replication-factor", "1", *server)
-    assert many[0]["created"]
-    (topic,) = told("topic", "describe", "many", *server)
-    assert {one["replicas"][0] for one in topic["partitions"]} == {1, 2}
+    _create_beside_a_cordoned_broker(server)
     assert all(sorted(one) == [1, 2] for one in replicas(server))
     assert nodes[3].stop() == 0
     again = told("cluster", "remove-broker", "3", "--timeout", str(TIMEOUT_S), *server)
     assert (again["is_unregistered"], again["moved_partitions"]) == (True, 0)
     assert [one["broker"] for one in told("cluster", "status", *server)["brokers"]] == [1, 2]
     assert "there is no broker 3" in told_failure("cluster", "remove-broker", "3", *server)
+
+
+def _create_beside_a_cordoned_broker(server: tuple[str, ...]) -> None:
+    made = command("topic", "create", "many", "--partitions", "6", "--replication-factor", "1", *server)
+    assert made.returncode == 0, made.stderr
+    described = until(  # a broker may hear of it a moment later than the controller
+        lambda: command("topic", "describe", "many", "--json", *server).stdout, "every broker knows the topic"
+    )
+    (topic,) = json.loads(described)
+    assert {one["replicas"][0] for one in topic["partitions"]} == {1, 2}

@@ -21,6 +21,7 @@ from odradek.cli.failures import CommandError
 from odradek.cli.framework import Option
 from odradek.cli.output import counted, joined, note, print_json, print_line, readable_size
 from odradek.cli.reassignment_plan import ImpossiblePlan, Wish, make_plan
+from odradek.cli.topic_reassign import Throttle
 
 MOST_REPLICAS = 3
 MIN_IN_SYNC = "min.insync.replicas"
@@ -28,11 +29,6 @@ DEFAULT_FACTOR = "default.replication.factor"
 LOOK_AGAIN_S = 0.2
 DEFAULT_TIMEOUT_S = 300
 ROUNDS = 5  # topics may be created meanwhile
-
-Throttle = Annotated[
-    int | None,
-    Option("--throttle", metavar="BYTES", min=1, help="Bytes per second that each broker copies at most."),
-]
 
 
 @dataclass

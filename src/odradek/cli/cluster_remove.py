@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from odradek.cli.access import Access
 from odradek.cli.arguments import JsonOutput
-from odradek.cli.cluster_grow import DEFAULT_TIMEOUT_S, LOOK_AGAIN_S, ROUNDS, Throttle
+from odradek.cli.cluster_grow import DEFAULT_TIMEOUT_S, LOOK_AGAIN_S, ROUNDS
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Option
 from odradek.cli.output import counted, note, print_json, print_line
 from odradek.cli.reassignment_plan import ImpossiblePlan, Move, Wish, make_plan
+from odradek.cli.topic_reassign import Throttle
 
 if TYPE_CHECKING:
     from odradek.cli.cluster_layout import ClusterState

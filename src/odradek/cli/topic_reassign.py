@@ -51,34 +51,38 @@ class Choice:
         return [place for place in known if self.is_all or place.topic in self.topics]
 
 
+Brokers = Annotated[
+    str | None,
+    Option("--brokers", metavar="ID,ID,…", help="Spread their replicas evenly over these brokers."),
+]
+Factor = Annotated[
+    int | None,
+    Option("--replication-factor", min=1, max=MOST_REPLICAS, help="Replicas of each partition."),
+]
+PlanFile = Annotated[
+    Path | None,
+    Option("--plan", metavar="FILE", is_file=True, help="A plan in Kafka's JSON, instead of our own."),
+]
+Throttle = Annotated[
+    int | None,
+    Option("--throttle", metavar="BYTES", min=1, help="Bytes per second that each broker copies at most."),
+]
+Status = Annotated[
+    bool, Option("--status", help="Show the moves that are under way. Exit status 1 if there are any.")
+]
+
+
 def reassign(
     cluster: Access,
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", complete=complete_topics)] = None,
     all_: Annotated[bool, Option("--all", help="All topics, internal ones too.")] = False,
-    brokers: Annotated[
-        str | None,
-        Option("--brokers", metavar="ID,ID,…", help="Spread their replicas evenly over these brokers."),
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        Option("--replication-factor", min=1, max=MOST_REPLICAS, help="Replicas of each partition."),
-    ] = None,
-    plan: Annotated[
-        Path | None,
-        Option("--plan", metavar="FILE", is_file=True, help="A plan in Kafka's JSON, instead of our own."),
-    ] = None,
+    brokers: Brokers = None,
+    replication_factor: Factor = None,
+    plan: PlanFile = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, and change nothing.")] = False,
-    throttle: Annotated[
-        int | None,
-        Option(
-            "--throttle", metavar="BYTES", min=1, help="Bytes per second that each broker copies at most."
-        ),
-    ] = None,
+    throttle: Throttle = None,
     no_wait: Annotated[bool, Option("--no-wait", help="Begin the moves, and exit.")] = False,
-    status: Annotated[
-        bool,
-        Option("--status", help="Show the moves that are under way. Exit status 1 if there are any."),
-    ] = False,
+    status: Status = False,
     cancel: Annotated[bool, Option("--cancel", help="Cancel moves that are under way.")] = False,
     as_json: JsonOutput = False,
     topic: Annotated[list[str] | None, Option("--topic", hidden=True)] = None,
