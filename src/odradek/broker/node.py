@@ -13,6 +13,7 @@ connections, sync everything, answer those who wait, unlock the directory.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -183,6 +184,7 @@ class Node:
             self._rng,
             config["broker.rack"],
             registration_settings(config),
+            is_cordoned=bool(config.cordoned_log_dirs),
         )
         self._duties = ControllerDuties(
             self.node_id, self._inter_broker_listener, self._host, self._network, self.metadata, config
@@ -392,6 +394,7 @@ class Node:
                 self._limit_replication,
                 lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
                 self._compactor.reconfigure,
+                lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
                 lambda config: self._server.reconfigure(_bounds(config)),
             ):
                 try:
@@ -405,7 +408,7 @@ class Node:
         """Take part in the quorum; then, as a broker, bind, register and accept. When this returns, clients are
         served."""
         await self._serve_pages()
-        controllers = self._bind(self.config.controller_listeners)
+        controllers = self._bind_controllers()
         self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
         self.metadata.quorum.start(
             tuple(Endpoint(item.name, item.host, item.port) for item in self.controller_listeners)
@@ -447,6 +450,19 @@ class Node:
             with _names_address(listener.host, listener.port):
                 self.metrics_port = await self._network.serve_pages(*listener, self._monitoring.page)
             log.info("metrics: http://%s:%d/metrics", listener.host or "localhost", self.metrics_port)
+
+    def _bind_controllers(self) -> list[Listener]:
+        """Where the system chooses the port, it is that of the last start if it is free: nodes that have joined this
+        one know no other."""
+        known = self.metadata.quorum.recorded_ports
+        wanted = self.config.controller_listeners
+        again = [item._replace(port=item.port or known.get(item.name, 0)) for item in wanted]
+        try:
+            return self._bind(again)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or again == list(wanted):
+                raise
+            return self._bind(wanted)
 
     def _bind(self, listeners: Iterable[Listener]) -> list[Listener]:
         bound = []

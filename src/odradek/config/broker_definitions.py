@@ -45,6 +45,13 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 
 
+def directories(value: tuple[str, ...]) -> str | None:
+    """Of cordoned.log.dirs."""
+    if "*" in value and len(value) > 1:
+        return "must be '*' or a list of data directories, not both"
+    return None if all(value) else "must not have empty entries"
+
+
 def place(value: str) -> str | None:
     """Of metrics.listener; empty is none."""
     try:
@@ -150,6 +157,8 @@ _LOG: tuple[Row, ...] = (
     ("log.dir", STRING, "/tmp/odradek-logs", None, HIGH, FIXED,
      "The data directory, if log.dirs is not set."),
     ("log.dirs", LIST, None, None, HIGH, FIXED, "The data directories. Odradek uses the first."),
+    ("cordoned.log.dirs", LIST, (), directories, MEDIUM, Scope.PER_BROKER,
+     "Data directories that keep their partitions and get no new ones; * means all, and cordons the broker."),
     ("num.partitions", INT, 1, between(1, MAX_PARTITIONS_PER_REQUEST), MEDIUM, FIXED,
      "Partitions of a topic created without a number."),
     ("default.replication.factor", INT, 1, at_least(1), MEDIUM, FIXED,
