@@ -65,12 +65,15 @@ class RunningBroker:
     def launch(self) -> None:
         """Start it, and do not wait."""
         port = self.bootstrap.rpartition(":")[2] or str(self.port.number)
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(self.command(port), stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def command(self, port: str) -> list[str]:
         command = [*self._prefix, sys.executable, "-m", "odradek", "up", "--json", "--port", port]
         command += ["--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        with self._log.open("a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        return command
 
     def _first_line(self) -> str:
         assert self.process.stdout is not None

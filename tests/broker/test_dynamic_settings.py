@@ -80,7 +80,10 @@ def in_effect(broker: InProcess) -> list[Any]:
         compactor._cleaner.bytes_per_second,
         compactor._cleaner.map_bytes,
         compactor._config["log.cleaner.backoff.ms"],
+        parts.services.leader_quota.bytes_per_second,
+        parts._replication.quota.bytes_per_second,
         parts.services.verification._is_required,
+        parts._lifecycle._is_cordoned,
     ]
 
 
@@ -91,6 +94,7 @@ def another_value(definition: Definition) -> str:
         "compression.type": "gzip",
         "log.message.timestamp.type": "LogAppendTime",
         "max.connections.per.ip.overrides": "10.1.2.3:7",
+        "cordoned.log.dirs": "*",
     }
     if definition.name in given:
         return given[definition.name]
@@ -104,6 +108,11 @@ def another_value(definition: Definition) -> str:
     raise AssertionError(f"no value is known for {definition.name}")
 
 
+def owner_of(broker: InProcess, definition: Definition) -> str:
+    """Whose setting it is: this broker's, or that of all."""
+    return str(broker.broker.node_id) if definition.scope is Scope.PER_BROKER else ""
+
+
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_is_applied_or_says_that_it_has_no_effect(tmp_path: Path, name: str) -> None:
     """A new dynamic setting fails here until something in `in_effect` follows it."""
@@ -113,14 +122,14 @@ def test_is_applied_or_says_that_it_has_no_effect(tmp_path: Path, name: str) -> 
 
     async def scenario(broker: InProcess) -> None:
         await broker.create_topic("t")
-        before = in_effect(broker)
-        assert await alter(broker, name, value) == (0, "")
+        before, owner = in_effect(broker), owner_of(broker, definition)
+        assert await alter(broker, name, value, owner) == (0, "")
         assert broker.broker.config[name] == definition.parse(value)
         changed = in_effect(broker) != before
         has_none = any(phrase in definition.documentation for phrase in NO_EFFECT)
         assert changed != has_none, "either it is applied or its documentation says that it is not"
         back = "1" if name == "min.insync.replicas" else None  # which cannot be deleted
-        assert await alter(broker, name, back) == (0, "")
+        assert await alter(broker, name, back, owner) == (0, "")
         assert in_effect(broker) == before
 
     run(tmp_path, scenario, compression_type=codec)
@@ -128,9 +137,11 @@ def test_is_applied_or_says_that_it_has_no_effect(tmp_path: Path, name: str) -> 
 
 def test_what_was_set_before_a_restart_is_in_effect_after_it(tmp_path: Path) -> None:
     async def before(broker: InProcess) -> None:
+        await broker.create_topic("t")  # a cordoned broker gets none
         for name in DYNAMIC:
-            assert await alter(broker, name, another_value(BROKER_DEFINITIONS[name])) == (0, "")
-        await broker.create_topic("t")
+            definition = BROKER_DEFINITIONS[name]
+            owner = owner_of(broker, definition)
+            assert await alter(broker, name, another_value(definition), owner) == (0, "")
         effects.append(in_effect(broker))
 
     async def after(broker: InProcess) -> None:

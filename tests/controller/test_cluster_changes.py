@@ -86,8 +86,8 @@ def test_a_feature_that_everybody_supports(version):
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (update(26), "This controller only supports versions 25-25."),
-        (update(24, 2), "This controller only supports versions 25-25."),
+        (update(31), "This controller only supports versions 25-30."),
+        (update(24, 2), "This controller only supports versions 25-30."),
         (update(1, feature="group.version"), "This controller only supports versions 0-0."),
         (update(-1), "A feature version cannot be less than 0."),
         (update(25, 0), "The controller does not support the given upgrade type."),

@@ -54,7 +54,7 @@ def test_a_new_cluster_has_all_features_and_the_minimal_isr_of_its_first_control
         image.features
         == LEVELS
         == {
-            "metadata.version": 25,
+            "metadata.version": 30,
             ELIGIBLE_LEADER_REPLICAS: 1,
             TRANSACTION_VERSION: 2,
         }

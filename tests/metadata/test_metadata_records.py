@@ -53,6 +53,10 @@ BYTES = [
         "01 11 02 00000001 0000000000000007 01 00 01 ff",
     ),
     (
+        BrokerRegistrationChangeRecord(1, 7, cordoned_log_dirs=[ID]),
+        "01 11 03 00000001 0000000000000007 01 03 11 02" + ID_HEX,
+    ),
+    (
         RegisterBrokerRecord(
             broker_id=1,
             incarnation_id=ID,

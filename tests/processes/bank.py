@@ -108,7 +108,8 @@ class Workers:
     def logs(self) -> str:
         """The end of what each of them has logged, over all its lives."""
         return "\n".join(
-            f"{path.name}:\n{path.read_text()[-2000:]}" for path in sorted(self._directory.glob("worker-*.log"))
+            f"{path.name}:\n{path.read_text()[-2000:]}"
+            for path in sorted(self._directory.glob("worker-*.log"))
         )
 
 

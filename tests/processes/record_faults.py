@@ -2,10 +2,12 @@
 
 A fault strikes the leader of a partition, a follower of it, or the active controller: it is killed, stopped for a
 while, or cut off. Two nodes are left, and that is enough: records are acknowledged in every partition before the third
-one is let back. The next fault begins when every replica is in sync again.
+one is let back. Or the cluster changes: a disk is replaced, a fourth node joins and leaves. The next fault begins when
+every replica is in sync again.
 """
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -168,6 +170,39 @@ def kill_all(stage: Stage) -> None:
     stage.nodes.start()
 
 
+def replace_a_disk(stage: Stage) -> None:
+    """A node comes back with an empty disk, copies everything, and gets its vote back."""
+    node = stage.follower()
+    node.kill()
+    stage.await_records()
+    shutil.rmtree(node.data_dir)
+    stage.nodes.format_one(node, "-N")
+    node.start()
+    run("cluster", "grow", "-b", stage.nodes.bootstrap)
+
+
+def grow_and_shrink(stage: Stage) -> None:
+    """A fourth node joins, gets partitions, and leaves again."""
+    nodes, bootstrap = stage.nodes, stage.nodes.bootstrap
+    fourth = nodes.add(4, BOTH)
+    try:
+        fourth.start()
+        run("cluster", "grow", "--brokers", "4", "-b", bootstrap)
+        stage.await_records()
+        run("cluster", "remove-broker", "4", "--no-wait", "-b", bootstrap)
+        assert fourth.stop() == 0, fourth.log
+        run("cluster", "remove-broker", "4", "-b", bootstrap)
+    finally:
+        fourth.kill()
+        del nodes.by_id[4]
+    shutil.rmtree(fourth.data_dir)
+
+
+def run(*arguments: str) -> None:
+    done = run_command(*arguments)
+    assert done.returncode == 0, done.stderr
+
+
 def _named(fault: Fault, what: str, choose: Choice) -> Fault:
     fault.__name__ = f"{what} the {choose.__name__}"
     return fault
@@ -185,6 +220,8 @@ FAULTS: tuple[Fault, ...] = (
     restart(LEADER),
     kill_two,
     kill_all,
+    replace_a_disk,
+    grow_and_shrink,
 )
 
 
@@ -246,18 +283,10 @@ def play(home: Path, faults: Iterator[Fault], rng: random.Random) -> Survived:
 
 
 def create(nodes: Nodes) -> None:
-    done = run_command(
-        "topic",
-        "create",
-        TOPIC,
-        "--partitions",
-        str(PARTITIONS),
-        "--replication-factor",
-        "3",
-        "-b",
-        nodes.bootstrap,
+    run(
+        *("topic", "create", TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "3"),
+        *("-b", nodes.bootstrap),
     )
-    assert done.returncode == 0, done.stderr
 
 
 def client(nodes: Nodes) -> AbstractContextManager[Cluster]:

@@ -1,6 +1,8 @@
 """BrokerHeartbeat (63): a broker is alive, and says how far it has followed the metadata log.
 
-Left out: offline and cordoned log directories.
+It also says which of its log directories are cordoned (KIP-1066).
+
+Left out: offline log directories.
 """
 
 from odradek.requests.request import Request

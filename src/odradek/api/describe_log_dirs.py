@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 
+from odradek.controller.features import can_cordon
 from odradek.errors import KafkaError
 from odradek.requests.request import Request
 from odradek.requests.services import Services
@@ -42,6 +43,7 @@ def handle(
                 topics=[DescribeLogDirsTopic(topic, partitions) for topic, partitions in chosen.items()],
                 total_bytes=space.total,
                 usable_bytes=space.usable,
+                is_cordoned=can_cordon(services.image) and bool(services.config.cordoned_log_dirs),
             )
         ]
     )

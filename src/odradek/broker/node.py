@@ -13,6 +13,7 @@ connections, sync everything, answer those who wait, unlock the directory.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.broker_definitions import parse_per_address
+from odradek.config.broker_definitions import RACK_AWARE_SELECTOR, parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener
 from odradek.config.unsupported import refuse_protected_listeners
@@ -37,6 +38,7 @@ from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
 from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
+from odradek.replication.quota import new_quota
 from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
@@ -182,6 +184,7 @@ class Node:
             self._rng,
             config["broker.rack"],
             registration_settings(config),
+            is_cordoned=bool(config.cordoned_log_dirs),
         )
         self._duties = ControllerDuties(
             self.node_id, self._inter_broker_listener, self._host, self._network, self.metadata, config
@@ -194,6 +197,8 @@ class Node:
     def _build_partitions(self) -> None:
         """The replicas on this node, and their replication."""
         config, host = self.config, self._host
+        self._leader_quota, self._follower_quota = new_quota(config), new_quota(config)
+        self._limit_replication(config)
         self._partitions = LocalPartitions(
             self.node_id,
             host,
@@ -212,10 +217,15 @@ class Node:
             self._network,
             self.metadata,
             fetch_settings(config),
+            self._follower_quota,
         )
         self._in_sync = InSyncReplicas(
             self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
         )
+
+    def _limit_replication(self, config: BrokerConfig) -> None:
+        self._leader_quota.bytes_per_second = config["leader.replication.throttled.rate"]
+        self._follower_quota.bytes_per_second = config["follower.replication.throttled.rate"]
 
     def _build_upkeep(self) -> None:
         """Syncing, retention and compaction."""
@@ -251,6 +261,8 @@ class Node:
             host=host,
             quorum=self.metadata.quorum,
             replica_fetched=self._in_sync.fetched,
+            selects_by_rack=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
+            leader_quota=self._leader_quota,
             metrics=self.metrics,
         )
 
@@ -379,8 +391,10 @@ class Node:
             self.config = self.services.config = config
             for reconfigure in (
                 self._partitions.reconfigure,
+                self._limit_replication,
                 lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
                 self._compactor.reconfigure,
+                lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
                 lambda config: self._server.reconfigure(_bounds(config)),
             ):
                 try:
@@ -394,7 +408,7 @@ class Node:
         """Take part in the quorum; then, as a broker, bind, register and accept. When this returns, clients are
         served."""
         await self._serve_pages()
-        controllers = self._bind(self.config.controller_listeners)
+        controllers = self._bind_controllers()
         self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
         self.metadata.quorum.start(
             tuple(Endpoint(item.name, item.host, item.port) for item in self.controller_listeners)
@@ -436,6 +450,19 @@ class Node:
             with _names_address(listener.host, listener.port):
                 self.metrics_port = await self._network.serve_pages(*listener, self._monitoring.page)
             log.info("metrics: http://%s:%d/metrics", listener.host or "localhost", self.metrics_port)
+
+    def _bind_controllers(self) -> list[Listener]:
+        """Where the system chooses the port, it is that of the last start if it is free: nodes that have joined this
+        one know no other."""
+        known = self.metadata.quorum.recorded_ports
+        wanted = self.config.controller_listeners
+        again = [item._replace(port=item.port or known.get(item.name, 0)) for item in wanted]
+        try:
+            return self._bind(again)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or again == list(wanted):
+                raise
+            return self._bind(wanted)
 
     def _bind(self, listeners: Iterable[Listener]) -> list[Listener]:
         bound = []

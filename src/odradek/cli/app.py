@@ -114,7 +114,7 @@ def _options_of(command: str) -> list[click.Parameter]:
         return [*_shared_options(), *_format_options()]
     return [
         *_shared_options(),
-        *([click.Option(["--brokers"], type=int)] if command == "up" else []),
+        *([click.Option(["--brokers"], type=int), click.Option(["--join"])] if command == "up" else []),
         click.Option(["--port"], type=int),
         click.Option(["--log-level"], type=click.Choice(LEVELS), multiple=True),
         click.Option(["--log-format"], type=click.Choice(FORMATS)),

@@ -1,10 +1,14 @@
-"""`odradek cluster info`: what a cluster consists of. `odradek cluster status`: whether it is healthy."""
+"""`odradek cluster info`: what a cluster consists of. `odradek cluster status`: whether it is healthy. `grow` and
+`remove-broker` change it.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput
+from odradek.cli.cluster_grow import grow
+from odradek.cli.cluster_remove import remove_broker
 from odradek.cli.danger import is_internal
 from odradek.cli.framework import Exit, Group
 from odradek.cli.output import counted, joined, print_columns, print_json, print_line
@@ -12,7 +16,9 @@ from odradek.cli.output import counted, joined, print_columns, print_json, print
 if TYPE_CHECKING:
     from odradek.cli.cluster_status import ClusterStatus, PartitionStatus, QuorumStatus
 
-app = Group(help="Look at a cluster as a whole.")
+app = Group(help="Look at a cluster as a whole, and change which brokers it has.")
+app.command("grow")(on_cluster(grow))
+app.command("remove-broker")(on_cluster(remove_broker))
 
 NO_LEADER = -1
 PARTITIONS_SHOWN = 20  # of each kind

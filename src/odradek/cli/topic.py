@@ -1,4 +1,4 @@
-"""`odradek topic`: create, list, describe, alter and delete topics, and delete records from them."""
+"""`odradek topic`: create, list, describe, alter, delete and move topics, and delete records from them."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,18 @@ from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line, readable_size
+from odradek.cli.topic_elect import elect_leaders
+from odradek.cli.topic_reassign import reassign
 from odradek.cli.topic_records import delete_records
 from odradek.cli.topic_view import describe as describe_topics
 from odradek.cli.topic_view import kafka_lines, show_tables, summarize, view_topics
 
 app = Group(
-    help="Create, list, describe, alter and delete topics. 'delete-records' deletes only their oldest records.",
+    help="Create, list, describe, alter, delete and move topics. 'delete-records' deletes only their oldest records.",
 )
 app.command("delete-records")(on_cluster(delete_records))
+app.command("reassign")(on_cluster(reassign))
+app.command("elect-leaders")(on_cluster(elect_leaders))
 
 BROKER_DEFAULT = -1
 MOST_PARTITIONS = 100_000  # librdkafka refuses more

@@ -94,6 +94,18 @@ Or from a terminal:
 
 Stop with Ctrl-C.
 """
+JOINED = """\
+Odradek {version} is up. It has joined the cluster of {cluster}.
+
+  listening on {bootstrap}
+  data in {data_dir}
+
+Once all new nodes have joined, spread the cluster's partitions over them:
+
+  odradek cluster grow -b {bootstrap}
+
+Stop with Ctrl-C.
+"""
 SERVICE_LINE = "Odradek {version} is listening on {bootstrap}, data in {data_dir}"
 
 
@@ -109,6 +121,43 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
         from odradek.cli.up_processes import main as run_cluster
 
         return run_cluster(options)
+    if options.join is not None:
+        return run_joining(options, new_broker)
+    return run_node(options, new_broker)
+
+
+def run_joining(options: argparse.Namespace, new_broker: "NewBroker | None") -> int:
+    """A node of a cluster that others began."""
+    from odradek.cli.up_join import BadUsage, CannotJoin, join
+    from odradek.cli.up_ports import PortInUse
+    from odradek.config.definition import ConfigError
+    from odradek.metadata.properties import WrongDirectory
+    from odradek.storage.disk.files import DataDirectoryLocked
+
+    try:
+        joining = join(options)
+    except (BadUsage, ConfigError) as error:
+        return fail(str(error), BAD_USAGE)
+    except PortInUse as error:
+        return fail(
+            f"{error}: stop the process that listens there, or choose another with --port (0: any)", FAILED
+        )
+    except (CannotJoin, WrongDirectory, DataDirectoryLocked) as error:
+        return fail(str(error), FAILED)
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
+    try:
+        options.config = joining.settings_file
+        if joining.ports:
+            options.port = None  # the settings have it
+        return run_node(options, new_broker)
+    finally:
+        joining.release()
+
+
+def run_node(options: argparse.Namespace, new_broker: "NewBroker | None") -> int:
+    """Until it is asked to stop, or cannot continue; the exit status."""
+    command = options.command
     gc.set_threshold(IMPORT_GARBAGE_THRESHOLD)
     from odradek.broker.main import run
     from odradek.broker.node import BrokerFailed
@@ -129,7 +178,7 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
         logging.getLogger("odradek.config").warning("%s", warning)
     try:
         lifeline = sys.stdin.fileno() if options.lifeline else None
-        run(config, lambda broker: announce(broker, command, options.json), new_broker, lifeline)
+        run(config, lambda broker: announce(broker, options), new_broker, lifeline)
     except KeyboardInterrupt:
         pass  # before the broker took over the signal
     except ConfigError as error:
@@ -157,6 +206,7 @@ def parse_arguments(arguments: Sequence[str], command: str = "up") -> argparse.N
     options = argument_parser(command).parse_args(arguments)
     options.command = command
     options.brokers = getattr(options, "brokers", 1)
+    options.join = getattr(options, "join", None)
     return options
 
 
@@ -195,12 +245,19 @@ def argument_parser(command: str) -> argparse.ArgumentParser:
     )
     add_output_options(parser)
     if command == "up":
-        parser.add_argument(
+        size = parser.add_mutually_exclusive_group()
+        size.add_argument(
             "--brokers",
             type=broker_count,
             default=1,
             metavar="N",
             help="run a cluster of N brokers, one process each: ports from --port upward, data in DIR/1 to DIR/N",
+        )
+        size.add_argument(
+            "--join",
+            metavar="HOST:PORT",
+            help="join the cluster that this broker belongs to, with the data in --data-dir; then "
+            "'odradek cluster grow' spreads the cluster's partitions over its nodes",
         )
     # Set by 'up --brokers' for its processes: standard input is a pipe, and its end is the end of the broker.
     parser.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -330,17 +387,21 @@ def cluster_instead(config: "BrokerConfig") -> str:
     return f"{directory} contains a cluster of {count} brokers: start it with --brokers {count}"
 
 
-def announce(broker: "Broker", command: str, as_json: bool) -> None:
+def announce(broker: "Broker", options: argparse.Namespace) -> None:
     """Called once connections are accepted."""
     listener = (*broker.listeners, *broker.controller_listeners)[0]  # a controller alone serves no clients
     bootstrap = f"{listener.host}:{listener.port}"
-    if as_json:
+    if options.json:
         import json
 
         text = json.dumps({"bootstrap": bootstrap, "data_dir": str(broker.data_dir), "pid": os.getpid()})
     else:
-        greeting = GREETING if command == "up" else SERVICE_LINE
-        text = greeting.format(version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir)
+        greeting = GREETING if options.command == "up" else SERVICE_LINE
+        if options.join is not None:
+            greeting = JOINED
+        text = greeting.format(
+            version=__version__, bootstrap=bootstrap, data_dir=broker.data_dir, cluster=options.join
+        )
     say(text, bootstrap)
 
 

@@ -42,6 +42,7 @@ from odradek.config.unsupported import (
     without_effect,
 )
 
+ALL_DIRECTORIES = "*"
 OVERRIDE = "--set"  # the source of overrides, as a user knows it
 _TOPIC_DEFAULTS = {name for synonyms in SYNONYMS.values() for name, _ in synonyms}
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
@@ -135,6 +136,12 @@ class BrokerConfig:
     def log_dirs(self) -> tuple[Path, ...]:
         names = self._values["log.dirs"] or (self._values["log.dir"],)
         return tuple(Path(name) for name in names)
+
+    @cached_property
+    def cordoned_log_dirs(self) -> tuple[Path, ...]:
+        """The data directories that get no new logs; names of others have no effect."""
+        named = self._values["cordoned.log.dirs"]
+        return tuple(one for one in self.log_dirs if named == (ALL_DIRECTORIES,) or str(one) in named)
 
     @cached_property
     def metadata_log_dir(self) -> Path:

@@ -16,7 +16,7 @@ from odradek.config.definition import ConfigError, ConfigType, Definition, Scope
 from odradek.config.group import GROUP_DEFINITIONS, check_group_overrides
 from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
-from odradek.controller.features import check_min_isr
+from odradek.controller.features import check_cordons, check_min_isr
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import ConfigRecord, MetadataRecord
@@ -105,7 +105,9 @@ def _alter(
             _check_resource(image, resource)
             current = image.configs.get(resource, {})
             settings = change(item, current)
-            check_min_isr(image, resource, _touched(item, current, settings), settings)
+            touched = _touched(item, current, settings)
+            check_min_isr(image, resource, touched, settings)
+            check_cordons(image, resource, touched)
             _check_settings(resource, settings, config)
             records += _differences(resource, current, settings)
         except KafkaError as error:

@@ -5,6 +5,9 @@ ISR, so the controller and every leader must use the same value. It is therefore
 topic may override, but a single broker may not. A new cluster writes the value of its first controller. This release
 always enables the feature: see docs/decisions/0005-eligible-leader-replicas-are-always-on.md.
 
+With `metadata.version` 30, Kafka's 4.3-IV0, brokers can be cordoned (KIP-1066): the records have a place for it. A
+cluster of an older release stays at 25 until somebody raises it; it cannot be lowered again.
+
 With `transaction.version` 2 every transaction has an epoch of its own, and the first Produce adds a partition to it
 (KIP-890). At 0 and 1 clients use the protocol before it; the difference between those two is in the records of the
 coordinator.
@@ -23,10 +26,13 @@ from odradek.metadata.records import ConfigRecord, FeatureLevelRecord, MetadataR
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 TRANSACTION_VERSION = "transaction.version"
+CORDONED = "cordoned.log.dirs"
+
+CORDONING_SINCE = 30  # metadata.version 4.3-IV0
 
 # The lowest and the highest level that this release supports; 25 is Kafka's 4.0-IV3.
 SUPPORTED_FEATURES = {
-    METADATA_VERSION: (25, 25),
+    METADATA_VERSION: (25, CORDONING_SINCE),
     ELIGIBLE_LEADER_REPLICAS: (1, 1),
     TRANSACTION_VERSION: (0, 2),
 }
@@ -80,6 +86,19 @@ def check_min_isr(
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.",
+        )
+
+
+def can_cordon(image: MetadataImage) -> bool:
+    return image.features.get(METADATA_VERSION, 0) >= CORDONING_SINCE
+
+
+def check_cordons(image: MetadataImage, resource: ConfigResource, touched: Collection[str]) -> None:
+    """Refuse to change `cordoned.log.dirs` while the records have no place for it."""
+    if resource.type == ResourceType.BROKER and CORDONED in touched and not can_cordon(image):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{CORDONED} needs {METADATA_VERSION} {CORDONING_SINCE} (4.3-IV0): raise it with UpdateFeatures first.",
         )
 
 

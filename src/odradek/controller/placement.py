@@ -2,14 +2,15 @@
 
 Leaders go round the active brokers from a random start, so that every broker leads about as many. Followers go round
 from a broker further on, and that distance grows with every turn: otherwise one broker's neighbour would have all of
-its replicas, and take over all of its load if it fails. Fenced brokers follow only if there are not enough others.
+its replicas, and take over all of its load if it fails. Fenced brokers follow only if there are not enough others;
+brokers that stop, and cordoned ones (KIP-1066), get nothing.
 
 A partition's replicas are on as many racks as possible: the next replica goes to a rack that has the fewest so far.
 Brokers without a rack count as one rack.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from uuid import UUID
 
@@ -23,7 +24,8 @@ def place_replicas(
 ) -> list[list[int]]:
     """The replicas of each partition, its preferred leader first."""
     usable = sorted(
-        (broker for broker in brokers if not broker.in_controlled_shutdown), key=lambda broker: broker.id
+        (broker for broker in brokers if not broker.in_controlled_shutdown and not broker.is_cordoned),
+        key=lambda broker: broker.id,
     )
     active = _racks_in_turn([broker for broker in usable if not broker.is_fenced])
     fenced = [broker for broker in usable if broker.is_fenced]
@@ -86,8 +88,10 @@ def _spread(brokers: Iterable[Broker], count: int, racks: Counter[str | None]) -
     return chosen
 
 
-def check_assignment(image: MetadataImage, replicas: list[int], replication_factor: int | None) -> None:
-    """Refuse an invalid assignment of replicas."""
+def check_assignment(
+    image: MetadataImage, replicas: list[int], replication_factor: int | None, before: Collection[int] = ()
+) -> None:
+    """Refuse an invalid assignment of replicas. `before`: those that the partition has already, and may keep."""
     if not replicas:
         raise _bad_assignment("A partition needs at least one replica.")
     for broker_id in sorted(replicas):
@@ -95,6 +99,8 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
             raise _bad_assignment(f"Broker {broker_id} is not registered.")
         if replicas.count(broker_id) > 1:
             raise _bad_assignment(f"Broker {broker_id} is assigned more than once to one partition.")
+        if image.brokers[broker_id].is_cordoned and broker_id not in before:
+            raise _bad_assignment(f"All log directories of broker {broker_id} are cordoned.")
     if replication_factor is not None and len(replicas) != replication_factor:
         raise _bad_assignment(
             f"One partition has {len(replicas)} replica(s) and another {replication_factor}."

@@ -300,6 +300,7 @@ class ImageBuilder:
             in_controlled_shutdown=record.in_controlled_shutdown,
             directories=tuple(record.log_dirs),
             features=tuple(record.features),
+            cordoned=None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
         )
         self._brokers.put(broker.id, broker)
 
@@ -321,6 +322,8 @@ class ImageBuilder:
             broker = broker._replace(in_controlled_shutdown=True)
         if record.log_dirs:
             broker = broker._replace(directories=tuple(record.log_dirs))
+        if record.cordoned_log_dirs is not None:
+            broker = broker._replace(cordoned=tuple(record.cordoned_log_dirs))
         self._brokers.put(broker.id, broker)
 
     def _replay_register_controller(self, record: r.RegisterControllerRecord) -> None:

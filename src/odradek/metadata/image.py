@@ -88,11 +88,21 @@ class Broker(NamedTuple):
     in_controlled_shutdown: bool
     directories: tuple[UUID, ...]
     features: tuple[SupportedFeature, ...] = ()
+    cordoned: tuple[UUID, ...] | None = None  # directories that get no new logs; None: it has not said yet
 
     @property
     def is_active(self) -> bool:
-        """It may lead, and may get new replicas."""
+        """It may lead, and may get new replicas unless it is cordoned."""
         return not self.is_fenced and not self.in_controlled_shutdown
+
+    @property
+    def is_cordoned(self) -> bool:
+        """It keeps what it has, and gets no new replicas (KIP-1066)."""
+        return (
+            bool(self.directories)
+            and self.cordoned is not None
+            and set(self.directories) <= set(self.cordoned)
+        )
 
     def endpoint(self, listener_name: str) -> BrokerEndpoint | None:
         return next((item for item in self.endpoints if item.name == listener_name), None)

@@ -5,8 +5,9 @@
     version         uvarint
     the record      as the codec writes this version of it
 
-VERSION is the version that we write of each type; all versions up to it are read. Access control lists, SCRAM
-credentials and delegation tokens are not supported yet: a log that contains them is refused.
+VERSION is the newest version of each type that we know; all versions up to it are read. Older ones are written where
+they say the same (`written_version`), because the cluster's metadata.version may not allow the newest. Access control
+lists, SCRAM credentials and delegation tokens are not supported yet: a log that contains them is refused.
 """
 
 from dataclasses import field
@@ -31,6 +32,9 @@ class MetadataRecord:
     VERSION: ClassVar[int] = 0
     FLEXIBLE_SINCE: ClassVar[int] = 0
 
+    def written_version(self) -> int:
+        return self.VERSION
+
 
 @wire_struct
 class BrokerEndpoint:
@@ -50,7 +54,7 @@ class SupportedFeature:
 @wire_struct
 class RegisterBrokerRecord(MetadataRecord):
     API_KEY: ClassVar[int] = 0
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     broker_id: Annotated[int, Wire("int32")] = 0
     is_migrating_zk_broker: Annotated[bool, Wire("bool", since=2)] = False
@@ -62,6 +66,13 @@ class RegisterBrokerRecord(MetadataRecord):
     fenced: Annotated[bool, Wire("bool")] = True
     in_controlled_shutdown: Annotated[bool, Wire("bool", since=1)] = False
     log_dirs: Annotated[list[UUID], Wire("uuid[]", since=3, tag=0, tag_since=3)] = field(default_factory=list)
+    # None until the broker's heartbeats have said which.
+    cordoned_log_dirs: Annotated[
+        list[UUID] | None, Wire("uuid[]", since=4, nullable_since=4, tag=1, tag_since=4)
+    ] = None
+
+    def written_version(self) -> int:
+        return 3 if self.cordoned_log_dirs is None else 4
 
 
 @wire_struct
@@ -203,16 +214,22 @@ class ProducerIdsRecord(MetadataRecord):
 @wire_struct
 class BrokerRegistrationChangeRecord(MetadataRecord):
     """A change of a broker. `fenced`: 1 fences it, -1 unfences it; `in_controlled_shutdown`: 1 begins it; 0 is no
-    change."""
+    change, and so is a null list."""
 
     API_KEY: ClassVar[int] = 17
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     broker_id: Annotated[int, Wire("int32")] = 0
     broker_epoch: Annotated[int, Wire("int64")] = 0
     fenced: Annotated[int, Wire("int8", tag=0)] = 0
     in_controlled_shutdown: Annotated[int, Wire("int8", since=1, tag=1, tag_since=1)] = 0
     log_dirs: Annotated[list[UUID], Wire("uuid[]", since=2, tag=2, tag_since=2)] = field(default_factory=list)
+    cordoned_log_dirs: Annotated[
+        list[UUID] | None, Wire("uuid[]", since=3, nullable_since=3, tag=3, tag_since=3)
+    ] = None
+
+    def written_version(self) -> int:
+        return 2 if self.cordoned_log_dirs is None else 3
 
 
 @wire_struct
@@ -279,8 +296,9 @@ RECORD_TYPES: dict[int, type[MetadataRecord]] = {
 
 def encode_record(record: MetadataRecord) -> bytes:
     """The record in its frame: the value of a record in the metadata log, whose key is null."""
-    out = bytearray((FRAME_VERSION, record.API_KEY, record.VERSION))
-    write_message(record, record.VERSION, out)
+    version = record.written_version()
+    out = bytearray((FRAME_VERSION, record.API_KEY, version))
+    write_message(record, version, out)
     return bytes(out)
 
 

@@ -110,6 +110,7 @@ def _write_brokers(image: MetadataImage) -> Iterator[r.RegisterBrokerRecord]:
             fenced=broker.is_fenced,
             in_controlled_shutdown=broker.in_controlled_shutdown,
             log_dirs=list(broker.directories),
+            cordoned_log_dirs=None if broker.cordoned is None else list(broker.cordoned),
         )
 
 

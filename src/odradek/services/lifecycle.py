@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.config.listeners import Listener
 from odradek.controller.context import RequestContext
-from odradek.controller.features import SUPPORTED_FEATURES
+from odradek.controller.features import SUPPORTED_FEATURES, can_cordon
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
@@ -47,6 +47,7 @@ class Lifecycle:
         rng: Random,
         rack: str | None,
         settings: RegistrationSettings,
+        is_cordoned: bool = False,
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata
@@ -58,6 +59,8 @@ class Lifecycle:
         self._timeout_seconds = settings.timeout_ms / 1000
         self._epoch = NO_EPOCH
         self._incarnation_id: uuid.UUID | None = None  # of this process, once it has sent its registration
+        self._is_cordoned = is_cordoned
+        self._has_news = asyncio.Event()  # for the controller, which should not wait for the next heartbeat
 
     def is_registered(self, image: MetadataImage) -> bool:
         """True if the image has the registration of this process, not that of an earlier one."""
@@ -135,12 +138,37 @@ class Lifecycle:
         broker = self._metadata.image.brokers.get(self._node_id)
         return broker is None or broker.epoch != self._epoch or broker.is_fenced
 
+    def cordon(self, is_cordoned: bool) -> None:
+        """Whether this broker's data directory gets new logs has changed."""
+        if is_cordoned != self._is_cordoned:
+            self._is_cordoned = is_cordoned
+            self._has_news.set()
+
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
         while True:
-            await asyncio.sleep(self._heartbeat_seconds)
-            if not self._metadata.quorum.is_only_voter or not self._metadata.quorum.is_active:
+            try:
+                async with asyncio.timeout(self._heartbeat_seconds):
+                    await self._has_news.wait()
+            except TimeoutError:
+                pass
+            self._has_news.clear()
+            is_alone = self._metadata.quorum.is_only_voter and self._metadata.quorum.is_active
+            if not is_alone or not self._are_cordons_known:
                 await self._heartbeat()
+
+    @property
+    def _cordons(self) -> list[uuid.UUID] | None:
+        """For heartbeats. The records of an older cluster have no place for them."""
+        if not can_cordon(self._metadata.image):
+            return None
+        return [self._metadata.properties.directory_id] if self._is_cordoned else []
+
+    @property
+    def _are_cordons_known(self) -> bool:
+        broker = self._metadata.image.brokers.get(self._node_id)
+        known = broker.cordoned if broker is not None else None
+        return set(known or ()) == set(self._cordons or ())
 
     async def retire(self) -> None:
         """Controlled shutdown: have the controller move away what this broker leads. Returns once all other brokers
@@ -185,6 +213,7 @@ class Lifecycle:
             current_metadata_offset=self._metadata.image.offset,
             want_fence=False,
             want_shut_down=want_shut_down,
+            cordoned_log_dirs=self._cordons,
         )
         response: BrokerHeartbeatResponse = await self._ask(request)
         if response.error_code:

@@ -18,13 +18,13 @@ be empty (`replication.unmade_log`).
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple, cast
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.topic import log_config, topic_rules, topic_values
+from odradek.config.topic import log_config, throttled_partitions, topic_rules, topic_values
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
@@ -227,12 +227,17 @@ class LocalPartitions:
                 rules=topic_rules(values, self.config["log.validate.records"]),
                 min_insync_replicas=values["min.insync.replicas"],
                 sync_commit=self.config["log.sync.commit"] or log_settings.flush_messages == 1,
+                throttled_as_leader=self._throttled(values["leader.replication.throttled.replicas"]),
+                throttled_as_follower=self._throttled(values["follower.replication.throttled.replicas"]),
             ),
         )
         for index in topic.partitions:
             replica = self._present(topic, index)
             if replica is not None:
                 settings.apply(replica)
+
+    def _throttled(self, listed: tuple[str, ...]) -> Collection[int]:
+        return throttled_partitions(listed, self._node_id) if listed else ()
 
     def _present(self, topic: Topic, index: int) -> Replica | None:
         """The replica, unless it belongs to an earlier topic of the same name."""

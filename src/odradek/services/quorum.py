@@ -174,6 +174,14 @@ class Quorum:
         return {key.node_id: self._peers.address_of(key.node_id) for key in self.log.raft.voters.keys}
 
     @property
+    def recorded_ports(self) -> dict[str, int]:
+        """The ports of this voter's listeners, as the voter set has them; none if it is not a voter."""
+        voter = self.log.raft.voters.get(self._node.node_id)
+        if voter is None or voter.key != self._node:
+            return {}
+        return {endpoint.listener: endpoint.port for endpoint in voter.endpoints}
+
+    @property
     def is_caught_up(self) -> bool:
         """The image has everything that was committed a moment ago. A leader knows what is committed only once a record
         of its own epoch is."""

@@ -60,7 +60,7 @@ def decide(
                 if wanted.replicas is None:
                     after = _cancel(image, topic, before, terms.config)
                 else:
-                    check_assignment(image, wanted.replicas, None)
+                    check_assignment(image, wanted.replicas, None, before.replicas)
                     if not request.allow_replication_factor_change:
                         _check_factor(before, wanted.replicas)
                     after = _begin(image, topic, before, wanted.replicas, terms.config)

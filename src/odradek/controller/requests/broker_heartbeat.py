@@ -22,9 +22,11 @@ from odradek.controller.brokers import (
     unfence_broker,
 )
 from odradek.controller.controller import Terms
+from odradek.controller.features import can_cordon
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Broker, MetadataImage
+from odradek.metadata.records import BrokerRegistrationChangeRecord
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
@@ -35,6 +37,11 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.epoch, is_fenced=broker.is_fenced
     )
+    if _has_other_cordons(image, broker, request):
+        change = BrokerRegistrationChangeRecord(
+            broker.id, broker.epoch, cordoned_log_dirs=request.cordoned_log_dirs
+        )
+        return [change], response  # the next heartbeat gets the rest
     if request.want_shut_down:
         return _shut_down(image, broker, terms, response, at_once=request.want_fence), response
     if request.want_fence:
@@ -46,6 +53,11 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
         response.is_fenced = False
         return unfence_broker(image, terms.config, broker.id, PARTITIONS_AT_ONCE), response
     return [], response
+
+
+def _has_other_cordons(image: MetadataImage, broker: Broker, request: BrokerHeartbeatRequest) -> bool:
+    named = request.cordoned_log_dirs
+    return named is not None and can_cordon(image) and set(named) != set(broker.cordoned or ())
 
 
 def _shut_down(

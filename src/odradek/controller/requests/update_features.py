@@ -1,7 +1,7 @@
 """UpdateFeatures (57): sets the levels of features of the whole cluster.
 
 This release and every registered node must support the level. Either all updates of a request are made, or none. A
-downgrade must be allowed by the request, but none is possible here: each feature is supported at one level only.
+downgrade must be allowed by the request, and `metadata.version` has none: records might be lost.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,12 @@ from typing import Any
 
 from odradek.controller.brokers import Records
 from odradek.controller.controller import Terms
-from odradek.controller.features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES, one_min_isr
+from odradek.controller.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+    one_min_isr,
+)
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import MetadataImage
@@ -52,6 +57,8 @@ def _check(image: MetadataImage, update: FeatureUpdateKey, version: int) -> None
         reason = unable
     elif level < current and kind == UPGRADE:
         reason = "A lower version needs the upgrade type of a safe or an unsafe downgrade."
+    elif level < current and update.feature == METADATA_VERSION:
+        reason = "Refusing to perform the requested downgrade because it might delete metadata information."
     elif level > current and kind != UPGRADE:
         reason = "A downgrade cannot lead to a newer version."
     else:

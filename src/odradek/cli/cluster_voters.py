@@ -1,0 +1,137 @@
+"""Which controllers should vote, and the changes that get there.
+
+An odd number of voters is best: one more than that can fail no more often, and slows every change. A controller that
+lost its disk follows the quorum under a new directory id, while its old self is still a voter that nobody hears from:
+that one is removed first.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.cli.access import Access
+from odradek.cli.cluster_layout import ask_any
+from odradek.cli.failures import CommandError
+from odradek.cli.own_client import Address, ask
+from odradek.cli.quorum import CHANGE_TIMEOUT_MS, CONTROLLERS, DESCRIBE
+from odradek.cli.reassignment_requests import words
+from odradek.errors import ErrorCode
+from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from odradek.wire.messages.describe_quorum import DescribeQuorumResponse, ReplicaState
+from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+MOST_VOTERS = 5
+SILENT_MS = 10_000  # a follower of the quorum that is alive fetches several times a second
+ATTEMPTS = 5
+RETRY_S = 1.0
+PASSING = (  # the leader changes, or another change of the voters is under way
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_CONTROLLER,
+)
+
+
+class Replica(NamedTuple):
+    """Of the metadata quorum."""
+
+    node_id: int
+    directory_id: UUID
+
+
+class QuorumState(NamedTuple):
+    voters: list[Replica]
+    candidates: list[Replica]  # controllers that are alive and follow the quorum without a vote
+    listener: str  # of the controllers
+    addresses: dict[int, Address]  # of controllers, on that listener
+
+    def replaced(self) -> list[Replica]:
+        """Voters whose node has come back with another disk."""
+        again = {one.node_id for one in self.candidates}
+        return [one for one in self.voters if one.node_id in again]
+
+    def wanted(self, leaving: Iterable[int] = ()) -> list[Replica]:
+        """The candidates that should get a vote, if these nodes leave."""
+        gone = {*leaving, *(one.node_id for one in self.replaced())}
+        staying = [one for one in self.voters if one.node_id not in gone]
+        free = [one for one in self.candidates if one.node_id not in leaving]
+        return free[: max(odd(min(len(staying) + len(free), MOST_VOTERS)) - len(staying), 0)]
+
+
+def odd(count: int) -> int:
+    """The largest odd number up to this one."""
+    return count if count % 2 else max(count - 1, 1)
+
+
+def find_quorum(cluster: Access) -> QuorumState:
+    answer = ask_any(cluster, DESCRIBE, DescribeQuorumResponse)
+    _check(answer.error_code, answer.error_message)
+    (found,) = answer.topics[0].partitions
+    _check(found.error_code, found.error_message)
+    endpoints = {node.node_id: node.listeners[0] for node in answer.nodes if node.listeners}
+    listener = next((one.name for one in endpoints.values()), "")
+    known = _controllers(cluster, [Address(one.host, one.port) for one in endpoints.values()])
+    now_ms = max((one.last_caught_up_timestamp for one in found.current_voters), default=0)
+    return QuorumState(
+        [_replica(one) for one in found.current_voters],
+        [
+            _replica(one)
+            for one in sorted(found.observers, key=lambda one: one.replica_id)
+            if one.replica_id in known and now_ms - one.last_caught_up_timestamp < SILENT_MS
+        ],
+        listener,
+        known,
+    )
+
+
+def _replica(one: ReplicaState) -> Replica:
+    return Replica(one.replica_id, one.replica_directory_id)
+
+
+def _controllers(cluster: Access, voters: Sequence[Address]) -> dict[int, Address]:
+    """All that are registered: only their own listeners know them."""
+    for address in voters:
+        try:
+            request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+            answer = ask(cluster, address, request, DescribeClusterResponse, least_version=1)
+        except CommandError:
+            continue
+        if not answer.error_code:
+            return {one.broker_id: Address(one.host, one.port) for one in answer.brokers}
+    return {}
+
+
+def add_voter(cluster: Access, cluster_id: str, quorum: QuorumState, replica: Replica) -> None:
+    address = quorum.addresses[replica.node_id]
+    request = AddRaftVoterRequest(
+        cluster_id,
+        CHANGE_TIMEOUT_MS,
+        *replica,
+        [Listener(quorum.listener, address.host, address.port)],
+    )
+    for attempt in range(ATTEMPTS):
+        answer = ask_any(cluster, request, AddRaftVoterResponse)
+        code = ErrorCode(answer.error_code)
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
+            return
+        if code not in PASSING or attempt == ATTEMPTS - 1:
+            _check(code, answer.error_message)
+        time.sleep(RETRY_S)
+
+
+def remove_voter(cluster: Access, cluster_id: str, replica: Replica) -> None:
+    request = RemoveRaftVoterRequest(cluster_id, *replica)
+    for attempt in range(ATTEMPTS):
+        answer = ask_any(cluster, request, RemoveRaftVoterResponse)
+        code = ErrorCode(answer.error_code)
+        if code in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND):
+            return
+        if code not in PASSING or attempt == ATTEMPTS - 1:
+            _check(code, answer.error_message)
+        time.sleep(RETRY_S)
+
+
+def _check(code: int, message: str | None) -> None:
+    if code:
+        raise CommandError(f"the metadata quorum: {message or words(code)}")

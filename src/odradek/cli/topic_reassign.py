@@ -1,0 +1,325 @@
+"""`odradek topic reassign`: move partitions to other brokers, or give them more or fewer replicas.
+
+What moves is said by a plan: one that is made here (`reassignment_plan`), or one in a file in the format of Kafka's
+`kafka-reassign-partitions.sh`, which is also what `--dry-run --json` prints.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from odradek.cli.access import Access
+from odradek.cli.arguments import JsonOutput
+from odradek.cli.completion import complete_topics
+from odradek.cli.failures import CommandError
+from odradek.cli.framework import Argument, BadParameter, Exit, Option
+from odradek.cli.group_offsets import Place
+from odradek.cli.output import counted, joined, print_columns, print_json, print_line, readable_size
+from odradek.cli.reassignment_plan import ImpossiblePlan, Move, Wish, make_plan
+
+if TYPE_CHECKING:  # they bring our own client, which is slow to import
+    from odradek.cli.cluster_layout import ClusterState
+    from odradek.cli.reassignment_requests import Reassignment
+
+PLAN_VERSION = 1
+ANY_DIRECTORY = "any"
+MOST_REPLICAS = 32_767
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The partitions that the command is about."""
+
+    topics: Sequence[str]
+    is_all: bool
+    plan: Path | None
+
+    def check(self) -> None:
+        given = [bool(self.topics), self.is_all, self.plan is not None]
+        if sum(given) != 1:
+            raise BadParameter("say which partitions: name topics, or give --all or --plan FILE")
+
+    def places(self, known: Iterable[Place]) -> list[Place]:
+        """Those among the known ones. Raises CommandError for a topic that does not exist."""
+        known = sorted(known)
+        if self.plan is not None:
+            return sorted(read_plan(self.plan))
+        if missing := set(self.topics) - {place.topic for place in known}:
+            raise CommandError(f"topic {min(missing)!r} does not exist")
+        return [place for place in known if self.is_all or place.topic in self.topics]
+
+
+Brokers = Annotated[
+    str | None,
+    Option("--brokers", metavar="ID,ID,…", help="Spread their replicas evenly over these brokers."),
+]
+Factor = Annotated[
+    int | None,
+    Option("--replication-factor", min=1, max=MOST_REPLICAS, help="Replicas of each partition."),
+]
+PlanFile = Annotated[
+    Path | None,
+    Option("--plan", metavar="FILE", is_file=True, help="A plan in Kafka's JSON, instead of our own."),
+]
+Throttle = Annotated[
+    int | None,
+    Option("--throttle", metavar="BYTES", min=1, help="Bytes per second that each broker copies at most."),
+]
+Status = Annotated[
+    bool, Option("--status", help="Show the moves that are under way. Exit status 1 if there are any.")
+]
+
+
+def reassign(
+    cluster: Access,
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", complete=complete_topics)] = None,
+    all_: Annotated[bool, Option("--all", help="All topics, internal ones too.")] = False,
+    brokers: Brokers = None,
+    replication_factor: Factor = None,
+    plan: PlanFile = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, and change nothing.")] = False,
+    throttle: Throttle = None,
+    no_wait: Annotated[bool, Option("--no-wait", help="Begin the moves, and exit.")] = False,
+    status: Status = False,
+    cancel: Annotated[bool, Option("--cancel", help="Cancel moves that are under way.")] = False,
+    as_json: JsonOutput = False,
+    topic: Annotated[list[str] | None, Option("--topic", hidden=True)] = None,
+) -> None:
+    """Move partitions to other brokers, or change how many replicas they have.
+
+    The plan moves as little as possible, keeps replicas on different racks, and lets every broker lead about as many
+    partitions. New replicas copy the partition first; the old ones leave when the new ones are in sync, so clients
+    notice nothing but a change of leaders.
+
+    \b
+      odradek topic reassign --all --replication-factor 3 --dry-run    what would move
+      odradek topic reassign orders --brokers 2,3,4 --throttle 50000000
+      odradek topic reassign --status
+      odradek topic reassign --cancel --all
+
+    An interrupted command leaves the moves under way. --status also removes a throttle that was left behind, once
+    nothing is moving.
+    """
+    choice = Choice([*(names or ()), *(topic or ())], all_, plan)
+    if status:
+        show_status(cluster, choice, as_json)
+        return
+    choice.check()
+    if cancel:
+        cancel_moves(cluster, choice, as_json)
+        return
+    if plan is None and brokers is None and replication_factor is None:
+        raise BadParameter("say what to do: --brokers, --replication-factor or --plan")
+    if plan is not None and (brokers or replication_factor):
+        raise BadParameter("--plan says where replicas go: leave out --brokers and --replication-factor")
+    from odradek.cli.cluster_layout import look_at
+
+    state = look_at(cluster, with_logs=True)
+    moves = plan_moves(state, choice, parse_brokers(brokers), replication_factor)
+    if dry_run:
+        show_plan(state, moves, as_json)
+    else:
+        execute(cluster, state, moves, throttle, no_wait, as_json)
+
+
+def parse_brokers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    items = [item.strip() for item in text.split(",")]
+    if not all(item.isascii() and item.isdecimal() for item in items):
+        raise BadParameter(f"{text!r} is not a list of broker ids, such as 1,2,3", param_hint="--brokers")
+    return sorted(set(map(int, items)))
+
+
+# The plan
+
+
+def plan_moves(
+    state: "ClusterState", choice: Choice, brokers: Sequence[int] | None, replication_factor: int | None
+) -> list[Move]:
+    if choice.plan is not None:
+        return moves_of(state, read_plan(choice.plan))
+    layout = state.layout()
+    wish = Wish(
+        choice.places(state.partitions),
+        brokers if brokers is not None else layout.racks,
+        replication_factor,
+        is_even=brokers is not None,
+    )
+    try:
+        return make_plan(layout, wish)
+    except ImpossiblePlan as error:
+        raise CommandError(str(error)) from None
+
+
+def moves_of(state: "ClusterState", targets: Mapping[Place, tuple[int, ...]]) -> list[Move]:
+    if missing := targets.keys() - state.partitions.keys():
+        place = min(missing)
+        raise CommandError(f"there is no partition {place.partition} of topic {place.topic!r}")
+    moves = [Move(place, state.partitions[place].replicas, after) for place, after in sorted(targets.items())]
+    return [move for move in moves if move.before != move.after]
+
+
+def read_plan(file: Path) -> dict[Place, tuple[int, ...]]:
+    """Kafka's format; directories other than "any" cannot be asked for."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        if content.get("version", PLAN_VERSION) != PLAN_VERSION:
+            raise ValueError(f"version {content['version']} is not known")
+        found: dict[Place, tuple[int, ...]] = {}
+        for one in content["partitions"]:
+            place = Place(str(one["topic"]), int(one["partition"]))
+            if place in found:
+                raise ValueError(f"{place.topic}-{place.partition} is in it more than once")
+            if any(directory != ANY_DIRECTORY for directory in one.get("log_dirs", ())):
+                raise ValueError("replicas cannot be moved between log directories")
+            found[place] = tuple(map(int, one["replicas"]))
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CommandError(f"{file} is not a plan: {error}") from None
+
+
+def plan_as_json(moves: Iterable[Move]) -> dict[str, Any]:
+    return {
+        "version": PLAN_VERSION,
+        "partitions": [
+            {
+                "topic": move.place.topic,
+                "partition": move.place.partition,
+                "replicas": list(move.after),
+                "log_dirs": [ANY_DIRECTORY] * len(move.after),
+            }
+            for move in moves
+        ],
+    }
+
+
+def show_plan(state: "ClusterState", moves: Sequence[Move], as_json: bool) -> None:
+    if as_json:
+        print_json(plan_as_json(moves))
+        return
+    rows = [
+        (*move.place, joined(move.before), joined(move.after), readable_size(bytes_of(state, move)))
+        for move in moves
+    ]
+    print_columns(("TOPIC", "PARTITION", "REPLICAS", "NEW REPLICAS", "COPY"), rows)
+    print_line(summary(state, moves))
+
+
+def bytes_of(state: "ClusterState", move: Move) -> int:
+    return len(move.added) * state.size(move.place)
+
+
+def summary(state: "ClusterState", moves: Sequence[Move]) -> str:
+    if not moves:
+        return "Nothing to move."
+    copied = sum(bytes_of(state, move) for move in moves)
+    added = sum(len(move.added) for move in moves)
+    return f"{counted(len(moves), 'partition')}, {counted(added, 'new replica')}, {readable_size(copied)} to copy."
+
+
+# Execution
+
+
+def execute(
+    cluster: Access,
+    state: "ClusterState",
+    moves: Sequence[Move],
+    throttle: int | None,
+    no_wait: bool,
+    as_json: bool,
+) -> None:
+    from odradek.cli.reassignment_run import begin, carry_out
+
+    if no_wait and moves:
+        begin(cluster, moves, throttle)
+    else:
+        carry_out(cluster, moves, throttle)
+    is_complete = not moves or not no_wait
+    if as_json:
+        print_json({"is_complete": is_complete, **plan_as_json(moves)})
+    elif not moves:
+        print_line("Nothing to move.")
+    elif no_wait:
+        print_line(f"Began to move {summary(state, moves)}")
+    else:
+        print_line(f"Moved {summary(state, moves)}")
+
+
+def cancel_moves(cluster: Access, choice: Choice, as_json: bool) -> None:
+    from odradek.cli.reassignment_requests import alter, list_all
+    from odradek.cli.reassignment_run import shortened
+
+    moving = list_all(cluster)
+    places = [place for place in moving if place in set(_chosen(choice, moving))]
+    refused = alter(cluster, dict.fromkeys(places))
+    if as_json:
+        print_json({"cancelled": [place._asdict() for place in places if place not in refused]})
+    else:
+        print_line(f"Cancelled {counted(len(places) - len(refused), 'move')}.")
+    if refused:
+        raise CommandError(shortened(refused))
+    remove_throttles(cluster, quiet=as_json)
+
+
+def _chosen(choice: Choice, moving: Mapping[Place, "Reassignment"]) -> list[Place]:
+    if choice.plan is not None:
+        return list(read_plan(choice.plan))
+    return [place for place in moving if choice.is_all or place.topic in choice.topics]
+
+
+def show_status(cluster: Access, choice: Choice, as_json: bool) -> None:
+    from odradek.cli.cluster_layout import look_at
+    from odradek.cli.reassignment_requests import list_all
+    from odradek.cli.reassignment_run import bytes_left
+
+    everything = list_all(cluster)
+    is_everything = not choice.topics and choice.plan is None
+    moving = (
+        everything
+        if is_everything
+        else {p: everything[p] for p in _chosen(choice, everything) if p in everything}
+    )
+    state = look_at(cluster, with_logs=True)
+    left = {place: bytes_left(state, {place: one}) for place, one in moving.items()}
+    if as_json:
+        print_json([_as_json(one, left[place]) for place, one in moving.items()])
+    elif moving:
+        rows = [
+            (*place, joined(one.target), joined(one.adding), joined(one.removing), readable_size(left[place]))
+            for place, one in moving.items()
+        ]
+        print_columns(("TOPIC", "PARTITION", "NEW REPLICAS", "ADDING", "REMOVING", "LEFT"), rows)
+    else:
+        print_line("No partition is moving.")
+    if not everything:
+        remove_throttles(cluster, quiet=as_json)
+    if moving:
+        raise Exit(1)
+
+
+def _as_json(one: "Reassignment", left: int) -> dict[str, Any]:
+    return {
+        "topic": one.place.topic,
+        "partition": one.place.partition,
+        "replicas": list(one.target),
+        "adding": list(one.adding),
+        "removing": list(one.removing),
+        "bytes_left": left,
+    }
+
+
+def remove_throttles(cluster: Access, *, quiet: bool) -> None:
+    """If nothing is moving any more."""
+    from odradek.cli import throttle
+    from odradek.cli.cluster_layout import look_at
+    from odradek.cli.reassignment_requests import list_all
+
+    if list_all(cluster):
+        return
+    found = throttle.find_throttles(cluster, look_at(cluster))
+    throttle.apply(cluster, throttle.without(found))
+    if found and not quiet:
+        print_line("Removed the throttle of an earlier move.")
