@@ -7,6 +7,7 @@ import pytest
 
 from odradek.errors import ProtocolError
 from odradek.wire.codec import read_message
+from odradek.wire.fetch_request import read_fetch_request
 from odradek.wire.fetch_response import Divergence, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.wire.frame import SIZE, encode_request, encode_response, read_request_header
 from odradek.wire.messages.fetch import (
@@ -152,3 +153,28 @@ def test_a_response_that_is_cut_short_is_refused(name: str) -> None:
     for length in range(max(last, 0)):
         with pytest.raises(ProtocolError):
             read_replica_response(frame[:length])
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 2])
+def test_the_leader_reads_what_the_codec_would(partitions: int) -> None:
+    changed = [((TOPICS[index].bytes, index), Position(5, 1 << 40, 4, 7)) for index in range(partitions)]
+    frame = memoryview(fetches().encode(123, 9, changed, []))[SIZE.size :]
+    body = read_request_header(frame).body
+    expected, _ = read_message(FetchRequest, VERSION, frame, body)
+    assert read_fetch_request(frame, body) == expected
+
+
+def test_a_fetch_of_the_same_size_that_says_something_else_is_read_by_the_codec() -> None:
+    """Every byte that is expected to be a constant counts."""
+    frame = fetches().encode(123, 9, [((TOPICS[0].bytes, 3), Position(5, 8, 4, 7))], [])
+    body = read_request_header(memoryview(frame)[SIZE.size :]).body + SIZE.size
+    for place in range(body, len(frame)):
+        changed = bytearray(frame)
+        changed[place] ^= 1
+        try:
+            expected, _ = read_message(FetchRequest, VERSION, memoryview(changed), body)
+        except ProtocolError:
+            with pytest.raises(ProtocolError):
+                read_fetch_request(memoryview(changed), body)
+        else:
+            assert read_fetch_request(memoryview(changed), body) == expected

@@ -170,7 +170,7 @@ class Fetching:
         if fetch.is_enough or message.max_wait_ms <= 0 or not session.partitions:
             fetch.answer()
         else:
-            fetch.wait(self._services.deadlines.add(message.max_wait_ms, fetch.time_out))
+            known.wait(fetch, now_ms + message.max_wait_ms, self._services)
             self._request.on_abandoned = fetch.end
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
@@ -242,6 +242,13 @@ class Fetching:
         return FetchedPartition(index, error.code, aborted=aborted)
 
     def leader_of(self, wanted: Wanted) -> Leader:
+        """It is looked up once for each epoch: a leader that is not closed is the current one."""
+        leader = wanted.leader
+        if leader is None or leader.closed_with:
+            leader = wanted.leader = self._find_leader(wanted)
+        return leader
+
+    def _find_leader(self, wanted: Wanted) -> Leader:
         topic: str | None = wanted.topic
         if self._session.uses_topic_ids:
             topic = self._services.topic_name(wanted.topic_id)
@@ -254,6 +261,8 @@ class Fetching:
     def _divergence(leader: Leader, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
         if last_fetched_epoch < 0:
             return None
+        if last_fetched_epoch == leader.leader_epoch and fetch_offset <= leader.log.end_offset:
+            return None  # nobody but this leader has written in its epoch
         epoch, end_offset = leader.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
