@@ -152,7 +152,7 @@ def test_what_is_unusual_ends_the_rounds(what: str) -> None:
         else:
             following.channel.close("lost")
             following.respond()
-        with pytest.raises(Exception, match="lost|cannot read"):
+        with pytest.raises(Exception, match=r"lost|cannot read"):
             await following.task
         assert following.channel.sent == [b"1"]
 

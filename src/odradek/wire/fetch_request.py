@@ -22,10 +22,14 @@ NO_TAGS = b"\0"
 
 def read_fetch_request(frame: memoryview, position: int) -> FetchRequest:
     if len(frame) - position == ONE_PARTITION.size:
-        (*start, topics, topic_id, partitions, index, epoch, offset, last_epoch, log_start, max_bytes, between,
+        (wait_ms, least, most, isolation, session_id, session_epoch, topics, topic_id, partitions,
+         index, epoch, offset, last_epoch, log_start, max_bytes, between,
          replica_id, broker_epoch, tags) = ONE_PARTITION.unpack_from(frame, position)  # fmt: skip
         if topics == partitions == ONE and between == BETWEEN and tags == NO_TAGS:
             asked = FetchPartition(index, epoch, offset, last_epoch, log_start, max_bytes)
             topic = FetchTopic(uuid_of(topic_id), "", [asked])
-            return FetchRequest(None, ReplicaState(replica_id, broker_epoch), -1, *start, [topic])
+            state = ReplicaState(replica_id, broker_epoch)
+            return FetchRequest(
+                None, state, -1, wait_ms, least, most, isolation, session_id, session_epoch, [topic]
+            )
     return read_message(FetchRequest, VERSION, frame, position)[0]
