@@ -11,7 +11,7 @@ NODE_CLIENT := tests/real_clients/node
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-transactions-planted sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-growth bench-peers bench-cluster bench-packages clean sim-cluster-planted
+.PHONY: help up demo soak chaos chaos-quorum sim sim-cluster sim-transactions sim-transactions-planted sim-quorum sim-long sim-planted test test-spark test-jvm test-clients kcat kafkajs franz-go java test-kafka conformance check format bench bench-spark bench-compare bench-stall bench-metadata bench-start bench-growth bench-kafka bench-peers bench-cluster bench-packages clean sim-cluster-planted
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,8 +143,14 @@ bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests m
 bench-metadata: $(BENCH_INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
 	$(BIN)/python -m bench.metadata
 
+bench-start: $(BENCH_INSTALLED) ## Measure how long a test waits for a broker, and for a cluster of three
+	$(BIN)/python -m bench.start $(ARGS)
+
 bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections
 	$(BIN)/python -m bench growth $(ARGS)
+
+bench-kafka: $(BENCH_INSTALLED) bench-packages ## Measure what counts most beside a warm Apache Kafka, in a quarter of an hour
+	$(BIN)/python -m bench kafka $(ARGS)
 
 bench-peers: PEER_PACKAGES := nats-server rabbitmq-server redis-server libhiredis-dev
 bench-peers: $(BENCH_INSTALLED) bench-packages ## Measure beside Apache Kafka, NATS, RabbitMQ and Redis, where to be had

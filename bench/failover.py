@@ -28,11 +28,11 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-from bench import calm, kafka_requests, native
+from bench import calm, kafka_requests, native, workloads
 from bench.cluster_view import ClusterView, GivenUp
 from bench.measure import machine_facts
 from bench.native import Unavailable
-from bench.runner import RESULTS, warm_up_rates
+from bench.runner import RESULTS
 from bench.systems import KafkaCluster, KafkaProtocolSystem, OdradekCluster
 
 KILLS = 10
@@ -314,13 +314,19 @@ def lose_nodes(
     outcome = report.outcomes[kind.name] = Outcome(kind.title, system.version())
     try:
         system.start()
-        warm_up_rates(system, 0.2 if report.scale == "full" else 0.01)
+        warm_up(system, 0.2 if report.scale == "full" else 0.01)
         share = KAFKA_SHARE if kind is KafkaCluster else 1
         Trial(system, outcome, -(-kills // share), report.partitions, tell).run()
     except (GivenUp, Unavailable, native.LoadFailed) as error:
         outcome.failure = str(error)
     finally:
         system.discard()
+
+
+def warm_up(system: KafkaProtocolSystem, scale: float) -> None:
+    """A little of bulk and of small requests: what is measured here are seconds in which nothing is done."""
+    workloads.bulk(system, scale, replication=3)
+    workloads.one_message(system, scale, replication=3)
 
 
 # What is shown

@@ -124,9 +124,11 @@ static void print_latencies(long count, double seconds) {
 }
 
 /* Transactions, by several producers at once, each of which ends one before it begins the next. A producer is bound to a
- * transactional id of its own; the first tenth of its transactions is not counted. */
+ * transactional id of its own. All begin together once each has its producer id; the times of the first tenth are not
+ * kept. */
 static long transactions_each, messages_each;
 static double *transaction_times;
+static pthread_barrier_t all_are_ready;
 
 static void *run_transactions(void *argument) {
     long number_of_producer = (long)argument, skipped = transactions_each / 10;
@@ -137,6 +139,7 @@ static void *run_transactions(void *argument) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, text("topic", NULL), NULL);
     char *pool = random_text(POOL_SIZE + size);
     check(rd_kafka_init_transactions(client, 60000));
+    pthread_barrier_wait(&all_are_ready);
     for (long i = -skipped; i < transactions_each; i++) {
         double start = now();
         check(rd_kafka_begin_transaction(client));
@@ -153,8 +156,10 @@ static void transactions(void) {
     if (producers > MAX_PRODUCERS) die("at most %d producers", MAX_PRODUCERS);
     transactions_each = number("count", NULL) / producers, messages_each = number("messages", "100");
     latencies = transaction_times = calloc(producers * transactions_each, sizeof *transaction_times);
-    double begin = now();
+    pthread_barrier_init(&all_are_ready, NULL, producers + 1);
     for (long i = 0; i < producers; i++) pthread_create(&threads[i], NULL, run_transactions, (void *)i);
+    pthread_barrier_wait(&all_are_ready);
+    double begin = now();
     for (long i = 0; i < producers; i++) pthread_join(threads[i], NULL);
     print_latencies(producers * transactions_each, now() - begin);
 }

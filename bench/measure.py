@@ -8,8 +8,9 @@ A ratio is the quotient of two medians; its spread is that of the quotients roun
 import os
 import platform
 import statistics
+import sysconfig
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from bench import native
 
+PYTHON_FLAGS = ("--enable-optimizations", "--with-lto")
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 MB = 1_000_000
@@ -25,6 +27,7 @@ GB = 1_000_000_000
 REST_INTERVAL_S = 0.5
 REST_SHARE = 0.2  # of a core: a JVM is never quite at rest
 REST_TIMEOUT_S = 120
+PERCENTILES = ("p50_us", "p99_us", "p999_us")
 
 Numbers = dict[str, float]
 
@@ -94,9 +97,9 @@ def metered(pids: Sequence[int]) -> Iterator[Cpu]:
     used.user_s, used.kernel_s = after.user_s - before.user_s, after.kernel_s - before.kernel_s
 
 
-def await_rest(pids: Sequence[int]) -> None:
+def await_rest(pids: Sequence[int], timeout_s: float = REST_TIMEOUT_S) -> None:
     """Until the processes have next to nothing to do: some of what was answered may still be going on."""
-    for _ in range(int(REST_TIMEOUT_S / REST_INTERVAL_S)):
+    for _ in range(int(timeout_s / REST_INTERVAL_S)):
         with metered(pids) as cpu:
             time.sleep(REST_INTERVAL_S)
         if cpu.user_s + cpu.kernel_s < REST_SHARE * REST_INTERVAL_S:
@@ -127,21 +130,31 @@ def _forget_file(path: Path) -> None:
     os.close(descriptor)
 
 
-def machine_limits(directory: Path, scale: float) -> dict[str, Numbers]:
-    """The same work in a bare loop, by workload: what a server would reach that did nothing else."""
+def bulk_limit(directory: Path, scale: float) -> dict[str, Numbers]:
     file, size = directory / "limit", max(16 * 1024 * 1024, int(GB * scale))
     received = native.run("limit", "receive", {"file": file, "bytes": size})
     sent = native.run("limit", "send", {"file": file, "bytes": size})
-    count = max(100, int(20_000 * scale))
+    file.unlink()
+    return {"bulk-1k": rate_numbers("produce", received) | rate_numbers("consume", sent)}
+
+
+def latency_limit(directory: Path, scale: float) -> dict[str, Numbers]:
+    file, count = directory / "limit", max(100, int(20_000 * scale))
     echo = native.run("limit", "echo", {"count": count})
     sync = native.run("limit", "sync", {"file": file, "count": max(100, count // 10), "size": 1024})
     file.unlink()
-    percentiles = ("p50_us", "p99_us", "p999_us")
     return {
-        "bulk-1k": rate_numbers("produce", received) | rate_numbers("consume", sent),
-        "latency": {name: echo[name] for name in percentiles},
-        "fdatasync": {name: sync[name] for name in percentiles},
+        "latency": {name: echo[name] for name in PERCENTILES},
+        "fdatasync": {name: sync[name] for name in PERCENTILES},
     }
+
+
+# The work of a workload in a bare loop: what a server would reach that did nothing else. Measured in the same rounds.
+LIMITS: dict[str, Callable[[Path, float], dict[str, Numbers]]] = {
+    "bulk-1k": bulk_limit,
+    "latency": latency_limit,
+    "replicated-latency": latency_limit,
+}
 
 
 def rate_numbers(verb: str, output: Mapping[str, float], cpu: Cpu | None = None) -> Numbers:
@@ -174,9 +187,18 @@ def machine_facts(directory: Path) -> dict[str, str]:
         "memory": f"{memory_bytes / GB:.0f} GB",
         "kernel": platform.release(),
         "filesystem": _filesystem_of(directory),
-        "python": platform.python_version(),
+        "python": python_build(),
         "load_before": f"{os.getloadavg()[0]:.2f}",
     }
+
+
+def python_build() -> str:
+    """Version, compiler, and whether it was built to be fast, which can be a sixth of the CPU."""
+    arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    level = next((flag for flag in str(sysconfig.get_config_var("OPT")).split() if flag.startswith("-O")), "")
+    built = [f"{'with' if flag in arguments else 'without'} {flag}" for flag in PYTHON_FLAGS]
+    parts = (platform.python_compiler(), level, "configured " + " and ".join(built))
+    return f"{platform.python_version()} ({', '.join(part for part in parts if part)})"
 
 
 def _filesystem_of(directory: Path) -> str:

@@ -1,5 +1,9 @@
 """Build and run the load generators, which are C and Go so that the client is not what is measured.
 
+The librdkafka that comes with confluent-kafka is taken where there is one. Debian's 2.0.2 waits for the last
+millisecond of a timer in a busy loop, and has such a timer in every transaction: 1.5 ms of CPU that the broker
+beside it lacks.
+
 Each takes `MODE key=value …` and prints one line of JSON, perhaps after a line `ready`. They are built when
 first needed and when their source has changed.
 """
@@ -10,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +35,10 @@ class LoadFailed(Exception):
 
 def tool(name: str) -> Path:
     """The program, built anew if its source is younger."""
-    sources = [*HERE.glob("streams/*.go")] if name == "streams" else [HERE / f"{name}.c", HERE / "common.h"]
+    if name == "streams":
+        sources = [*HERE.glob("streams/*.go")]
+    else:
+        sources = [HERE / f"{name}.c", HERE / "common.h", Path(__file__)]
     target = BUILD / name
     if not target.exists() or any(source.stat().st_mtime > target.stat().st_mtime for source in sources):
         BUILD.mkdir(exist_ok=True)
@@ -44,11 +52,22 @@ def _build_c(name: str, target: Path) -> None:
     if shutil.which("cc") is None:
         raise Unavailable("there is no C compiler (Debian: apt-get install gcc libc6-dev)")
     source = str(HERE / f"{name}.c")
-    command = ["cc", "-O2", "-Wall", "-o", str(target), source, *LIBRARIES[name], "-lpthread"]
+    libraries = (bundled_librdkafka() if name == "load" else []) or LIBRARIES[name]
+    command = ["cc", "-O2", "-Wall", "-o", str(target), source, *libraries, "-lpthread"]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         hint = f" (Debian: apt-get install {PACKAGES[name]})" if name in PACKAGES else ""
         raise Unavailable(f"{name}.c does not compile{hint}: {_first_line(result.stderr)}")
+
+
+def bundled_librdkafka() -> list[str]:
+    """Of the wheel of confluent-kafka, to link with: newer than most systems' own, whose headers fit it. Empty if there
+    is none."""
+    package = find_spec("confluent_kafka")
+    origin = package.origin if package is not None else None
+    directory = Path(origin or "").parent.parent / "confluent_kafka.libs"
+    found = sorted(directory.glob("librdkafka-*.so*")) if origin else []
+    return [str(found[0]), f"-Wl,-rpath,{directory}"] if found else []
 
 
 def _build_go(target: Path) -> None:

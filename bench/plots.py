@@ -28,6 +28,10 @@ PANELS = [
     ("one-message", "requests_s"),
     ("latency", "p50_us"),
     ("latency", "p99_us"),
+    ("transactions", "transactions_s"),
+    ("transactions", "p50_us"),
+    ("transactions-16", "transactions_s"),
+    ("bulk-transactions", "produce_mb_s"),
     ("end-to-end", "p99_us"),
     ("start", "start_s"),
     ("memory", "memory_mb"),
@@ -86,7 +90,7 @@ def draw(run: Run, directory: Path) -> Path:
     with plt.rc_context(STYLE):
         picture = draw_growth(run) if run.kind == "growth" else draw_bars(run)
         picture.text(0.01, 0.005, footer(run), fontsize=7, color="#666666")
-        path = directory / f"{run.kind}.png"
+        path = directory / f"{run.name}.png"
         picture.savefig(path, dpi=DOTS_PER_INCH, facecolor="white")
         plt.close(picture)
     return path

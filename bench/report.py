@@ -3,6 +3,7 @@
 Everything is computed here from the stored samples; a table cannot know more than the JSON beside it.
 """
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from bench.measure import Spread, ratio_of, spread_of
 from bench.runner import LIMIT, Run
+from bench.warmth import Warming
 from bench.workloads import FIGURES, Figure
 
 WIDTH = 200
@@ -43,11 +45,19 @@ def cell_text(run: Run, system: str, workload: str, name: str, figure: Figure) -
     values = run.values(system, workload, name)
     if not values:
         return ""
+    if figure.paired:
+        return spread_text(paired_spread(run, system, workload, name))
     text = spread_text(spread_of(list(values.values())))
     if figure.cpu is None:
         return text
     user, kernel = (spread_of(list(run.values(system, workload, key).values())) for key in figure.cpu[:2])
     return f"{text}\n{number_text(user.median)} + {number_text(kernel.median)} {figure.cpu[2]}"
+
+
+def paired_spread(run: Run, system: str, workload: str, name: str) -> Spread:
+    """The median of the rounds' medians, and the lowest and highest of all pairs."""
+    median, low, high = (run.values(system, workload, name + end).values() for end in ("", "_low", "_high"))
+    return Spread(statistics.median(median), min(low), max(high))
 
 
 def columns(run: Run) -> list[str]:
@@ -70,6 +80,8 @@ def ratio_rows(run: Run, ours: str) -> list[Row]:
     """Ours divided by each other system, wherever both were measured."""
     found = []
     for row in rows(run):
+        if FIGURES[row.figure].paired:
+            continue
         cells = {}
         for system in run.systems:
             mine, theirs = (run.values(each, row.workload, row.figure) for each in (ours, system))
@@ -99,6 +111,8 @@ def tables(run: Run) -> list[tuple[str, list[str], list[Row]]]:
         ratios = ratio_rows(run, ours) if ours.startswith(OURS) and others else []
         if ratios:
             parts.append((f"{run.systems[ours]['title']} divided by …", others, ratios))
+    if run.warmings and run.scale == 1:
+        parts.append(warm_up_table(run))
     return parts
 
 
@@ -107,10 +121,47 @@ def facts_text(run: Run) -> str:
     scale = (
         "" if run.scale == 1 else f" A sanity run at {run.scale:g} of the work: these numbers mean nothing."
     )
-    return f"{machine}; rounds {run.rounds}.{scale}"
+    runtimes = {facts["title"]: facts.get("runtime") for facts in run.systems.values()}
+    runs_on = "".join(f" {title} runs on {runtime}." for title, runtime in runtimes.items() if runtime)
+    return f"{machine}; rounds {run.rounds}.{runs_on}{scale}"
+
+
+def warm_up_table(run: Run) -> tuple[str, list[str], list[Row]]:
+    """What it took until five pieces in a row were equally fast."""
+    found: dict[str, Row] = {}
+    for warming in [Warming(**stored) for stored in run.warmings]:
+        row = found.setdefault(warming.workload, Row(warming.workload, "", warming.workload, {}))
+        outcome = "" if warming.settled else "NOT SETTLED, "
+        row.cells[warming.system] = (
+            f"{warming.pieces} × {warming.piece}, {warming.seconds:.0f} s\n"
+            f"{outcome}last five ±{warming.spread_percent:.0f}%"
+        )
+    heading = "Warm-ups, until five pieces in a row were within 5 % of their median, or a bound was reached"
+    return heading, list(run.systems), list(found.values())
+
+
+def times_text(run: Run) -> str:
+    """Where the time of the run went."""
+    parts = [
+        f"{name} {times['warm_up_s']:.0f} + {times['rounds_s']:.0f}" for name, times in run.seconds.items()
+    ]
+    total = sum(sum(times.values()) for times in run.seconds.values())
+    return f"time, warm-up + rounds in s: {', '.join(parts)}; {total / 60:.1f} minutes in all"
+
+
+def others_text(run: Run) -> str:
+    used = spread_of([sample["others_ms_s"] for sample in run.samples if "others_ms_s" in sample])
+    return (
+        "while a system was measured, all the others together used "
+        f"{used.median:.0f} ms of CPU a second (median; {used.high:.0f} at most)"
+    )
 
 
 def notes(run: Run) -> Iterable[str]:
+    if any("others_ms_s" in sample for sample in run.samples) and len(run.systems) > 1:
+        yield others_text(run)
+    if run.seconds:
+        yield times_text(run)
     for name, reason in run.left_out.items():
         yield f"left out: {name}: {reason}"
     for failure in run.failures:
@@ -149,6 +200,6 @@ def markdown(run: Run) -> str:
 
 
 def store_markdown(run: Run, directory: Path) -> Path:
-    path = directory / f"{run.kind}.md"
+    path = directory / f"{run.name}.md"
     path.write_text(markdown(run))
     return path

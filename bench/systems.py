@@ -62,6 +62,10 @@ class System:
     def version(self) -> str:
         raise NotImplementedError
 
+    def runtime(self) -> str:
+        """What its programs run on, where that is worth knowing."""
+        return ""
+
     def prepare(self) -> None:
         """Lay out an empty `home`; called once, before the first start."""
 
@@ -90,8 +94,7 @@ class System:
         begin = time.monotonic()
         self.processes = self.spawn()
         while not self.accepts():
-            dead = any(process.poll() is not None for process in self.processes)
-            if dead or time.monotonic() - begin > START_TIMEOUT_S:
+            if not self.is_running or time.monotonic() - begin > START_TIMEOUT_S:
                 raise Unavailable(f"{self.title} did not start: {self.log()[-400:].strip()}")
             time.sleep(POLL_INTERVAL_S)
         self.start_seconds = time.monotonic() - begin
@@ -120,6 +123,10 @@ class System:
 
     def pids(self) -> list[int]:
         return process_tree([process.pid for process in self.processes if process.poll() is None])
+
+    @property
+    def is_running(self) -> bool:
+        return all(process.poll() is None for process in self.processes)
 
     def run_process(
         self, command: list[str], environ: Mapping[str, str] | None = None
@@ -350,6 +357,10 @@ class Kafka(Quorum):
 
     def version(self) -> str:
         return KAFKA_VERSION
+
+    def runtime(self) -> str:
+        said = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.strip()
+        return said.rpartition("\n")[2]
 
     def format_command(self, properties: Path, cluster: str, voters: str) -> list[str]:
         command = self._java("kafka.tools.StorageTool", "format", "-t", cluster)

@@ -3,20 +3,26 @@
 Names of numbers end in their unit and are explained in `FIGURES`. Every rate has the server's CPU beside it.
 `scale` is 1 for a real run; a sanity run does less of everything. Before a workload begins, what the last one
 left to be written is written (`os.sync`), so that no system pays for its neighbour's dirty pages.
+
+A workload says how it is warmed up (`warmth`). The lists at the end are in order: what wants a server that has done
+nothing comes first, what leaves one restarted or full of partitions last.
 """
 
 import itertools
 import os
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench import kafka_requests, native
 from bench.measure import (
+    PERCENTILES,
     Cpu,
     Numbers,
     await_rest,
@@ -28,35 +34,45 @@ from bench.measure import (
     request_numbers,
 )
 from bench.systems import SYNCED, KafkaProtocolSystem, System
+from bench.warmth import WarmUp
 
 BULK_BYTES = 512_000_000
 MAX_MESSAGES = 2_000_000
 ONE_MESSAGE_COUNT = 50_000
 LATENCY_COUNT = 10_000
-TRANSACTION_COUNT = 1_000
+TRANSACTION_COUNT = 300  # by one producer; sixteen end four times as many
 TRANSACTION_PARTITIONS = 4
 BULK_TRANSACTION = 50_000  # messages in each transaction of a bulk load
+PRODUCERS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "idempotent": {"enable.idempotence": "true"},  # which a transactional one always is
+    "transactional": {"transaction": BULK_TRANSACTION},
+}
+TURNS = 2  # of all kinds of producers, in a round
+TURN_SHARE = 0.4  # of a bulk load, which is four transactions
 END_TO_END_RATE = 1_000
 END_TO_END_SECONDS = 5
 IDLE_SECONDS = 5
 LOOP_SECONDS = 4
 IDLE_CONSUMERS = 1_000
 CONSUMER_WAIT_MS = 500  # what a consumer asks for if nobody tells it otherwise
+HASTY_WAIT_MS = 50
 PARKED_MS = 600_000
 CONNECTED_CLIENTS = 100
 TOPIC_PARTITIONS = 1_000  # Kafka refuses more than 10,000 records, hence partitions, in one request
-PERCENTILES = ("p50_us", "p99_us", "p999_us")
 
 _numbers = itertools.count(1)
 
 
 class Figure(NamedTuple):
-    """What a number means. `cpu` names the server's user and kernel CPU for the same work."""
+    """What a number means. `cpu` names the server's user and kernel CPU for the same work. One that is `paired` is a
+    quotient already, the median of several, and `…_low` and `…_high` stand beside it."""
 
     title: str
     unit: str
     more_is_better: bool = False
     cpu: tuple[str, str, str] | None = None
+    paired: bool = False
 
 
 FIGURES = {
@@ -65,6 +81,10 @@ FIGURES = {
     "requests_s": Figure("requests", "/s", True, ("request_user_us", "request_kernel_us", "µs each")),
     "transactions_s": Figure(
         "transactions", "/s", True, ("transaction_user_us", "transaction_kernel_us", "µs each")
+    ),
+    "plain_ratio": Figure("produce ÷ the same without transactions, in turn", "", True, paired=True),
+    "idempotent_ratio": Figure(
+        "produce ÷ the same by an idempotent producer, in turn", "", True, paired=True
     ),
     "p50_us": Figure("p50", "µs"),
     "p99_us": Figure("p99", "µs"),
@@ -75,10 +95,6 @@ FIGURES = {
     "descriptors": Figure("open descriptors", ""),
     "idle_cpu_ms_s": Figure("CPU while idle", "ms/s"),
 }
-
-
-def is_rate(name: str) -> bool:
-    return name in FIGURES and FIGURES[name].more_is_better
 
 
 def any_single_node(system: System) -> bool:
@@ -108,8 +124,8 @@ class Workload:
     title: str
     run: Callable[[Any, float], Numbers]
     applies: Callable[[System], bool] = any_single_node
-    before_load: bool = False  # measured on a system that has only just started
-    once: bool = False  # in the first round only: long, and steady
+    warm_up: WarmUp | None = None
+    once: bool = False  # in the first round only: long and steady, or not to be repeated on the same server
 
 
 def scaled(count: float, scale: float, least: int = 100) -> int:
@@ -148,16 +164,37 @@ def bulk(
     codec: str = "none",
     partitions: int = 1,
     replication: int = 1,
-    transaction: int = 0,
+    producer: Mapping[str, object] = MappingProxyType({}),
+    reads: bool = True,
 ) -> Numbers:
     count, partitions = scaled(min(MAX_MESSAGES, BULK_BYTES / size), scale), scaled(partitions, scale, 1)
-    settings = {"acks": acks, "compression.codec": codec, "partitions": partitions}
-    if transaction:
-        settings["transaction"] = scaled(transaction, scale)
+    settings = {"acks": acks, "compression.codec": codec, "partitions": partitions, **producer}
     with topic_of(system, partitions, replication) as topic:
         numbers = produce(system, topic, count, size, **settings)
         os.sync()
-        return numbers | consume(system, topic, count, partitions)
+        return numbers | (consume(system, topic, count, partitions) if reads else {})
+
+
+def bulk_transactions(system: System, scale: float) -> Numbers:
+    """Loads by the three kinds of producers on the same server in turn, forwards and backwards."""
+    turns, numbers = [], Numbers()
+    for number in range(TURNS):
+        is_last = number == TURNS - 1
+        loads = {}
+        for kind in reversed(PRODUCERS) if number % 2 else PRODUCERS:
+            reads = is_last and kind == "transactional"
+            loads[kind] = bulk(system, scale * TURN_SHARE, producer=PRODUCERS[kind], reads=reads)
+        turns.append(loads)
+        numbers |= loads["transactional"]
+    rates = {kind: [loads[kind]["produce_mb_s"] for loads in turns] for kind in PRODUCERS}
+    for kind in ("plain", "idempotent"):
+        ratios = [ours / other for ours, other in zip(rates["transactional"], rates[kind], strict=True)]
+        numbers |= {f"{kind}_ratio": statistics.median(ratios)}
+        numbers |= {f"{kind}_ratio_low": min(ratios), f"{kind}_ratio_high": max(ratios)}
+    return numbers | {
+        name: statistics.median(loads["transactional"][name] for loads in turns)
+        for name in turns[0]["transactional"]
+    }
 
 
 def one_message(system: System, scale: float, replication: int = 1) -> Numbers:
@@ -182,7 +219,7 @@ def transactions(system: System, scale: float, producers: int = 1) -> Numbers:
     with topic_of(system, TRANSACTION_PARTITIONS) as topic, metered(system.pids()) as cpu:
         settings = {"messages": 100, "producers": producers, "linger.ms": 0}
         output = system.load("transactions", topic=topic, count=count, size=100, **settings)
-    rate = request_numbers(output["messages"], output["seconds"], cpu)
+    rate = request_numbers(output["messages"] * 1.1, output["seconds"], cpu)
     named = {f"transaction{name.removeprefix('request')}": number for name, number in rate.items()}
     return pick(output, PERCENTILES) | named
 
@@ -217,6 +254,7 @@ def start(system: System, scale: float) -> Numbers:
 
 
 def memory(system: System, scale: float) -> Numbers:
+    await_rest(system.pids())
     return {"memory_mb": memory_mb(system.pids())}
 
 
@@ -284,6 +322,14 @@ def idle_consumers(system: KafkaProtocolSystem, scale: float) -> Numbers:
     return numbers | pick(output, PERCENTILES)
 
 
+def hasty_consumers(system: KafkaProtocolSystem, scale: float) -> Numbers:
+    """The same consumers, which ask far more often: what an hour of waiting would have made of the server."""
+    connections, seconds = scaled(IDLE_CONSUMERS, scale, 10), scaled(2, scale, 1)
+    with connected(system, connections, HASTY_WAIT_MS, seconds) as output:
+        pass
+    return {"requests_s": output["requests"] / output["seconds"]}
+
+
 def reopen(system: KafkaProtocolSystem, scale: float) -> Numbers:
     """Create a thousand partitions, write to them, and start again once they were closed cleanly."""
     partitions = scaled(TOPIC_PARTITIONS, scale, 10)
@@ -319,51 +365,98 @@ def partitions(system: KafkaProtocolSystem, scale: float, count: int) -> Numbers
     return numbers | start(system, scale)
 
 
+BULK_WARM_UP = WarmUp("half the load", 0.5, ("produce_mb_s", "consume_mb_s"))
+SMALL_BULK_WARM_UP = replace(BULK_WARM_UP, piece="a fifth of the load", share=0.2)
+ONE_WARM_UP = WarmUp("30,000 requests", 0.6, ("requests_s",), least=10)
+LATENCY_WARM_UP = WarmUp("10,000 requests", 1.0, ("p50_us",), after="one-message")
+TRANSACTIONS_16_WARM_UP = WarmUp("600 transactions", 0.5, ("transactions_s",), least=8)
+TRANSACTIONS_WARM_UP = WarmUp("100 transactions", 1 / 3, ("transactions_s",), after="transactions-16")
+BULK_TRANSACTIONS_WARM_UP = WarmUp(
+    "200,000 messages",
+    TURN_SHARE,
+    ("produce_mb_s",),
+    after="bulk-1k",
+    run=partial(bulk, producer=PRODUCERS["transactional"], reads=False),
+)
+END_TO_END_WARM_UP = WarmUp("1,000 messages", 0.2, ("p50_us",), after="one-message")
+COLD_READ_WARM_UP = WarmUp("a tenth of it", 0.1, ("consume_mb_s",))
+CONSUMERS_WARM_UP = WarmUp("2 s of 1,000 hasty consumers", 1.0, ("requests_s",), run=hasty_consumers)
+
+
+def bulk_workload(
+    name: str, title: str, applies: Callable[[System], bool] = single_kafka, **changes: Any
+) -> Workload:
+    return Workload(name, title, partial(bulk, **changes), applies, SMALL_BULK_WARM_UP)
+
+
 WORKLOADS = [
-    Workload("start", "Start", start, before_load=True),
-    Workload("memory", "Idle", memory, before_load=True),
-    Workload("bulk-1k", "1 KB", bulk),
-    Workload("bulk-100b", "100 B", partial(bulk, size=100)),
-    Workload("bulk-10k", "10 KB", partial(bulk, size=10_240)),
-    Workload("bulk-acks1", "1 KB, acks=1", partial(bulk, acks="1"), single_kafka),
-    Workload("bulk-lz4", "1 KB, lz4", partial(bulk, codec="lz4"), single_kafka),
-    Workload("bulk-zstd", "1 KB, zstd", partial(bulk, codec="zstd"), single_kafka),
-    Workload("bulk-16p", "1 KB, 16 partitions", partial(bulk, partitions=16)),
-    Workload("bulk-1000p", "1 KB, 1,000 partitions", partial(bulk, partitions=1000), single_kafka),
-    Workload("one-message", "One message a request", one_message),
-    Workload("latency", "Synchronous", latency),
-    Workload("transactions", "Transactions of 100 messages", transactions, single_kafka),
+    Workload("start", "Start", start),
+    Workload("memory", "Idle", memory, once=True),
+    Workload("bulk-1k", "1 KB", bulk, warm_up=BULK_WARM_UP),
+    bulk_workload("bulk-100b", "100 B", any_single_node, size=100),
+    bulk_workload("bulk-10k", "10 KB", any_single_node, size=10_240),
+    bulk_workload("bulk-acks1", "1 KB, acks=1", acks="1"),
+    bulk_workload("bulk-lz4", "1 KB, lz4", codec="lz4"),
+    bulk_workload("bulk-zstd", "1 KB, zstd", codec="zstd"),
+    bulk_workload("bulk-16p", "1 KB, 16 partitions", any_single_node, partitions=16),
+    bulk_workload("bulk-1000p", "1 KB, 1,000 partitions", partitions=1000),
+    Workload("one-message", "One message a request", one_message, warm_up=ONE_WARM_UP),
+    Workload("latency", "Synchronous", latency, warm_up=LATENCY_WARM_UP),
     Workload(
         "transactions-16",
         "Transactions of 100 messages, 16 producers",
         partial(transactions, producers=16),
         single_kafka,
+        TRANSACTIONS_16_WARM_UP,
+    ),
+    Workload(
+        "transactions", "Transactions of 100 messages", transactions, single_kafka, TRANSACTIONS_WARM_UP
     ),
     Workload(
         "bulk-transactions",
         "1 KB, in transactions",
-        partial(bulk, transaction=BULK_TRANSACTION),
+        bulk_transactions,
         single_kafka,
+        BULK_TRANSACTIONS_WARM_UP,
     ),
-    Workload("end-to-end", "End to end, 1,000/s", end_to_end),
-    Workload("cold-read", "Catch-up from disk", cold_read, reads_from_disk),
-    Workload("idle-consumers", "1,000 idle consumers", idle_consumers, single_kafka),
+    Workload("end-to-end", "End to end, 1,000/s", end_to_end, warm_up=END_TO_END_WARM_UP),
+    Workload("cold-read", "Catch-up from disk", cold_read, reads_from_disk, COLD_READ_WARM_UP),
+    Workload("idle-consumers", "1,000 idle consumers", idle_consumers, single_kafka, CONSUMERS_WARM_UP),
+    Workload("loaded-memory", "After all this", memory, once=True),
     Workload("reopen-1000", "1,000 partitions", reopen, single_kafka, once=True),
-    Workload("loaded-memory", "After all this", memory),
 ]
 CLUSTER = [
-    Workload("replicated", "1 KB, replication 3", partial(bulk, replication=3), any_cluster),
     Workload(
-        "replicated-one", "One message, replication 3", partial(one_message, replication=3), any_cluster
+        "replicated", "1 KB, replication 3", partial(bulk, replication=3), any_cluster, SMALL_BULK_WARM_UP
     ),
     Workload(
-        "replicated-latency", "Synchronous, replication 3", partial(latency, replication=3), any_cluster
+        "replicated-one",
+        "One message, replication 3",
+        partial(one_message, replication=3),
+        any_cluster,
+        ONE_WARM_UP,
+    ),
+    Workload(
+        "replicated-latency",
+        "Synchronous, replication 3",
+        partial(latency, replication=3),
+        any_cluster,
+        replace(LATENCY_WARM_UP, after="replicated-one"),
     ),
 ]
+
+
+def named(*names: str) -> list[Workload]:
+    return [each for each in WORKLOADS if each.name in names]
+
+
+BESIDE_KAFKA = named(
+    *("bulk-1k", "one-message", "latency", "transactions", "transactions-16", "bulk-transactions")
+)
 OWN = [
-    *(each for each in WORKLOADS if each.name in {"start", "memory", "bulk-1k", "one-message"}),
-    *(each for each in WORKLOADS if each.name in {"latency", "end-to-end", "reopen-1000"}),
+    *named("start", "memory", "bulk-1k", "one-message", "latency", "end-to-end"),
     Workload("idle-1", "1 partition, 100 clients", partial(idle, partitions=1), synced_kafka),
+    *named("reopen-1000"),
     Workload(
         *("idle-10000", "10,000 partitions, 100 clients", partial(idle, partitions=10_000), synced_kafka),
         once=True,
@@ -371,7 +464,11 @@ OWN = [
 ]
 GROWTH = [
     Workload(
-        f"{kind.__name__}-{count}", f"{count:,} {kind.__name__}", partial(kind, count=count), single_kafka
+        f"{kind.__name__}-{count}",
+        f"{count:,} {kind.__name__}",
+        partial(kind, count=count),
+        single_kafka,
+        once=kind is partitions,  # which stay
     )
     for kind, counts in ((connections, (1, 10, 100, 1_000)), (partitions, (1, 10, 100, 1_000, 10_000)))
     for count in counts

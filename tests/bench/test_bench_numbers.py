@@ -16,12 +16,15 @@ from bench.measure import (
     cpu_of,
     metered,
     process_tree,
+    python_build,
     rate_numbers,
     ratio_of,
     spread_of,
 )
 from bench.report import markdown, number_text, print_report, ratio_rows, rows
 from bench.runner import LIMIT, Run, load_run
+from bench.summary import markdown as summary_markdown
+from bench.warmth import Warming
 
 
 def stored_run() -> Run:
@@ -36,6 +39,30 @@ def stored_run() -> Run:
     run.left_out["nats"] = "it is not installed"
     run.failures.append({"round": 1, "system": "kafka", "workload": "start", "reason": "too [cold]"})
     return run
+
+
+def warmed_run() -> Run:
+    """As a run beside Apache Kafka stores it, cut short."""
+    run = stored_run()
+    run.systems["kafka"]["runtime"] = "a Java machine"
+    run.workloads |= {"one-message": "One message a request", "bulk-transactions": "In transactions"}
+    for number, ours, theirs, paired in ((0, 300.0, 100.0, 0.9), (1, 500.0, 100.0, 1.0)):
+        pair = {"plain_ratio": paired, "plain_ratio_low": paired - 0.1, "plain_ratio_high": paired + 0.1}
+        run.add(number, "odradek", "one-message", {"requests_s": ours, **CPU}, others_ms_s=12.0)
+        run.add(number, "kafka", "one-message", {"requests_s": theirs, **CPU}, others_ms_s=3.0)
+        run.add(number, "odradek", "bulk-transactions", pair, others_ms_s=20.0)
+    settled = {"requests_s": [90.0, 100.0, 100.0, 101.0, 100.0, 99.0]}
+    run.warmings = [
+        Warming("odradek", "one-message", "30,000 requests", 9.0, True, settled).as_stored(),
+        Warming(
+            "kafka", "one-message", "30,000 requests", 60.0, False, {"requests_s": [50.0] * 4 + [60.0]}
+        ).as_stored(),
+    ]
+    run.seconds = {"one-message": {"warm_up_s": 69.0, "rounds_s": 21.0}}
+    return run
+
+
+CPU = {"request_user_us": 20.0, "request_kernel_us": 1.0}
 
 
 def test_a_spread_is_median_lowest_and_highest() -> None:
@@ -114,3 +141,48 @@ def test_what_is_missing_is_said() -> None:
     assert "left out: nats: it is not installed" in text
     assert "failed: kafka start, round 1: too [cold]" in text
     assert "Odradek divided by" in text
+
+
+def test_warm_ups_times_and_neighbours_are_told() -> None:
+    text = markdown(warmed_run())
+    assert "Apache Kafka runs on a Java machine." in text
+    assert (
+        "| one-message | 6 × 30,000 requests, 9 s<br>last five ±1% | 5 × 30,000 requests, 60 s<br>NOT SETTLED, "
+        in text
+    )
+    assert "used 12 ms of CPU a second (median; 20 at most)" in text
+    assert "one-message 69 + 21; 1.5 minutes in all" in text
+
+
+def test_paired_loads_are_shown_with_the_spread_of_all_pairs() -> None:
+    (row,) = [row for row in rows(warmed_run()) if row.figure == "plain_ratio"]
+    assert row.cells["odradek"] == "0.95 ±16%"
+    assert not any(row.figure == "plain_ratio" for row in ratio_rows(warmed_run(), "odradek"))
+
+
+def test_the_tables_of_the_docs_come_from_the_stored_run() -> None:
+    lines = summary_markdown(warmed_run()).splitlines()
+    assert "| Odradek ÷ Apache Kafka (↑ more is better, ↓ less is better) | not synced | budget |" in lines
+    assert "| ↑ one-message requests a second | 4.00 (3.00–5.00) | ≥ 3 |" in lines
+    assert "| ↑ one-message requests a second | 4.0 |" in lines
+    assert "|---|---|---|" in lines
+    assert (
+        "| One message a request: requests, /s | 400 ±25%<br>20.0 + 1.00 µs each | 100 ±0%<br>20.0 + 1.00 µs each |"
+        in lines
+    )
+    assert "1 of 2 warm-ups never settled: one-message on Apache Kafka (±20 %)." in lines
+    comparison = "In transactions, produce ÷ the same without transactions, in turn"
+    assert f"{comparison}: Odradek, not synced 0.95 (0.80–1.10)." in lines
+
+
+def test_a_run_that_was_stored_before_is_still_shown(tmp_path: Path) -> None:
+    stored = stored_run().__dict__ | {"warm_ups": [{"round": 0, "system": "kafka", "runs": 12}]}
+    del stored["warmings"], stored["seconds"], stored["part"]
+    (tmp_path / "peers.json").write_text(json.dumps(stored))
+    assert "was not warmed up by the rules" in summary_markdown(load_run(tmp_path / "peers.json"))
+
+
+def test_the_build_of_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"CONFIG_ARGS": "'--enable-optimizations' '--prefix=/usr'", "OPT": "-g -O3 -Wall"}
+    monkeypatch.setattr("sysconfig.get_config_var", told.get)
+    assert python_build().endswith(", -O3, configured with --enable-optimizations and without --with-lto)")

@@ -80,6 +80,8 @@ def in_effect(broker: InProcess) -> list[Any]:
         compactor._cleaner.bytes_per_second,
         compactor._cleaner.map_bytes,
         compactor._config["log.cleaner.backoff.ms"],
+        parts.services.leader_quota.bytes_per_second,
+        parts._replication.quota.bytes_per_second,
         parts.services.verification._is_required,
     ]
 

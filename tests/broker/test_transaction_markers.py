@@ -9,7 +9,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
-from odradek.requests.services import TransactionEnd
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -248,6 +248,30 @@ def test_many_markers_in_one_request(tmp_path: Path) -> None:
             ]
             assert told == [(1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]
             assert await broker.committed_values() == [b"1"]
+
+    asyncio.run(test())
+
+
+def test_markers_that_are_written_together_are_told_one_by_one(tmp_path: Path) -> None:
+    """Three transactions end in one partition, and one of them is over already."""
+
+    async def test() -> None:
+        async with Transactional(tmp_path) as broker:
+            for producer in (1, 2, 3):
+                written = await broker.write(
+                    0, b"%d" % producer, producer=producer, transactional_id=f"tx-{producer}"
+                )
+                assert written is NONE
+            markers = [
+                WritableTxnMarker(producer, producer % 2, True, [WritableTxnMarkerTopic("t", [0])], 0, 2)
+                for producer in (1, 2, 3)
+            ]
+            answer = await broker.ask(WriteTxnMarkersRequest(markers), 2)
+            told = [result.topics[0].partitions[0].error_code for result in answer.markers]
+            assert told == [NONE, ErrorCode.INVALID_PRODUCER_EPOCH, NONE]
+            assert await broker.committed_values() == [b"1"]
+            assert await broker.end(producer=2) == [NONE]
+            assert await broker.committed_values() == [b"1", b"2", b"3"]
 
     asyncio.run(test())
 

@@ -87,8 +87,10 @@ class Chronicle:
         self._digests: dict[int, str] = {}
         self._controllers: dict[int, int] = {}  # by epoch
         self._seen = 0  # images
-        self.active_at: dict[int, float] = {}  # when a node was last seen to be the controller
-        self._active: dict[int, None] = {}  # nodes that were when they last ran
+        self._active: dict[
+            int, int
+        ] = {}  # nodes that were the controller when they last ran, and in which life
+        self._ceased_at: dict[int, float] = {}  # when a node was no more
         self.newest = MetadataImage(CLUSTER_ID)
         self.created: dict[UUID, str] = {}
         self.deleted: dict[UUID, None] = {}
@@ -111,15 +113,15 @@ class Chronicle:
             elif image is not life.image or end != life.end_offset:
                 self._go_on(node_id, life, image, end)
             if metadata.quorum.is_active:
-                self._active[node_id] = None
+                self._active[node_id] = machine.starts
                 self._is_controller(node_id, metadata.quorum.epoch)
-            else:
-                self._active.pop(node_id, None)
-        for node_id in list(self._active):
-            if self._cluster.machines[node_id].node is None:
-                del self._active[node_id]
-            else:
-                self.active_at[node_id] = self._cluster.world.now()
+            elif self._active.pop(node_id, 0) == machine.starts:
+                self._ceased_at[node_id] = self._cluster.world.now()
+
+    def was_controller_since(self, node_id: int, seconds: float) -> bool:
+        """At some time from then on; for one that is off, until its end."""
+        machine = self._cluster.machines[node_id]
+        return self._active.get(node_id) == machine.starts or self._ceased_at.get(node_id, -1.0) >= seconds
 
     def _begin_life(self, node_id: int, number: int, image: MetadataImage, end_offset: int) -> None:
         self._lives[node_id] = Life(number, image, end_offset)

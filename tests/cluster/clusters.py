@@ -1,6 +1,6 @@
 """Clusters of simulated machines: directories that are formatted for one quorum, and a way to ask any node."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ def directory_id(node_id: int, generation: int = 0) -> UUID:
 
 
 class Cluster:
-    """`controllers` and `brokers` are node ids; a node may be both."""
+    """`controllers` and `brokers` are node ids; a node may be both. `racks` are those of brokers that have one."""
 
     def __init__(
         self,
@@ -29,8 +29,10 @@ class Cluster:
         controllers: Sequence[int] = (1, 2, 3),
         brokers: Sequence[int] = (1, 2, 3),
         settings: dict[str, str] | None = None,
+        racks: Mapping[int, str] | None = None,
     ) -> None:
         self.world = world
+        self._racks = racks or {}
         self.controllers = tuple(controllers)
         self.brokers = tuple(brokers)
         self._settings = {**SETTINGS, **(settings or {})}
@@ -59,6 +61,7 @@ class Cluster:
                 "controller.quorum.bootstrap.servers": ",".join(
                     f"node{controller}:{CONTROLLER_PORT}" for controller in self.controllers
                 ),
+                **({"broker.rack": self._racks[node_id]} if node_id in self._racks else {}),
                 **self._settings,
             },
         )

@@ -53,7 +53,7 @@ class LeaderFaults(Faults):
         self._count("lone leaders")
         self._busy[node_id] = None
         machine = self.cluster.machines[node_id]
-        others = [broker_id for broker_id in BROKERS if broker_id != node_id]
+        others = [broker_id for broker_id in self.cluster.brokers if broker_id != node_id]
         for other in others:
             self.world.note("network", f"cut from node{other} to {machine.name}")
             self.world.network.cut(f"node{other}", machine.name)
@@ -75,7 +75,7 @@ class LeaderFaults(Faults):
         self._count("power cuts after an ISR has shrunk")
         self._busy[node_id] = None
         machine = self.cluster.machines[node_id]
-        other = f"node{self._rng.choice([broker_id for broker_id in BROKERS if broker_id != node_id])}"
+        other = f"node{self._rng.choice([broker_id for broker_id in self.cluster.brokers if broker_id != node_id])}"
         self.world.note("network", f"cut from {other} to {machine.name}")
         self.world.network.cut(other, machine.name)
         shrinks, end = self.replicated.counts["shrinks"], self.world.now() + 1.5
@@ -104,7 +104,7 @@ class LeaderFaults(Faults):
 
     async def _lag(self) -> None:
         """A broker cannot fetch from another for a while, one way or the other, or its disk is slow."""
-        one, other = self._rng.sample(BROKERS, 2)
+        one, other = self._rng.sample(self.cluster.brokers, 2)
         self._count("lags")
         names = self.cluster.machines[one].name, self.cluster.machines[other].name
         if self._rng.random() < 0.7:

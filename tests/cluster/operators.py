@@ -232,7 +232,7 @@ class Prober:
             self.refused += 1
             return
         self.answered += 1
-        if self._chronicle.active_at.get(node_id, -1.0) < sent:
+        if not self._chronicle.was_controller_since(node_id, sent):
             raise Violation(
                 f"node {node_id} answered {ErrorCode(answer.error_code).name} as the controller, which it was not"
             )

@@ -107,7 +107,7 @@ PLANTED = [
     Planted(
         "current-isr",
         "the high watermark is the minimum over the current ISR instead of the maximal one",
-        1,
+        2,
         (
             Mutation(
                 "replication.leader",
@@ -131,7 +131,7 @@ PLANTED = [
     Planted(
         "early-join",
         "a replica joins the ISR though it has not all that came before the leader's epoch",
-        10,
+        2,
         (
             Mutation(
                 "replication.leader",
@@ -156,7 +156,7 @@ PLANTED = [
     Planted(
         "partition-epoch",
         "the controller takes an ISR that was proposed to an older registration",
-        1,
+        3,
         (
             Mutation(
                 "controller.requests.alter_partition",
@@ -198,7 +198,7 @@ PLANTED = [
     Planted(
         "latest",
         "a new leader answers ListOffsets before it knows its high watermark",
-        5,
+        1,
         (
             Mutation(
                 "api.list_offsets",
@@ -210,7 +210,7 @@ PLANTED = [
     Planted(
         "epoch-kept",
         "a leader that was restarted goes on in the epoch of its earlier life",
-        1,
+        3,
         (
             Mutation(
                 "services.local_partitions",
@@ -222,7 +222,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        6,
+        12,
         (
             Mutation(
                 "storage.log.log",
@@ -246,7 +246,7 @@ PLANTED = [
     Planted(
         "elr",
         "where the ISR is empty any replica is elected, eligible or not",
-        1,
+        3,
         (
             Mutation(
                 "controller.elections",
@@ -258,7 +258,7 @@ PLANTED = [
     Planted(
         "coordinator",
         "a coordinator goes on answering when its partition has another leader",
-        6,
+        11,
         (
             Mutation(
                 "services.shards",
@@ -273,7 +273,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        11,
+        3,
         (
             Mutation(
                 "api.fetch",
@@ -297,12 +297,139 @@ PLANTED = [
     Planted(
         "unclean",
         "leaders are elected uncleanly though the topic does not allow that",
-        1,
+        3,
         (
             Mutation(
                 "controller.elections",
                 "Election.UNCLEAN if is_unclean else Election.ONLINE",
                 "Election.UNCLEAN",
+            ),
+        ),
+    ),
+    # Upkeep
+    Planted(
+        "eager-compaction",
+        "compaction goes on beyond what is committed",
+        1,
+        (
+            Mutation(
+                "services.compactor",
+                "facts_of(replica.log, replica.last_stable_offset, clean_offset)",
+                "facts_of(replica.log, replica.log.end_offset, clean_offset)",
+            ),
+        ),
+    ),
+    Planted(
+        "eager-retention",
+        "retention deletes what is not committed",
+        3,
+        (
+            Mutation(
+                "services.maintenance",
+                "        return replica.high_watermark if replica else 0\n",
+                "        return replica.log.end_offset if replica else 0\n",
+            ),
+        ),
+    ),
+    Planted(
+        "start-over",
+        "a follower keeps its records though the leader's log starts after them",
+        2,
+        (
+            Mutation(
+                "replication.follower",
+                "            self.log.truncate_fully_and_start_at(offset)\n            self.high_watermark = offset\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    # Groups of KIP-848
+    Planted(
+        "unreleased",
+        "a partition is given to its next owner before the former one has given it up",
+        4,
+        (
+            Mutation(
+                "coordinators.consumer.member",
+                "            if holder_of(topic, partition) not in (None, member_id)\n",
+                "            if False\n",
+            ),
+        ),
+    ),
+    # Unclean elections
+    Planted(
+        "unclean-follower",
+        "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
+        17,
+        (
+            Mutation(
+                "replication.follower",
+                "        log.truncate_to(offset)\n        self.high_watermark = min",
+                "        log.truncate_to(max(offset, self.high_watermark))\n        self.high_watermark = min",
+            ),
+        ),
+    ),
+    # Reassignment
+    Planted(
+        "move-early",
+        "a reassignment completes before its new replicas are in sync",
+        4,
+        (
+            Mutation(
+                "controller.reassignment",
+                "    if not in_sync or not set(required) <= set(in_sync):\n",
+                "    if not in_sync:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "move-delete",
+        "a replica that will be removed deletes its log before it has left",
+        4,
+        (
+            Mutation(
+                "services.local_partitions",
+                "            if self._node_id not in registration.replicas:\n",
+                """            if self._node_id in registration.removing_replicas or (
+                self._node_id not in registration.replicas
+            ):
+""",
+            ),
+        ),
+    ),
+    Planted(
+        "move-keep",
+        "a replica that has left the partition keeps its log, and its role",
+        4,
+        (
+            Mutation(
+                "services.local_partitions",
+                "            if self._node_id not in registration.replicas:\n",
+                "            if self._node_id not in registration.replicas and self._present(topic, index) is None:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "move-cancel",
+        "cancelling a reassignment puts all original replicas into the ISR, in sync or not",
+        28,
+        (
+            Mutation(
+                "controller.reassignment",
+                "    isr = [replica for replica in partition.isr if replica in replicas]\n",
+                "    isr = list(replicas)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "move-shrink",
+        "cancelling a reassignment takes members out of the ISR that were not being added",
+        12,
+        (
+            Mutation(
+                "controller.reassignment",
+                "    isr = [replica for replica in partition.isr if replica in replicas]\n",
+                "    isr = [replica for replica in partition.isr if replica in replicas][:1]\n",
             ),
         ),
     ),

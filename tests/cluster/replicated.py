@@ -13,48 +13,37 @@ history from then on.
 - P10    whoever is in sync never cuts what is committed, nor loses it in a crash
 - P13    log start ≤ high watermark ≤ log end
 
+Where a topic allows unclean elections, whoever is elected so decides what is committed: history begins anew with what
+that leader takes for committed, and all of the above holds from there on. What leaders of earlier epochs say counts no
+more. What replicas have had to give up is not looked at.
+
 A replica counts with what is synced. A node without power counts with what its disk would still hold; one whose disk
 was lost for good, and which has not said so yet, does not count.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from odradek.metadata.image import LOST_DIRECTORY, MetadataImage, Partition, Topic
-from odradek.records.batch import read_header
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from odradek.storage.segments.segment import LOG_SUFFIX
-from odradek.storage.segments.swap import offset_of
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster, directory_id
-from tests.simulation.batches import whole_batches
+from tests.cluster.committed import Committed, read_files, read_log
+from tests.cluster.kept import Kept
 from tests.simulation.connection import Violation
 from tests.simulation.machine import DATA_DIR
 
-MIN_ISR = "min.insync.replicas"
+MIN_ISR, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
+RECOVERING = 1  # the state of a leader that was elected uncleanly
 NO_LEADER = -1
-
-
-class Committed(NamedTuple):
-    """A batch, for good."""
-
-    base_offset: int
-    next_offset: int
-    data: bytes
-
-    def __repr__(self) -> str:
-        header = read_header(memoryview(self.data), 0)
-        return (
-            f"<{self.base_offset} to {self.next_offset} of epoch {header.leader_epoch}, CRC {header.crc:08x}>"
-        )
 
 
 class Seen:
     """What a replica was like when it was last looked at."""
 
-    __slots__ = ("end_offset", "high_watermark", "is_over", "isr", "partition_epoch", "role")
+    __slots__ = ("end_offset", "high_watermark", "is_over", "isr", "partition_epoch", "role", "start_offset")
 
     def __init__(self) -> None:
         self.role: Any = None
@@ -62,6 +51,7 @@ class Seen:
         self.isr: frozenset[int] = frozenset()  # of a leader
         self.partition_epoch = -1
         self.high_watermark = 0
+        self.start_offset = 0
         self.end_offset = -1
 
     def take_isr(self, leader: Leader) -> None:
@@ -71,14 +61,17 @@ class Seen:
 class ReplicatedLog:
     """One partition of one topic id."""
 
-    def __init__(self, name: str, topic_id: UUID, index: int, registration: Partition) -> None:
+    def __init__(self, name: str, topic_id: UUID, index: int, registration: Partition, kept: Kept) -> None:
         self.name = name
         self.topic_id = topic_id
         self.index = index
         self.registration = registration  # the newest that is committed
+        self.kept = kept
         self.isrs = {registration.partition_epoch: registration.isr}  # all that ever were, by partition epoch
         self.high_watermark = 0  # the highest that any leader has reached
         self.history: list[Committed] = []
+        self.unclean_epoch = -1  # the last whose leader was elected uncleanly
+        self.is_open = False  # until that leader, or a later one, begins: what is committed?
         self.leaders: dict[int, int] = {}  # by epoch
         self.epoch_starts: dict[int, int] = {}
         self.joins: dict[
@@ -86,6 +79,14 @@ class ReplicatedLog:
         ] = {}  # the last registration of each leader epoch by which somebody joined
         # Who is not in sync, by broker and partition epoch: the broker epoch that it had then.
         self.outsiders: dict[tuple[int, int], int] = {}
+
+    def elected_uncleanly(self, leader_epoch: int) -> None:
+        self.unclean_epoch, self.is_open = leader_epoch, True
+
+    def begin_anew(self, leader: Leader) -> None:
+        self.is_open = False
+        self.high_watermark = leader.high_watermark
+        self.history = [item for item in read_log(leader.log, 0) if item.next_offset <= leader.high_watermark]
 
     def since(self, offset: int) -> list[Committed]:
         first = len(self.history)
@@ -106,11 +107,14 @@ class Witness(Protocol):
 
 
 class ReplicatedLogs:
-    def __init__(self, cluster: Cluster, chronicle: Chronicle, min_isr: int) -> None:
-        """`min_isr` is what topics have that say nothing else."""
+    def __init__(
+        self, cluster: Cluster, chronicle: Chronicle, min_isr: int, has_upkeep: bool = False
+    ) -> None:
+        """`min_isr` is what topics have that say nothing else. With `has_upkeep` logs are compacted and limited."""
         self._cluster = cluster
         self._chronicle = chronicle
         self._min_isr = min_isr
+        self._has_upkeep = has_upkeep
         self.image = MetadataImage("")  # the newest that is committed
         self.logs: dict[tuple[UUID, int], ReplicatedLog] = {}
         self._seen: dict[int, dict[Replica, Seen]] = {}  # by node
@@ -118,7 +122,17 @@ class ReplicatedLogs:
         self._early: dict[int, None] = {}  # nodes with a replica of which no committed image tells yet
         self.witness: Witness | None = None
         self.counts = dict.fromkeys(
-            ("elections of leaders", "truncations of replicas", "joins", "shrinks", "commits of logs"), 0
+            (
+                "elections of leaders",
+                "truncations of replicas",
+                "joins",
+                "shrinks",
+                "commits of logs",
+                "starts of logs that moved",
+                "unclean elections",
+                "batches that were compacted",
+            ),
+            0,
         )
 
     def fail(self, log: ReplicatedLog, text: str) -> None:
@@ -152,12 +166,13 @@ class ReplicatedLogs:
                     known.end_offset != replica.log.end_offset
                     or role is not known.role
                     or role.high_watermark != known.high_watermark
+                    or replica.log.log_start_offset != known.start_offset
                 ):
                     self._changed(node_id, replica, role, known)
                 elif replica.leader is not None:
                     known.take_isr(replica.leader)
             if len(seen) > len(node.replicas):
-                self._removed(seen, set(node.replicas))
+                self._removed(node_id, seen, set(node.replicas))
         if self.witness is not None:
             self.witness.looked()
 
@@ -200,15 +215,22 @@ class ReplicatedLogs:
             known.take_isr(leader)
             if self.witness is not None:
                 self.witness.changed(log, leader)
+        self._starts_at(node_id, log, replica, known)
         known.role, known.end_offset, known.high_watermark = role, end_offset, high_watermark
 
-    def _removed(self, seen: dict[Replica, Seen], present: set[Replica]) -> None:
-        """Their topics are deleted. What they had just committed was acknowledged, and cannot be read any more."""
+    def _removed(self, node_id: int, seen: dict[Replica, Seen], present: set[Replica]) -> None:
+        """Their partitions have moved to other brokers, or their topics are deleted: then what they had just committed
+        was acknowledged, and cannot be read any more."""
         for replica in [replica for replica in seen if replica not in present]:
-            role = seen.pop(replica).role
+            known = seen.pop(replica)
+            role = known.role
             log = self.logs.get((replica.topic_id, replica.topic_partition.partition))
-            if log is not None and isinstance(role, Leader) and log.topic_id not in self.image.topics_by_id:
-                log.high_watermark = max(log.high_watermark, role.high_watermark)
+            if log is None or not isinstance(role, Leader) or role.high_watermark <= log.high_watermark:
+                continue
+            if log.topic_id in self.image.topics_by_id:
+                self._advance(node_id, log, role, role.high_watermark, known)
+            else:
+                log.high_watermark = role.high_watermark
 
     # --- metadata ---
 
@@ -220,17 +242,28 @@ class ReplicatedLogs:
             for topic in passed.topics.values():
                 for index, registration in topic.partitions.items():
                     if (topic.id, index) in self.logs:
-                        self.logs[topic.id, index].isrs[registration.partition_epoch] = registration.isr
+                        self._passed(topic, self.logs[topic.id, index], registration)
         for topic in image.topics.values():
             if before.topics.get(topic.name) is not topic:
                 for index, registration in topic.partitions.items():
                     self._take_registration(topic, index, registration)
 
+    def _passed(self, topic: Topic, log: ReplicatedLog, registration: Partition) -> None:
+        log.isrs[registration.partition_epoch] = registration.isr
+        is_unclean = registration.leader_recovery_state == RECOVERING
+        if is_unclean and registration.leader_epoch > log.unclean_epoch and self._may_be_unclean(topic):
+            self.counts["unclean elections"] += 1
+            log.elected_uncleanly(registration.leader_epoch)
+
+    def _may_be_unclean(self, topic: Topic) -> bool:
+        return self.image.topic_overrides(topic.name).get(UNCLEAN_ELECTION) == "true"
+
     def _take_registration(self, topic: Topic, index: int, registration: Partition) -> None:
         log = self.logs.get((topic.id, index))
         if log is None:
             name = f"{topic.name}-{index}"
-            self.logs[topic.id, index] = ReplicatedLog(name, topic.id, index, registration)
+            kept = Kept(self.image.topic_overrides(topic.name) if self._has_upkeep else {})
+            self.logs[topic.id, index] = ReplicatedLog(name, topic.id, index, registration, kept)
             return
         before, log.registration = log.registration, registration
         if (
@@ -272,6 +305,8 @@ class ReplicatedLogs:
             self.fail(log, f"P9: brokers {known} and {node_id} both lead in epoch {leader.leader_epoch}")
         if leader.leader_epoch in log.epoch_starts:
             return False
+        if log.is_open and leader.leader_epoch >= log.unclean_epoch:
+            log.begin_anew(leader)
         log.epoch_starts[leader.leader_epoch] = leader.epoch_start_offset
         if leader.leader_epoch == log.registration.leader_epoch:
             self._check_has(log, node_id, 0, log.high_watermark, "P5: it was elected leader")
@@ -280,19 +315,29 @@ class ReplicatedLogs:
     def _truncated(self, node_id: int, log: ReplicatedLog, before: int, after: int) -> None:
         self.counts["truncations of replicas"] += 1
         self._cluster.world.note(f"node{node_id}", f"cut {log.name} from {before} to {after}")
-        if after < log.high_watermark and node_id in log.registration.isr:
+        if after < log.high_watermark and node_id in log.registration.isr and not log.is_open:
             self.fail(
                 log,
                 f"P10: broker {node_id}, in sync, cut its log from {before} to {after}, though all below "
                 f"{log.high_watermark} is committed",
             )
 
+    def _starts_at(self, node_id: int, log: ReplicatedLog, replica: Replica, known: Seen) -> None:
+        known.start_offset = replica.log.log_start_offset
+        if known.start_offset > log.kept.start_offset:
+            wrong = log.kept.starts(known.start_offset, replica.log.size_bytes, log.high_watermark)
+            self.counts["starts of logs that moved"] += 1
+            if wrong:
+                self.fail(log, f"broker {node_id}: {wrong}")
+
     def _started_short(self, node_id: int, log: ReplicatedLog, end_offset: int) -> None:
-        if node_id in log.registration.isr and not self._has_lost_disk(node_id):
+        if node_id in log.registration.isr and not self._has_lost_disk(node_id) and not log.is_open:
             self.fail(log, f"P10: broker {node_id} started with {end_offset} of {log.high_watermark} offsets")
 
     def _advance(self, node_id: int, log: ReplicatedLog, leader: Leader, offset: int, known: Seen) -> None:
         """This leader says that all below `offset` is committed. In one step it may have gone through several ISRs."""
+        if leader.leader_epoch < log.unclean_epoch:
+            return
         self.counts["commits of logs"] += 1
         registration, start = log.registration, log.high_watermark
         least = min(self.min_isr(log), len(registration.replicas))
@@ -307,10 +352,12 @@ class ReplicatedLogs:
             if missing:
                 self.fail(log, f"P3: broker {node_id} committed {offset} without {missing}, in sync")
         added = [item for item in read_log(leader.log, start) if item.next_offset <= offset]
+        start = max(start, leader.log.log_start_offset)  # retention may have been as quick
         if not added or added[0].base_offset != start or added[-1].next_offset != offset:
             self.fail(log, f"P6: broker {node_id} committed {start} to {offset}, and has {added}")
         log.history += added
         log.high_watermark = offset
+        log.kept.committed(added)
         if self.witness is not None:
             self.witness.committed(log, added)
         for broker_id in registration.isr:
@@ -344,7 +391,12 @@ class ReplicatedLogs:
 
     def _check_has(self, log: ReplicatedLog, broker_id: int, start: int, end: int, why: str) -> None:
         """All that is committed between these offsets is on its disk."""
-        if start >= end or self._has_lost_disk(broker_id) or log.topic_id not in self.image.topics_by_id:
+        if (
+            log.is_open
+            or start >= end
+            or self._has_lost_disk(broker_id)
+            or log.topic_id not in self.image.topics_by_id
+        ):
             return
         replica = self.replica(log, broker_id)
         if replica is not None:
@@ -355,12 +407,9 @@ class ReplicatedLogs:
         else:
             files = self._cluster.machines[broker_id].files.durable(f"{DATA_DIR}/{log.name}")
             found = {item.base_offset: item for item in read_files(files)}
-        for item in log.since(start):
-            if item.next_offset <= end and found.get(item.base_offset) != item:
-                self.fail(
-                    log,
-                    f"{why}: broker {broker_id} has {found.get(item.base_offset)}, committed was {item}",
-                )
+        wrong = log.kept.compare([item for item in log.since(start) if item.next_offset <= end], found)
+        if wrong:
+            self.fail(log, f"{why}: broker {broker_id} {wrong}")
 
     # --- the end ---
 
@@ -393,7 +442,7 @@ class ReplicatedLogs:
 
     def _has_all(self, log: ReplicatedLog, broker_id: int) -> bool:
         files = self._cluster.machines[broker_id].files.durable(f"{DATA_DIR}/{log.name}")
-        return read_files(files)[: len(log.history)] == log.history
+        return not log.kept.compare(log.history, {item.base_offset: item for item in read_files(files)})
 
     def is_whole(self) -> bool:
         """Every partition is led, everybody is in sync, and all replicas know what is committed."""
@@ -402,6 +451,8 @@ class ReplicatedLogs:
             if log.topic_id not in self.image.topics_by_id:
                 continue
             if registration.leader == NO_LEADER or set(registration.isr) != set(registration.replicas):
+                return False
+            if registration.adding_replicas or registration.removing_replicas:
                 return False
             replicas = [self.replica(log, broker_id) for broker_id in registration.replicas]
             if any(
@@ -430,7 +481,7 @@ class ReplicatedLogs:
         ]
 
     def check_disks(self) -> None:
-        """P4: all replicas are byte-equal, on nodes that are stopped."""
+        """P4: all replicas are byte-equal but for what upkeep has taken, on nodes that are stopped."""
         for log in self.logs.values():
             if log.topic_id not in self.image.topics_by_id:
                 continue
@@ -442,31 +493,10 @@ class ReplicatedLogs:
                     for path, data in contents.items()
                     if path.startswith(prefix)
                 }
-                if read_files(files) != log.history:
-                    self.fail(log, f"P4: broker {broker_id} has other records than are committed")
-
-
-def read_log(log: Any, offset: int) -> list[Committed]:
-    found: list[Committed] = []
-    if not log.segments:
-        return found
-    offset = max(offset, log.log_start_offset)
-    while offset < log.end_offset and (piece := log.read(offset, 1 << 20, log.end_offset)) is not None:
-        data = memoryview(piece.file.read_at(piece.position, piece.length))
-        found += _committed(data)
-        if found[-1].next_offset <= offset:
-            break
-        offset = found[-1].next_offset
-    return found
-
-
-def read_files(files: dict[str, bytes]) -> list[Committed]:
-    segments = sorted((offset_of(name), data) for name, data in files.items() if name.endswith(LOG_SUFFIX))
-    return [item for _, data in segments for item in _committed(memoryview(data))]
-
-
-def _committed(data: memoryview) -> list[Committed]:
-    return [
-        Committed(header.base_offset, header.next_offset, bytes(batch))
-        for header, batch in whole_batches(data)
-    ]
+                found = {item.base_offset: item for item in read_files(files)}
+                wrong = log.kept.compare(log.history, found)
+                if log.kept.is_compacted:
+                    cleaned = sum(found.get(item.base_offset) != item for item in log.history)
+                    self.counts["batches that were compacted"] += cleaned
+                if wrong or not found.keys() <= {item.base_offset for item in log.history}:
+                    self.fail(log, f"P4: broker {broker_id} {wrong or 'has records that are not committed'}")

@@ -4,17 +4,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from tests.cluster.faults import Faults
+from tests.cluster.moves import MovingStorm
 from tests.cluster.plan import Plan
 from tests.cluster.storm import Storm
 from tests.simulation.seeds import Outcome, Run, run_all
 from tests.simulation.trace import Trace
 
-METADATA_EVERY = 8  # seeds: these have operators and metadata alone, and all others have data
+METADATA_EVERY = 16  # seeds: these have operators and metadata alone, and all others have data
+MOVES_EVERY = 8  # and of those, these have partitions that move
+MOVES_FROM = 4
 COLLECT_EVERY = 5  # seeds
 
 
 def new_plan(seed: int, trace: Trace | None = None) -> Plan | Storm:
-    return Plan(seed, trace) if seed % METADATA_EVERY == 0 else Storm(seed, trace)
+    if seed % METADATA_EVERY == 0:
+        return Plan(seed, trace)
+    return MovingStorm(seed, trace) if seed % MOVES_EVERY == MOVES_FROM else Storm(seed, trace)
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> Outcome:

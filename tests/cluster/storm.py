@@ -16,14 +16,24 @@ from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
 from tests.cluster.echo import Echo
 from tests.cluster.faults import LEADER_WITHIN, Fault
+from tests.cluster.kept import COMPACTED, LIMITED, OFFSETS
+from tests.cluster.kept import SETTINGS as UPKEEP_SETTINGS
 from tests.cluster.leader_faults import BROKERS, LeaderFaults
+from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
+from tests.cluster.members import ClassicSeeker, ConsumerSeeker
 from tests.cluster.operators import IN_DOUBT
 from tests.cluster.replicated import ReplicatedLogs
-from tests.cluster.traffic import Auditor, ClusterClient, ClusterPlay, Member, Producer, Reader
+from tests.cluster.traffic import Auditor, ClusterClient, ClusterPlay, Producer, Reader
+from tests.cluster.unclean import UNCLEAN, Gambler
 from tests.cluster.watch import Watch, WatchedLoop
 from tests.simulation.connection import Disconnected, Violation
 from tests.simulation.disk import check_disk
@@ -59,9 +69,11 @@ MIN_ISR = 2
 CONTROLLER = 4
 QUIET_SECONDS = 0.2  # at the beginning, so that there is something to lose
 MIN_SECONDS = 1.5
-MAX_SECONDS = 10.0
+MAX_SECONDS = 6.0
 WHOLE_WITHIN = 60.0
+TOPIC_RESOURCE, SET = 2, 0
 REMADE = "remade"
+KINDS = {"compacted": COMPACTED, "limited": LIMITED, "unclean": UNCLEAN}  # of the third topic
 
 
 class Worth(NamedTuple):
@@ -131,29 +143,38 @@ async def make_topic(
 
 class Storm(LeaderFaults):
     pace = 0.5
+    brokers: tuple[int, ...] = BROKERS
+    controller = CONTROLLER
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         loop = WatchedLoop()
         world = World(seed, trace, loop)
         rng = world.new_rng()
-        controllers = rng.choice([BROKERS, BROKERS, (CONTROLLER,)])
-        super().__init__(world, Cluster(world, controllers, BROKERS, SETTINGS), rng)
+        controllers = rng.choice([BROKERS, BROKERS, (self.controller,)])
+        settings = {**SETTINGS, **UPKEEP_SETTINGS, **MEMBER_SETTINGS}
+        super().__init__(world, Cluster(world, controllers, self.brokers, settings), rng)
         self.mood = rng.choice(["network", "network", "power", "disks", "restarts"])
+        self.kind = rng.choice(list(KINDS))
         self.chronicle = Chronicle(self.cluster)
-        self.replicated = ReplicatedLogs(self.cluster, self.chronicle, MIN_ISR)
+        self.replicated = ReplicatedLogs(self.cluster, self.chronicle, MIN_ISR, has_upkeep=True)
         loop.watch = Watch(self.cluster, self.chronicle, self.replicated)
         self.play = play = ClusterPlay(world, self.cluster, self.replicated)
         pace = rng.choice([0.02, 0.05])
         self._producers = [Producer(play, f"producer{number}", pace) for number in (1, 2, 3)]
+        self._gambler = Gambler(play, "gambler", pace)
         self._readers = [Reader(play, f"reader{number}", 0.1) for number in (1, 2)]
         self._auditor = Auditor(play, "auditor", 0.2)
         self.elector = self._auditor.router
-        self._clients: list[ClusterClient | Member] = [
+        consumers: list[ConsumerSeeker] = []
+        self._clients: list[ClusterClient | ClassicSeeker | ConsumerSeeker] = [
             *self._producers,
+            self._gambler,
             *self._readers,
             self._auditor,
-            Member(play, "member1", 0.2),
-            Member(play, "member2", 0.2),
+            ClassicSeeker(play, "member1", 0.2),
+            ClassicSeeker(play, "member2", 0.2),
+            ConsumerSeeker(play, "consumer1", 0.1, consumers),
+            ConsumerSeeker(play, "consumer2", 0.1, consumers),
             Remaker(play, "remaker"),
             Echo(play, "echo"),
         ]
@@ -170,6 +191,7 @@ class Storm(LeaderFaults):
         return {
             "acknowledged batches": self.play.acknowledged,
             f"runs with a mood of {self.mood}": 1,
+            f"runs with a topic that is {self.kind}": 1,
             **self.play.counts,
             **self.chronicle.counts,
             **self.replicated.counts,
@@ -208,6 +230,7 @@ class Storm(LeaderFaults):
             self._start_soon(node_id)
         await self._wait_for(self._all_serve, LEADER_WITHIN, "not all nodes serve at the beginning")
         await self._make_topics()
+        await self._shrink_offsets()
         lives = [self.world.spawn(client.live()) for client in self._clients]
         await asyncio.sleep(QUIET_SECONDS)
         self._bag = [*self.bag(), self._crash_leader]
@@ -233,14 +256,36 @@ class Storm(LeaderFaults):
     async def _make_topics(self) -> None:
         # With one in-sync replica a record may be on one disk alone, and that may be lost.
         low = MIN_ISR if self.mood == "disks" else 1
-        for name, partitions, min_isr in (("apple", 2, MIN_ISR), ("bear", 1, low)):
-            while True:
-                try:
-                    if await make_topic(self._producers[0], name, partitions, min_isr):
-                        break
-                except Disconnected:
-                    pass
-                await asyncio.sleep(0.1)
+        await self._make_topic("apple", 2, MIN_ISR)
+        await self._make_topic("bear", 1, low)
+        topic = await self._make_topic("cedar", 1, low, **KINDS[self.kind])
+        topic.may_be_compacted, topic.may_be_deleted = self.kind == "compacted", self.kind == "limited"
+        if self.kind == "unclean":
+            del self.play.logs.current["cedar"]  # what others expect of topics is not promised here
+            self._gambler.topic = topic
+
+    async def _shrink_offsets(self) -> None:
+        """The segments of the offsets topic, so that it is compacted, too."""
+        changes = [AlterableConfig(name, SET, value) for name, value in OFFSETS.items()]
+        resource = AlterConfigsResource(TOPIC_RESOURCE, OFFSETS_TOPIC, changes)
+        while True:
+            try:
+                if await self._auditor.router.coordinator_of("classic") is not None:
+                    response = await self._auditor.ask(IncrementalAlterConfigsRequest([resource]))
+                    if response.responses[0].error_code == ErrorCode.NONE:
+                        return
+            except Disconnected:
+                pass
+            await asyncio.sleep(0.02)
+
+    async def _make_topic(self, name: str, partitions: int, min_isr: int, **configs: str) -> TopicHistory:
+        while True:
+            try:
+                if topic := await make_topic(self._producers[0], name, partitions, min_isr, **configs):
+                    return topic
+            except Disconnected:
+                pass
+            await asyncio.sleep(0.1)
 
     async def _check_end(self) -> None:
         if self.replicated.without_candidates():
@@ -257,12 +302,13 @@ class Storm(LeaderFaults):
                 await self._readers[0].read_all(partition)
         await self._check_offsets()
         await self._wait_for(self.replicated.is_whole, WHOLE_WITHIN, "not all replicas stay in sync")
+        self._gambler.count_lost()
         for machine in self.cluster.machines.values():
             machine.cut_power()
         self.replicated.check_disks()
         for broker_id in self.cluster.brokers:
             contents = self.cluster.machines[broker_id].files.contents()
-            check_disk(contents, {f"{OFFSETS_TOPIC}-0", "__cluster_metadata-0"})
+            check_disk(contents, {f"{OFFSETS_TOPIC}-0", "__cluster_metadata-0", "cedar-0"})
 
     async def _check_offsets(self) -> None:
         for name in self.play.groups.groups:

@@ -9,6 +9,7 @@ from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.cluster.clusters import CLUSTER_ID, Cluster, new_cluster
 from tests.cluster.plan import SETTINGS
+from tests.cluster.storm import SETTINGS as STORM_SETTINGS
 from tests.simulation.world import World
 
 
@@ -108,5 +109,30 @@ def test_what_was_written_before_a_restart_is_compacted() -> None:
         while size_of_log() >= written:
             assert world.now() < end, "it is not compacted"
             await asyncio.sleep(0.1)
+
+    world.run(scenario())
+
+
+def test_a_follower_whose_retention_works_while_it_fetches_hears_what_is_committed() -> None:
+    world, cluster = new_cluster(5, settings={**STORM_SETTINGS, "replica.fetch.wait.max.ms": "400"})
+    records = bytes(build_batch([Record(0, 0, b"key", b"value")]))
+    topic = TopicProduceData(name="apple", partition_data=[PartitionProduceData(0, records)])
+
+    async def scenario() -> None:
+        await cluster.start()
+        configs = [CreatableTopicConfig("retention.ms", "-1")]
+        request = CreateTopicsRequest([CreatableTopic("apple", 1, 3, configs=configs)], 1_000)
+        assert (await cluster.ask(1, request, 7)).topics[0].error_code == ErrorCode.NONE
+        leader = cluster.image(1).partition("apple", 0).leader
+        for _ in range(3):
+            response = await cluster.ask(leader, ProduceRequest(None, -1, 1_000, [topic]), 12)
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        node = cluster.machines[leader % 3 + 1].node
+        replica = node.replicas.present("apple", 0) if node is not None else None
+        assert replica is not None
+        assert replica.high_watermark < replica.log.end_offset == 3, "its fetch does not wait at the leader"
+        replica.log.delete_records_before(1)
+        await asyncio.sleep(10.0)
+        assert replica.high_watermark == 3
 
     world.run(scenario())

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.cluster.run import METADATA_EVERY, run_seed, run_seeds
+from tests.cluster.run import run_seed, run_seeds
 from tests.simulation.run import Totals
 
-CHUNK = METADATA_EVERY
-CHUNKS = 26
+CHUNK = 8
+CHUNKS = 25
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))

@@ -1,5 +1,7 @@
 """Groups whose coordinator is on another broker than the one that is asked for it."""
 
+import asyncio
+
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.cluster.clusters import new_cluster
 from tests.lives.members import committed_offsets_request
@@ -31,5 +33,21 @@ def test_offsets_are_asked_for_before_there_ever_was_a_group() -> None:
         await cluster.start()
         response = await cluster.ask(1, committed_offsets_request("apple"), 9)
         assert [group.group_id for group in response.groups] == ["apple"]
+
+    world.run(scenario())
+
+
+def test_a_broker_that_is_down_when_the_first_group_comes_has_its_replicas_all_the_same() -> None:
+    """Otherwise the loss of one more broker would end all groups, for ever after."""
+    world, cluster = new_cluster(7, settings={**SETTINGS, "offsets.topic.replication.factor": "3"})
+
+    async def scenario() -> None:
+        await cluster.start()
+        cluster.machines[3].cut_power()
+        while any(broker.id == 3 for broker in cluster.image(1).active_brokers()):
+            await asyncio.sleep(0.1)
+        await cluster.ask(1, FindCoordinatorRequest("", 0, ["apple"]), VERSION)
+        topic = cluster.image(1).topics["__consumer_offsets"]
+        assert {frozenset(one.replicas) for one in topic.partitions.values()} == {frozenset({1, 2, 3})}
 
     world.run(scenario())

@@ -16,13 +16,13 @@ from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster.clusters import Cluster
+from tests.cluster.kept import keys_and_tombstones
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.router import Router
 from tests.lives.members import committed_offsets_request
 from tests.simulation.connection import Connection, Disconnected, Violation
 from tests.simulation.log_history import Batch, PartitionHistory, TopicHistory, View
 from tests.simulation.members import AGAIN as COORDINATOR_AGAIN
-from tests.simulation.members import ClassicMember
 from tests.simulation.play import Client, Play
 from tests.simulation.reader import by_topic, fetch_request
 from tests.simulation.world import World
@@ -32,8 +32,7 @@ START_MS = 1_700_000_000_000
 PRODUCE_TIMEOUT_MS = 350
 MAX_IN_FLIGHT = 3
 PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION = 13, 16, 7
-LATEST = -1
-COORDINATOR_FRESH_SECONDS = 0.3
+LATEST, EARLIEST = -1, -2
 
 # After these a client looks for the leader, and tries again.
 AGAIN = {
@@ -71,6 +70,7 @@ class Lives:
 class ClusterPlay(Play):
     def __init__(self, world: World, cluster: Cluster, replicated: ReplicatedLogs) -> None:
         super().__init__(world, Lives(cluster, replicated))  # type: ignore[arg-type]
+        self.logs.has_replicas = True
         self.cluster = cluster
         self.replicated = replicated
         self.producer_ids: dict[int, str] = {}
@@ -153,7 +153,8 @@ class Producer(ClusterClient):
         if partition is None:
             return
         chance = self.rng.random()
-        if chance < 0.6:
+        # What retention has deleted, a leader without its memory does not know: it takes a retry for a new batch.
+        if chance < 0.6 and not partition.topic.may_be_deleted:
             await self._produce_idempotently(partition, self.rng.randint(1, MAX_IN_FLIGHT))
         else:
             await self._produce(partition, -1 if chance < 0.7 else 1)
@@ -171,8 +172,10 @@ class Producer(ClusterClient):
     # --- batches ---
 
     def _new_batch(self, partition: PartitionHistory, acks: int) -> Batch:
-        keys = KEYS * self.rng.choice([1, 1, 2])
-        batch = self.play.logs.new_batch(partition.topic.name, partition.index, keys, frozenset(), acks)
+        keys, tombstones = KEYS * self.rng.choice([1, 1, 2]), frozenset[int]()
+        if partition.topic.may_be_compacted:
+            keys, tombstones = keys_and_tombstones(self.rng, len(keys))
+        batch = self.play.logs.new_batch(partition.topic.name, partition.index, keys, tombstones, acks)
         batch.topic_id = partition.topic.id
         return batch
 
@@ -249,6 +252,9 @@ class Producer(ClusterClient):
                 sequences.is_known = True
             elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and was_refused:
                 pass  # after one that is missing
+            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and may_be_forgotten(partition, batch):
+                del self._sequences[partition]
+                return
             else:
                 check_code(code, batch)
                 was_refused = True
@@ -257,6 +263,11 @@ class Producer(ClusterClient):
                 sequences.retry_at = self.play.world.now() + self.rng.random()
             await self.pause(0.05)
             await self.router.refresh()
+
+
+def may_be_forgotten(partition: PartitionHistory, batch: Batch) -> bool:
+    """A leader that has read its log again knows of a producer what compaction has left: its newest batch."""
+    return partition.topic.may_be_compacted and batch.sends > 1
 
 
 def check_code(code: int, batch: Batch) -> None:
@@ -287,6 +298,8 @@ class Reader(ClusterClient):
         after = await self._fetch(partition, position, self.rng.choice([0, 30]))
         if after is None:
             await self.router.refresh()
+            if partition.topic.may_be_deleted:
+                self._positions[partition] = await self._first_offset(partition)
         else:
             self._positions[partition] = after
 
@@ -304,8 +317,9 @@ class Reader(ClusterClient):
         log = self.play.replicated.logs[partition.topic.id, partition.index]
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # A leader that was replaced, and does not know, lacks what others have committed since.
-            if offset <= floor or epoch == log.registration.leader_epoch:
-                partition.check_out_of_range(offset)
+            is_fresh = offset <= floor or epoch == log.registration.leader_epoch
+            if is_fresh and offset >= log.kept.start_offset:
+                self.play.replicated.fail(log, f"P1: offset {offset} is out of range")
             return None
         if found.error_code:
             check_read_code(found.error_code, partition)
@@ -315,27 +329,41 @@ class Reader(ClusterClient):
         self.play.show(partition, epoch, found.high_watermark)
         return partition.check_fetch(view, offset, found, True)
 
-    async def _list_latest(self, partition: PartitionHistory) -> None:
-        """P7: what leaders of no later epoch have shown is never taken back."""
+    async def _list_offset(self, partition: PartitionHistory, timestamp: int) -> tuple[int, int, int] | None:
+        """The offset, the epoch in which a leader said so, and what leaders up to it had shown; None if nobody can tell
+        now."""
         connection, epoch = await self.leader_of(partition)
         floor, knew = self.play.floor(partition, epoch), self.play.knows(connection.node, partition.topic)
         wanted = [
-            ListOffsetsTopic(partition.topic.name, [ListOffsetsPartition(partition.index, epoch, LATEST)])
+            ListOffsetsTopic(partition.topic.name, [ListOffsetsPartition(partition.index, epoch, timestamp)])
         ]
         response = await connection.ask(ListOffsetsRequest(-1, topics=wanted), LIST_VERSION)
         (result,) = response.topics[0].partitions
         if result.error_code:
             check_read_code(result.error_code, partition)
             await self.router.refresh()
-            return
+            return None
         if not knew or not self.play.knows(connection.node, partition.topic):
-            return  # the topic is named, not its id: this may be about an earlier topic of that name
-        if result.offset < floor:
+            return None  # the topic is named, not its id: this may be about an earlier topic of that name
+        return result.offset, epoch, floor
+
+    async def _list_latest(self, partition: PartitionHistory) -> None:
+        """P7: what leaders of no later epoch have shown is never taken back."""
+        found = await self._list_offset(partition, LATEST)
+        if found is None:
+            return
+        offset, epoch, floor = found
+        if offset < floor:
             raise Violation(
-                f"P7: {partition.name}: the latest offset is {result.offset} in epoch {epoch}, {floor} was shown before"
+                f"P7: {partition.name}: the latest offset is {offset} in epoch {epoch}, {floor} was shown before"
             )
-        self.play.show(partition, epoch, result.offset)
+        self.play.show(partition, epoch, offset)
         self.play.count("latest offsets")
+
+    async def _first_offset(self, partition: PartitionHistory) -> int:
+        """Where to begin, as far as somebody can tell now."""
+        found = await self._list_offset(partition, EARLIEST)
+        return found[0] if found is not None else 0
 
     async def read_all(self, partition: PartitionHistory) -> None:
         """Everything below the high watermark."""
@@ -346,6 +374,8 @@ class Reader(ClusterClient):
                 if after is None:
                     await asyncio.sleep(0.05)
                     await self.router.refresh()
+                    if partition.topic.may_be_deleted:
+                        offset = max(offset, await self._first_offset(partition))
                 else:
                     offset = after
             except Disconnected:
@@ -355,45 +385,6 @@ class Reader(ClusterClient):
 def check_read_code(code: int, partition: PartitionHistory) -> None:
     if code not in AGAIN:
         raise Violation(f"{partition.name} cannot be read: {ErrorCode(code).name}")
-
-
-class Member(ClassicMember):
-    """Of a group, wherever its coordinator is."""
-
-    play: ClusterPlay
-
-    def __init__(self, play: ClusterPlay, name: str, pause_seconds: float) -> None:
-        super().__init__(play, name)
-        self._pause_seconds = pause_seconds
-        self._router = Router(play.cluster, name, play.world.new_rng())
-        self._coordinator: int | None = None
-        self._found = -1.0
-
-    async def _act(self) -> None:
-        await self.pause(self._pause_seconds)
-        await super()._act()
-
-    async def connection(self) -> Connection:
-        now = self.play.world.now()
-        if self._coordinator is None or now > self._found + COORDINATOR_FRESH_SECONDS:
-            self._coordinator, self._found = None, now
-            self._coordinator = await self._router.coordinator_of(self.group.name)
-            if self._coordinator is None:
-                await self.pause(0.1)
-                raise Disconnected("no coordinator")
-        try:
-            return await self._router.connection_to(self._coordinator)
-        except Disconnected:
-            self._coordinator = None
-            raise
-
-    def hang_up(self) -> None:
-        self._router.hang_up()
-
-    def check_unknown(self, session: Any, code: int) -> None:
-        """A coordinator that was deposed without knowing may have heard the member, and the new one not."""
-        if code == ErrorCode.UNKNOWN_MEMBER_ID and self.session is session:
-            self.session = None
 
 
 class Auditor(ClusterClient):

@@ -30,6 +30,8 @@ def test_a_default_is_accepted_by_its_own_definition(definition):
         ("compression.gzip.level", "-1", -1),
         ("leader.replication.throttled.replicas", "0:1,2:3", ("0:1", "2:3")),
         ("leader.replication.throttled.replicas", "*", ("*",)),
+        ("follower.replication.throttled.replicas", "", ()),
+        ("follower.replication.throttled.replicas", "0:1, 2:3,", ("0:1", "2:3", "")),
     ],
 )
 def test_accepted(key, text, value):
@@ -55,6 +57,8 @@ def test_accepted(key, text, value):
         ),
         ("compression.gzip.level", "0", "must be from 1 to 9, or -1"),
         ("leader.replication.throttled.replicas", "0:1,*", "must be '*'"),
+        ("follower.replication.throttled.replicas", "0", "must be '*'"),
+        ("follower.replication.throttled.replicas", "-1:1", "must be '*'"),
     ],
 )
 def test_refused_with_key_value_and_reason(key, text, reason):

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigSource, ConfigType, to_text
 from odradek.config.describe import Synonym, describe_broker, describe_broker_defaults, describe_topic
-from odradek.config.topic import check_topic_overrides, log_config, topic_rules, topic_values
+from odradek.config.topic import (
+    check_topic_overrides,
+    log_config,
+    throttled_partitions,
+    topic_rules,
+    topic_values,
+)
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.compression import Codec
@@ -183,3 +189,20 @@ def test_a_described_topic_can_be_created_again_from_its_description(data):
     assert {entry.name: entry.value for entry in entries} == {
         name: to_text(value) for name, value in values.items() if not name.startswith("internal.")
     }
+
+
+@pytest.mark.parametrize(
+    ("listed", "throttled"),
+    [
+        ((), set()),
+        (("0:1", "2:3", "4:1", ""), {0, 4}),
+        (("0:11", "1:2"), set()),
+        (("*",), {0, 4, 2**31 - 1}),
+    ],
+)
+def test_a_broker_throttles_the_partitions_for_which_it_is_named(listed, throttled):
+    found = throttled_partitions(listed, 1)
+    assert {index for index in (*range(10), 2**31 - 1) if index in found} == (
+        {*range(10), 2**31 - 1} if listed == ("*",) else throttled
+    )
+    assert bool(found) == bool(throttled)

@@ -6,12 +6,11 @@ from uuid import UUID
 import pytest
 
 from odradek.config.broker import BrokerConfig
+from odradek.controller import parts
 from odradek.controller.balance import balance_leaders, imbalanced
 from odradek.controller.brokers import fence_broker
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
-from odradek.controller.parts import Part
-from odradek.controller.requests import elect_leaders as module
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.records import PartitionRecord, TopicRecord
 from odradek.wire.codec import drain
@@ -69,7 +68,7 @@ def test_a_preferred_leader_that_is_in_sync_leads():
 
 
 def test_those_of_all_partitions_that_need_no_election_are_not_named(monkeypatch):
-    monkeypatch.setattr(module, "PARTITIONS_AT_ONCE", 1)
+    monkeypatch.setattr(parts, "PARTITIONS_AT_ONCE", 1)
     leaders, answers = elect(world((2, [1, 2]), (1, [1, 2]), (3, [3])), PREFERRED, None)
     assert leaders == [1, 1, 3]
     assert answers == [("t", 0, ErrorCode.NONE), ("t", 2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
@@ -93,7 +92,7 @@ def test_nobody_can_be_elected():
 def test_an_election_that_there_is_not():
     with pytest.raises(KafkaError) as refused:
         Controller(1, BrokerConfig(), Random(1)).decide(
-            world(), Part(ElectLeadersRequest(2, [])), RequestContext(2)
+            world(), parts.Part(ElectLeadersRequest(2, [])), RequestContext(2)
         )
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 

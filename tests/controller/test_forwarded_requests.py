@@ -25,6 +25,11 @@ from odradek.wire.messages.alter_partition import (
     PartitionDataInRequest,
     TopicDataInRequest,
 )
+from odradek.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from odradek.wire.messages.controller_registration import ControllerRegistrationRequest
@@ -43,6 +48,10 @@ from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.wire.messages.envelope import EnvelopeRequest
+from odradek.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest
 from odradek.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.controller.controller_cluster import apply, cluster
@@ -116,6 +125,23 @@ REQUESTS = {
     ),
     "ElectLeaders": ElectLeadersRequest(0, [TopicPartitions("t", [0, 1]), TopicPartitions("gone", [0])]),
     "ElectLeaders, all": ElectLeadersRequest(1, None),
+    "AlterPartitionReassignments": AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(
+                "t",
+                [
+                    ReassignablePartition(0, [1, 3]),
+                    ReassignablePartition(0, None),
+                    ReassignablePartition(1, [1]),
+                ],
+            ),
+            ReassignableTopic("gone", [ReassignablePartition(0, [1])]),
+        ]
+    ),
+    "ListPartitionReassignments": ListPartitionReassignmentsRequest(
+        topics=[ListPartitionReassignmentsTopics("t", [0])]
+    ),
+    "ListPartitionReassignments, all": ListPartitionReassignmentsRequest(topics=None),
     "UnregisterBroker": UnregisterBrokerRequest(4),
     "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 25)]),
     "ControllerRegistration": ControllerRegistrationRequest(
@@ -187,6 +213,7 @@ def test_what_is_decided_above():
     assert {name for name, (records, _) in outcomes.items() if not records} == {
         *("CreateTopics, validated only", "CreateTopics, too many"),
         *("ElectLeaders", "ElectLeaders, all"),  # every partition has the leader that it should have
+        *("ListPartitionReassignments", "ListPartitionReassignments, all"),
     }
     assert outcomes["AllocateProducerIds, stale"][0] is ErrorCode.STALE_BROKER_EPOCH
 

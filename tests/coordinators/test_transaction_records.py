@@ -1,7 +1,5 @@
 """Keys and values of `__transaction_state` against the bytes that Apache Kafka 4.3.1's own classes write."""
 
-from dataclasses import replace
-
 import pytest
 
 from odradek.coordinators.transactions.records import decode, encode
@@ -121,7 +119,7 @@ def test_what_kafka_writes(transaction: Transaction, version: int, value: str) -
     assert encode("tx", transaction, transaction_version=version) == (KEY, bytes.fromhex(value))
     if version:
         assert encode("tx", transaction, transaction_version=2) == (KEY, bytes.fromhex(value))
-    known = transaction if version else replace(transaction, previous_producer_id=-1)
+    known = transaction if version else transaction._replace(previous_producer_id=-1)
     assert decode(KEY, bytes.fromhex(value)) == ("tx", known)
 
 
@@ -130,7 +128,7 @@ def test_partitions_of_many_topics_are_written_in_order() -> None:
     transaction = Transaction("tx", 5, 0, state=ONGOING, partitions=partitions)
     key, value = encode("tx", transaction, 2)
     assert decode(key, value) == ("tx", transaction)
-    assert value == encode("tx", replace(transaction, partitions=frozenset(sorted(partitions))), 2)[1]
+    assert value == encode("tx", transaction._replace(partitions=frozenset(sorted(partitions))), 2)[1]
 
 
 def test_the_epoch_before_is_not_written() -> None:

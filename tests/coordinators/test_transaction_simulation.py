@@ -73,7 +73,7 @@ def a_prepared_transaction_times_out(patch: Patch) -> None:
         transaction = self.transactions.get(transactional_id)
         if transaction is None or transaction.state not in {ONGOING, *PREPARED}:
             return None
-        fenced = replace(transaction, state=ONGOING).fenced(
+        fenced = transaction._replace(state=ONGOING).fenced(
             version=self._version(), next_producer_id=-1, now_ms=now_ms
         )
         return self._prepared(fenced, now_ms)
@@ -91,7 +91,7 @@ def the_epoch_is_not_raised_at_the_end(patch: Patch) -> None:
 
     def same(self: Transaction, **options: Any) -> Transaction:
         after = prepared(self, **options)
-        return replace(after, producer_epoch=self.producer_epoch)
+        return after._replace(producer_epoch=self.producer_epoch)
 
     patch.setattr(Transaction, "prepared", same)
 
@@ -130,7 +130,7 @@ def an_abort_follows_a_commit(patch: Patch) -> None:
 
     def again(self: Transaction, **options: Any) -> Transaction:
         if self.state in PREPARED:
-            return prepared(replace(self, state=ONGOING), **(options | {"commit": not self.is_commit}))
+            return prepared(self._replace(state=ONGOING), **(options | {"commit": not self.is_commit}))
         return prepared(self, **options)
 
     judge = ending.judge_by_raised_epoch

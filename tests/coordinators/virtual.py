@@ -21,7 +21,7 @@ from odradek.records.record import Record, build_batch, decode_batch
 from odradek.replication.leader import Leader
 from odradek.replication.settings import ReplicaSettings
 from odradek.storage.log.run import AppendResult
-from odradek.storage.producers.markers import read_marker
+from odradek.storage.producers.markers import Marker, read_marker
 from odradek.storage.producers.state import Producers
 from odradek.storage.producers.verification import Verification
 
@@ -115,10 +115,11 @@ class MemoryLog:
         now_ms: int,
         check_sequence: bool,
         verification: Verification | None = None,
+        marker: Marker | None = None,
     ) -> AppendResult:
         base_offset = self.end_offset
         if header.producer_id >= 0:
-            _, marker = self.producers.check_batch(batch, header, check_sequence, verification)
+            _, marker = self.producers.check_batch(batch, header, check_sequence, verification, marker)
             self.producers.replay_batch(header, base_offset, marker)
         patch_placement(batch, base_offset, header.length, leader_epoch)
         self.batches.append((header._replace(base_offset=base_offset), bytes(batch)))

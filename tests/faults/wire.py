@@ -6,6 +6,7 @@ from typing import Any
 from odradek.errors import ErrorCode
 from odradek.faults.broker import answer_with_faults
 from odradek.faults.plan import Fault, Plan, read_fault
+from odradek.faults.wires import Wires
 from odradek.records.record import Record, build_batch
 from odradek.requests.registry import response_type
 from odradek.wire.codec import read_message
@@ -22,7 +23,7 @@ class FaultyInProcess:
         self.home = InProcess(data_dir)
         self.fired: list[int] = []
         self.plan = Plan(self.fired.append)
-        self._converse = answer_with_faults(self.home.broker.services, self.plan)
+        self._converse = answer_with_faults(self.home.broker.services, self.plan, Wires())
         self._connections = self._faults = 0
 
     async def __aenter__(self) -> "FaultyInProcess":

@@ -91,6 +91,7 @@ class Workers:
         """kill -9; its successor has the same transactional id."""
         number = rng.choice(sorted(self._processes))
         self._processes[number].kill()
+        self._processes[number].wait()
         self.look_after()
 
     def look_after(self) -> None:
@@ -105,7 +106,11 @@ class Workers:
             process.wait()
 
     def logs(self) -> str:
-        return "".join(path.read_text()[-2000:] for path in sorted(self._directory.glob("worker-*.log")))
+        """The end of what each of them has logged, over all its lives."""
+        return "\n".join(
+            f"{path.name}:\n{path.read_text()[-2000:]}"
+            for path in sorted(self._directory.glob("worker-*.log"))
+        )
 
 
 def is_done(bootstrap: str, transfer_count: int) -> bool:

@@ -4,9 +4,13 @@
 
 It runs until it is killed. Now and then it aborts what it has done and does it again, by chance; a producer that
 was fenced, or an error that nothing helps against, ends it with status 1, and whoever looks after it starts it again.
+
+librdkafka may wait for ever, whatever its time limit says, for a coordinator whose broker has left the metadata (its
+issues 5456 and 5511). So a transaction that takes too long ends the worker, too, by the alarm's default action.
 """
 
 import random
+import signal
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -16,6 +20,7 @@ from tests.processes.bank import ACCOUNT_PARTITIONS, ACCOUNTS, GROUP, TRANSFERS,
 MOST_AT_ONCE = 5
 ABORTED = 0.2  # of the transactions, on purpose
 TIMEOUT_S = 60
+STUCK_AFTER_S = 30  # far longer than the transaction may be open
 
 
 def main(bootstrap: str, transactional_id: str, seed: str) -> int:
@@ -34,7 +39,7 @@ def main(bootstrap: str, transactional_id: str, seed: str) -> int:
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": transactional_id,
-            "transaction.timeout.ms": 5000,
+            "transaction.timeout.ms": 10_000,
             "linger.ms": 0,
         }
     )
@@ -43,7 +48,9 @@ def main(bootstrap: str, transactional_id: str, seed: str) -> int:
     while True:
         messages = [one for one in consumer.consume(MOST_AT_ONCE, 0.2) if not one.error()]
         if messages:
+            signal.alarm(STUCK_AFTER_S)
             carry_out(consumer, producer, messages, rng)
+            signal.alarm(0)
 
 
 def carry_out(consumer: Consumer, producer: Producer, messages: list[Message], rng: random.Random) -> None:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.processes.record_faults import Fault, in_turn, name_of, play
+from tests.processes.record_faults import FAULTS, Fault, in_turn, name_of, play
+from tests.processes.record_moves import MOVES
 from tests.support import RunningBroker
 
 DEFAULT_SECONDS = 200
@@ -28,7 +29,7 @@ def main() -> int:
     print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as directory:
-        survived = play(Path(directory), announced(in_turn(rng), options.seconds), rng)
+        survived = play(Path(directory), announced(in_turn(rng, (*FAULTS, *MOVES)), options.seconds), rng)
         tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
         assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
     print(survived)

@@ -47,6 +47,7 @@ BROKER, CONTROLLER, BOTH = "broker", "controller", "broker,controller"
 TIMEOUT_S = 120  # of anything that should happen; far more than it takes
 LOOK_AGAIN_S = 0.05
 STARTS = 5  # attempts, where ports are taken
+NODE_ID = "{node}"  # in the value of a setting
 PORT_TAKEN = re.compile(r"error: port \d+ is in use")
 
 Answer = TypeVar("Answer", bound=Message)
@@ -130,7 +131,7 @@ class Node(RunningBroker):
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(servers),
             "log.dirs": str(self.data_dir),
-            **self.settings,
+            **{name: value.replace(NODE_ID, str(self.id)) for name, value in self.settings.items()},
         }
         self.config_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         for name, port in real.items():
@@ -338,7 +339,8 @@ def replicas(view: PartitionDataInResponse) -> list[ReplicaState]:
 
 @contextmanager
 def cluster(home: Path, roles: Mapping[int, str], **settings: str) -> Iterator[Nodes]:
-    """Nodes that run, for the length of a block. `settings` are Kafka's names, with '_' for '.'."""
+    """Nodes that run, for the length of a block. `settings` are Kafka's names, with '_' for '.'; where a value has
+    {node} in it, each node has its own id there."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     nodes = Nodes(home, roles, named)
     try:

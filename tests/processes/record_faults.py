@@ -6,7 +6,7 @@ one is let back. The next fault begins when every replica is in sync again.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -188,10 +188,10 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def in_turn(rng: random.Random) -> Iterator[Fault]:
+def in_turn(rng: random.Random, faults: Sequence[Fault] = FAULTS) -> Iterator[Fault]:
     """All of them, then all of them again, each time in another order."""
     while True:
-        yield from rng.sample(FAULTS, len(FAULTS))
+        yield from rng.sample(faults, len(faults))
 
 
 class Survived:

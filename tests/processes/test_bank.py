@@ -15,7 +15,6 @@ SEED = 18
 
 def one_step(nodes: Nodes, workers: Workers, rng: Random, step: int) -> None:
     """Workers are killed all the time, and every few steps a broker, which comes back."""
-    workers.look_after()
     workers.kill_one(rng)
     if step % 3 == 1:
         node = rng.choice(list(nodes))
@@ -23,8 +22,9 @@ def one_step(nodes: Nodes, workers: Workers, rng: Random, step: int) -> None:
         nodes.start(node)
 
 
-def await_more_than(seen: int, nodes: Nodes, ordered: dict[str, Transfer]) -> int:
+def await_more_than(seen: int, nodes: Nodes, workers: Workers, ordered: dict[str, Transfer]) -> int:
     def look() -> int:
+        workers.look_after()
         now_there = View(nodes.bootstrap, "read_committed").read(ordered)
         return now_there if now_there > seen else 0
 
@@ -40,13 +40,16 @@ def test_every_transfer_happens_once_and_the_total_never_changes(tmp_path: Path)
         try:
             seen = 0
             for step in range(6):
-                seen = await_more_than(seen, nodes, ordered)
+                seen = await_more_than(seen, nodes, workers, ordered)
                 if seen == TRANSFERS:
                     break
                 one_step(nodes, workers, rng, step)
             until(
                 lambda: workers.look_after() or is_done(nodes.bootstrap, TRANSFERS), "all transfers are done"
             )
+        except AssertionError as error:
+            error.add_note(workers.logs())
+            raise
         finally:
             workers.close()
         assert View(nodes.bootstrap, "read_committed").read(ordered) == TRANSFERS

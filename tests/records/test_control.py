@@ -10,9 +10,8 @@ from odradek.records.control import (
     decode_control_key,
     decode_marker,
     encode_control_key,
-    encode_marker,
 )
-from odradek.records.record import decode_batch, header_of
+from odradek.records.record import Record, build_batch, decode_batch, header_of
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -34,6 +33,15 @@ def test_a_marker_batch(commit: bool) -> None:
     assert decode_control_key(record.key) is (ControlType.COMMIT if commit else ControlType.ABORT)
     assert decode_marker(record.value) == 9
     assert record.key == (b"\0\0\0\1" if commit else b"\0\0\0\0")
+    same = build_batch(
+        [Record(50, 1000, record.key, b"\0\0\0\0\0\x09")],
+        control=True,
+        transactional=True,
+        producer_id=77,
+        producer_epoch=3,
+        leader_epoch=4,
+    )
+    assert batch == same
 
 
 def test_types_of_the_future_are_skipped() -> None:
@@ -54,7 +62,7 @@ def test_marker_values_that_are_none(value: bytes | None) -> None:
 
 
 def test_markers_may_grow() -> None:
-    assert decode_marker(encode_marker(5) + b"more") == 5
+    assert decode_marker(b"\0\0\0\0\0\5more") == 5
 
 
 def test_a_control_batch_of_the_quorum() -> None:

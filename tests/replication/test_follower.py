@@ -184,3 +184,57 @@ def test_after_its_epoch_it_takes_and_cuts_nothing() -> None:
     with pytest.raises(KafkaError):
         follower.truncate(0, 0)
     assert follower.log.end_offset == 3
+
+
+def test_who_waits_for_the_high_watermark_is_told_when_it_moves() -> None:
+    follower, told = follow(log_with((0, 5))), []
+    follower.when_high_watermark_moves(told.append)
+    follower.learn_high_watermark(0)
+    assert told == []
+    follower.learn_high_watermark(3)
+    assert told == [ErrorCode.NONE]
+    follower.learn_high_watermark(4)
+    assert told == [ErrorCode.NONE], "once for each wait"
+    follower.when_high_watermark_moves(told.append)
+    follower.forget_waiter(told.append)
+    follower.learn_high_watermark(5)
+    assert told == [ErrorCode.NONE]
+
+
+def test_who_waits_for_the_high_watermark_is_told_of_the_end() -> None:
+    follower, told = follow(log_with((0, 5))), []
+    follower.when_high_watermark_moves(told.append)
+    follower.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    follower.when_high_watermark_moves(told.append)
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+
+
+def test_who_waits_at_a_log_that_starts_over_is_told() -> None:
+    follower, told = follow(log_with((0, 5))), []
+    follower.when_high_watermark_moves(told.append)
+    follower.start_over(100)
+    assert told == [ErrorCode.NONE]
+    assert follower.high_watermark == 100
+
+
+def test_it_has_caught_up_once_it_has_what_the_leader_said_was_committed() -> None:
+    follower = follow(log_with((0, 5)))
+    assert not follower.is_caught_up, "the leader has said nothing yet"
+    follower.learn_high_watermark(6)
+    assert not follower.is_caught_up
+    follower.learn_high_watermark(5)
+    assert follower.is_caught_up
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(8, ErrorCode.FENCED_LEADER_EPOCH), (10, ErrorCode.UNKNOWN_LEADER_EPOCH), (9, None), (-1, None)],
+)
+def test_clients_that_know_another_leader_epoch_are_refused(epoch: int, code: ErrorCode | None) -> None:
+    follower = follow(log_with((0, 5)))
+    if code is None:
+        follower.check_leader_epoch(epoch)
+        return
+    with pytest.raises(KafkaError) as refusal:
+        follower.check_leader_epoch(epoch)
+    assert refusal.value.code is code

@@ -6,7 +6,7 @@ from tests.simulation.plan import WANTED
 from tests.simulation.run import Totals, run_seed, run_seeds
 
 CHUNK = 15
-CHUNKS = 20
+CHUNKS = 14
 RARE_SHARE = 0.25  # of a chunk; about 0.85 have each kind of fault, so chance stays far above this
 
 

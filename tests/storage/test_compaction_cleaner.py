@@ -267,6 +267,19 @@ def test_the_worker_compacts_a_log_that_is_written_to(log: Log) -> None:
     assert [record.offset for record in read_all(log)][-1] == 599
 
 
+def test_a_round_removes_what_an_earlier_one_could_not(log: Log) -> None:
+    """After a crash it would look as if this round was not finished, and its new segments would be thrown away."""
+    before = read_all(log)
+    Path(log.directory, "00000000000000000001.log.cleaned").write_bytes(b"")
+    Path(log.directory, "00000000000000000001.index.cleaned").write_bytes(b"")
+
+    async def work(cleaner: Cleaner) -> None:
+        stats = await cleaner.clean(log, target_of(log), NOW_MS)
+        check_compacted(log, before, stats.end_offset)
+
+    run(work)
+
+
 def test_the_compacted_log_opens_again(store: LogStore, log: Log, tmp_path: Path) -> None:
     async def work(cleaner: Cleaner) -> None:
         await cleaner.clean(log, target_of(log), NOW_MS)

@@ -95,6 +95,37 @@ def test_no_broker():
     pass
 """
 
+CLUSTER_SUITE = """
+import pytest
+
+pytestmark = pytest.mark.odradek_cluster(brokers=2, num_partitions=4)
+pids = []
+
+
+@pytest.mark.odradek_topic(partitions=2)
+def test_a_topic_on_all_brokers(odradek_cluster, odradek_cluster_topic):
+    assert len(odradek_cluster) == 2
+    assert odradek_cluster.settings["num.partitions"] == "4"
+    assert odradek_cluster.leader(odradek_cluster_topic, 0) is not odradek_cluster.leader(odradek_cluster_topic, 1)
+    pids.append(odradek_cluster[1].pid)
+
+
+def test_that_breaks_it(odradek_cluster):
+    odradek_cluster[1].cut_off()
+    odradek_cluster[1].faults.hold("Metadata", times=None)
+    odradek_cluster[2].crash()
+
+
+def test_after_it(odradek_cluster, odradek_cluster_topic):
+    assert odradek_cluster[1].pid == pids[0]
+    odradek_cluster.wait_until_in_sync(timeout=0)
+
+
+def test_that_fails(odradek_cluster):
+    odradek_cluster[2].restart()
+    assert False
+"""
+
 FAILING_SUITE = """
 def test_early(odradek_broker):
     odradek_broker.restart()
@@ -149,6 +180,13 @@ def test_the_log_is_attached_to_a_test_that_fails(run_suite) -> None:
     assert result.stdout.count("Odradek broker log") == 1
     section = result.stdout.partition("Odradek broker log")[2]
     assert len(re.findall(r"broker 1 of cluster \S+ started", section)) == 1, "only what this test has seen"
+
+
+def test_a_cluster_is_whole_again_after_every_test(run_suite) -> None:
+    result = run_suite(CLUSTER_SUITE)
+    assert "1 failed, 3 passed" in result.stdout, result.stdout
+    section = result.stdout.partition("Odradek broker log")[2]
+    assert len(re.findall(r"broker 2 of cluster \S+ started", section)) == 1, "only what this test has seen"
 
 
 def test_the_plugin_costs_nothing_until_it_is_used(run_suite) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RECIPES = sorted((DOCS / "recipes").glob("test_*.py"))
+RECIPES = sorted((DOCS / "recipes").glob("test_with_*.py"))
+CLUSTER_RECIPES = sorted((DOCS / "recipes").glob("test_cluster_*.py"))
 
 
 SLOW_BROKER = """
@@ -55,7 +56,13 @@ def test_the_examples_run(tmp_path: Path) -> None:
     for number, block in enumerate(with_pytest):
         (tmp_path / f"test_example_{number}.py").write_text(block)
     printed = run_pytest(directory=tmp_path)
-    assert "3 passed" in printed, printed
+    assert "4 passed" in printed, printed
+
+
+@pytest.mark.parametrize("recipe", CLUSTER_RECIPES, ids=lambda path: path.stem)
+def test_the_recipes_for_clusters_run(recipe: Path, tmp_path: Path) -> None:
+    printed = run_pytest(str(recipe), directory=tmp_path)
+    assert "4 passed" in printed, printed
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

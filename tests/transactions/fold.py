@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from odradek.records.batch import BatchHeader, read_header
 from odradek.records.record import decode_batch
-from tests.cluster.replicated import Committed, read_log
+from tests.cluster.committed import Committed, read_log
 from tests.simulation.connection import Violation
 
 CONTROL_KEY = Struct(">hh")

@@ -14,6 +14,7 @@ from typing import Any
 
 from odradek.errors import ErrorCode
 from tests.simulation.connection import Violation
+from tests.transactions.epochs import is_used_up
 
 Place = tuple[str, int]  # a partition, by name
 
@@ -67,7 +68,10 @@ class Ledger:
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.initialized: dict[str, tuple[int, int]] = {}  # the newest producer id and epoch of each id
-        self.epochs: dict[int, int] = {}  # the newest of each producer id that a client was given
+        self.epochs: dict[
+            int, int
+        ] = {}  # the newest of each producer id that a client was given, in that order
+        self._owners: dict[int, str] = {}  # the transactional id of each
         self.initializing: dict[str, int] = {}  # how many are about to
         self.counts = dict.fromkeys(("commits", "aborts", "timeouts", "fenced producers"), 0)
 
@@ -102,7 +106,7 @@ class Ledger:
                 f"T3: {transactional_id} was initialized with epoch {epoch} of producer {producer_id}, which had "
                 f"epoch {known} before"
             )
-        self.epochs[producer_id] = epoch
+        self._take_producer(transactional_id, producer_id, epoch)
         self.initialized[transactional_id] = producer_id, epoch
         for attempt in self.of(transactional_id):
             attempt.is_over = True
@@ -116,10 +120,20 @@ class Ledger:
         if not attempt.is_newer_protocol:
             return attempt.producer_id, attempt.epoch
         after = response.producer_id, response.producer_epoch
-        if after != (attempt.producer_id, attempt.epoch + 1):
+        is_new = after[0] != attempt.producer_id and after[1] == 0
+        is_right = is_new if is_used_up(attempt.epoch) else after == (attempt.producer_id, attempt.epoch + 1)
+        if not is_right:
             raise Violation(f"T6: {attempt} ended, and its producer goes on with {after}")
-        self.epochs[after[0]] = max(self.epochs.get(after[0], -1), after[1])
+        if is_new:
+            self.count("epochs used up")
+        self._take_producer(attempt.transactional_id, *after)
         return after
+
+    def _take_producer(self, transactional_id: str, producer_id: int, epoch: int) -> None:
+        owner = self._owners.setdefault(producer_id, transactional_id)
+        if owner != transactional_id:
+            raise Violation(f"T3: producer {producer_id} was given to {owner} and to {transactional_id}")
+        self.epochs[producer_id] = max(self.epochs.get(producer_id, -1), epoch)
 
     def take_refusal(self, attempt: Attempt, is_commit: bool, code: int) -> None:
         """It will not be asked again."""
@@ -130,8 +144,12 @@ class Ledger:
 
     def check_accepted(self, attempt: Attempt, newest: tuple[int, int] | None, what: str) -> None:
         """`newest` was initialized when the request was sent."""
-        if newest is not None and newest[0] == attempt.producer_id and newest[1] > attempt.epoch:
-            raise Violation(f"T3: {what} of {attempt} was taken, after epoch {newest[1]} was initialized")
+        given = list(self.epochs)
+        if newest is not None and (given.index(newest[0]), newest[1]) > (
+            given.index(attempt.producer_id),
+            attempt.epoch,
+        ):
+            raise Violation(f"T3: {what} of {attempt} was taken, after {newest} was initialized")
 
     # --- what the logs say ---
 

@@ -260,6 +260,18 @@ PLANTED = [
             ),
         ),
     ),
+    Planted(
+        "epochs",
+        "a producer whose epochs are used up goes on with the last one",
+        1,
+        (
+            Mutation(
+                "coordinators.transactions.transaction",
+                "        return self.producer_epoch >= LAST_EPOCH_OF_A_PRODUCER\n",
+                "        return False\n",
+            ),
+        ),
+    ),
 ]
 
 

@@ -29,7 +29,8 @@ from odradek.records.batch import read_header
 from odradek.records.record import decode_batch
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from tests.cluster.replicated import Committed, ReplicatedLog, ReplicatedLogs, read_log
+from tests.cluster.committed import Committed, read_log
+from tests.cluster.replicated import ReplicatedLog, ReplicatedLogs
 from tests.simulation.connection import Violation
 from tests.transactions.fold import Data, LogFold, Marker, check_state, fold_log
 from tests.transactions.ledger import Attempt, Ledger, Place

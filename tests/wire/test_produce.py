@@ -140,14 +140,25 @@ def test_one_like_the_last_that_is_cut_is_refused(version: int) -> None:
 
 def test_a_large_batch_is_neither_compared_nor_remembered() -> None:
     reader = produce.ProduceReader()
-    reader.read(memoryview(bytes(encode(one_batch_request(9, b"r" * 1_000_000), 9))), 0, 9)
+    for _ in range(2):
+        reader.read(memoryview(bytes(encode(one_batch_request(9, b"r" * 1_000_000), 9))), 0, 9)
     assert reader._beginning == b""
+
+
+def test_a_request_is_remembered_once_another_for_its_partition_has_followed() -> None:
+    reader = produce.ProduceReader()
+    for index in (3, 4, 3, 4):  # to remember those would be in vain
+        reader.read(memoryview(bytes(encode(one_batch_request(9, b"r", index=index), 9))), 0, 9)
+        assert reader._beginning == b""
+    reader.read(memoryview(bytes(encode(one_batch_request(9, b"rest", index=4), 9))), 0, 9)
+    assert reader._beginning and reader._index == 4
 
 
 def test_only_what_stands_before_the_batch_is_compared() -> None:
     """A request of another version, with the same bytes, is not like the last."""
     reader = produce.ProduceReader()
     frame = memoryview(bytes(encode(one_batch_request(7, b"r" * 20), 7)))
-    reader.read(frame, 0, 7)
+    for _ in range(2):
+        reader.read(frame, 0, 7)
     assert reader.read(frame, 0, 8) == produce.read_produce_request(frame, 0, 8)
     assert reader.read(frame, 0, 7).topics[0].partitions == [(3, b"r" * 20)]

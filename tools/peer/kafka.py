@@ -218,7 +218,8 @@ log.dirs={data_dir}
 
 
 class KafkaPeers:
-    """A cluster of three such nodes, each a broker and a controller, for the length of a `with` block."""
+    """A cluster of three such nodes, each a broker and a controller, for the length of a `with` block. Where a setting
+    has {node} in it, each node has its own id there."""
 
     def __init__(self, **settings: str) -> None:
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -261,6 +262,7 @@ class KafkaPeers:
                 data_dir=self._home / f"data-{node}",
             )
             extra = "".join(f"{name}={value}\n" for name, value in self.settings.items())
+            extra = extra.replace("{node}", str(node))
             self._file(node, "properties").write_text(text + extra)
             result = run_tool(
                 "kafka.tools.StorageTool",

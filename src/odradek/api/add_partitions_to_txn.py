@@ -21,6 +21,7 @@ from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
@@ -30,27 +31,45 @@ FENCED_SINCE = 2
 
 def handle(
     services: Services, request: Request, message: AddPartitionsToTxnRequest
-) -> Steps[AddPartitionsToTxnResponse | None]:
-    is_client = request.version < BROKERS_SINCE
-    asked = [_as_one(message)] if is_client else message.transactions
-    refused: list[AddPartitionsToTxnResult] = []
-    accepted: list[AddPartitionsToTxnTransaction] = []
-    for transaction in asked:
-        result = _refuse(services, transaction, is_client)
-        if result is None:
-            accepted.append(transaction)
-        else:
-            refused.append(result)
-        yield
+) -> Steps[AddPartitionsToTxnResponse | None] | AddPartitionsToTxnResponse | None:
+    if request.version < BROKERS_SINCE:
+        return _handle_client(services, request, message)
+    return _handle_broker(services, request, message)
+
+
+def _handle_client(
+    services: Services, request: Request, message: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | None:
+    asked = _as_one(message)
 
     def amend(response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
-        if is_client:
-            return _for_client(response, request.version)
+        return _for_client(response, request.version)
+
+    if not all(_may_join(services, topic, True) for topic in asked.topics):
+        return amend(AddPartitionsToTxnResponse(results_by_transaction=[_refusal(services, asked, True)]))
+    one = AddPartitionsToTxnRequest([asked])
+    services.transactions.handle(request, one, asked.transactional_id, amend)
+    return None
+
+
+def _handle_broker(
+    services: Services, request: Request, message: AddPartitionsToTxnRequest
+) -> Steps[AddPartitionsToTxnResponse | None]:
+    refused: list[AddPartitionsToTxnResult] = []
+    accepted: list[AddPartitionsToTxnTransaction] = []
+    for asked in message.transactions:
+        if all(_may_join(services, topic, False) for topic in asked.topics):
+            accepted.append(asked)
+        else:
+            refused.append(_refusal(services, asked, False))
+        yield
+    if not accepted:
+        return AddPartitionsToTxnResponse(results_by_transaction=refused)
+
+    def amend(response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
         response.results_by_transaction += refused
         return response
 
-    if not accepted:
-        return amend(AddPartitionsToTxnResponse(results_by_transaction=refused if is_client else []))
     yield from services.transactions.handle_many(request, AddPartitionsToTxnRequest(accepted), amend)
     return None
 
@@ -65,12 +84,18 @@ def _as_one(message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction
     )
 
 
-def _refuse(
+def _may_join(services: Services, topic: AddPartitionsToTxnTopic, is_client: bool) -> bool:
+    known = services.image.topics.get(topic.name)
+    if known is None or (is_client and topic.name in INTERNAL_TOPICS):
+        return not topic.partitions
+    return known.partitions.keys() >= set(topic.partitions)
+
+
+def _refusal(
     services: Services, transaction: AddPartitionsToTxnTransaction, is_client: bool
-) -> AddPartitionsToTxnResult | None:
-    """None if it goes to the coordinator."""
+) -> AddPartitionsToTxnResult:
+    """Of one that does not go to the coordinator, because of some of its partitions."""
     result = AddPartitionsToTxnResult(transaction.transactional_id)
-    is_refused = False
     for topic in transaction.topics:
         known = services.image.topics.get(topic.name)
         codes: list[AddPartitionsToTxnPartitionResult] = []
@@ -80,10 +105,9 @@ def _refuse(
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif known is None or index not in known.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            is_refused |= code is not ErrorCode.OPERATION_NOT_ATTEMPTED
             codes.append(AddPartitionsToTxnPartitionResult(index, code))
         result.topic_results.append(AddPartitionsToTxnTopicResult(topic.name, codes))
-    return result if is_refused else None
+    return result
 
 
 def _for_client(response: AddPartitionsToTxnResponse, version: int) -> AddPartitionsToTxnResponse:

@@ -12,8 +12,13 @@
 - A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
   offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
   is told where, and does not count. In a session, what has not changed is not looked at (`requests.replica_sessions`).
+- While the quota of throttled replication is exceeded, throttled replicas that are not in sync get nothing (KIP-73).
 
-Left out: preferred read replicas.
+- A consumer may read from a follower, up to what that knows to be committed (KIP-392, version 11 on). With
+  `replica.selector.class`, the leader sends it to the replica in its rack: the response then has no records. An offset
+  that the follower does not have is OFFSET_OUT_OF_RANGE, as in Kafka, and the client goes back to the leader.
+
+Left out: the leader of a partition in the refusal of one who does not lead it (KIP-951); clients ask for metadata.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,14 +28,19 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.net.transport import Part
 from odradek.replication.leader import Leader
+from odradek.replication.role import Role
+from odradek.replication.selector import NO_PREFERENCE, preferred_replica
 from odradek.replication.waiters import Waiter
 from odradek.requests.dispatch import answer_error
+from odradek.requests.fetch_reading import Reading
 from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.refused import log_refused_partition, log_unreadable
 from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.requests.request import Request
 from odradek.requests.services import Services
+from odradek.requests.throttled_reads import ThrottledReads
 from odradek.storage.disk.shortage import CannotOpen
+from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Steps, drain
 from odradek.wire.fetch_response import (
     Divergence,
@@ -43,7 +53,9 @@ from odradek.wire.messages.fetch import FetchRequest
 
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
+FOLLOWERS_SINCE = 11
 TOPIC_IDS_SINCE = 13
+Find = Callable[[str, int], Role]  # by topic and partition
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -62,7 +74,7 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
         drain(fetch.fetch_what_changed())
         return None
     reading = fetch.read()
-    if _is_enough(message, reading):
+    if fetch.is_enough(reading):
         fetch.answer(reading.answers)
     else:
         fetch.park(reading).wait()
@@ -86,49 +98,19 @@ def _fetch_in_steps(
         yield from fetch.fetch_what_changed()
         return
     reading = yield from fetch.read_in_steps()
-    if _is_enough(message, reading):
+    if fetch.is_enough(reading):
         fetch.answer(reading.answers)
     else:
         yield from fetch.park(reading).wait_in_steps()
 
 
-def _is_enough(message: FetchRequest, reading: "Reading") -> bool:
-    """To respond now: there is nothing to wait for, or the client does not wait."""
-    return (
-        reading.size >= message.min_bytes
-        or reading.has_error
-        or message.max_wait_ms <= 0
-        or not reading.answers
-    )
-
-
-class Reading:
-    """What was read of each partition."""
-
-    __slots__ = ("answers", "has_error", "size")
-
-    def __init__(self) -> None:
-        self.answers: Answers = []
-        self.size = 0
-        self.has_error = False
-
-    def add(self, wanted: Wanted, answer: FetchedPartition) -> None:
-        self.answers.append((wanted, answer))
-        self.size += answer.length
-        if answer.error_code or answer.divergence is not None:
-            self.has_error = True
-
-    def replace(self, position: int, answer: FetchedPartition) -> None:
-        """One of the partitions was looked at again."""
-        wanted, before = self.answers[position]
-        self.answers[position] = wanted, answer
-        self.size += answer.length - before.length
-        if answer.error_code or answer.divergence is not None:
-            self.has_error = True
-
-
 class Fetching:
     """One Fetch request, from its first read of the logs to its response."""
+
+    # Most requests have no use for these.
+    hurries = False  # a replica, where consumers wait for new high watermarks at the followers: it learns them at once
+    _rack = ""  # of a consumer that may be sent to another replica
+    _throttled: ThrottledReads | None = None
 
     def __init__(
         self, services: Services, request: Request, message: FetchRequest, session: FetchSession
@@ -141,6 +123,22 @@ class Fetching:
         self._committed_only = message.isolation_level == READ_COMMITTED
         self.replica_id = max(message.replica_id, message.replica_state.replica_id)
         self.is_replica = self.replica_id >= 0
+        needs_leader = self.is_replica or request.version < FOLLOWERS_SINCE
+        replicas = services.replicas
+        self._find: Find = replicas.leader if needs_leader else replicas.leader_or_follower
+        if services.selects_by_rack:
+            self.hurries = self.is_replica
+            self._rack = "" if self.is_replica else message.rack_id
+
+    def is_enough(self, reading: Reading) -> bool:
+        """To respond now: there is nothing to wait for, or the client does not wait."""
+        return (
+            reading.size >= self._message.min_bytes
+            or reading.ends_wait
+            or self._message.max_wait_ms <= 0
+            or not reading.answers
+            or (self.hurries and self._session.id != NO_SESSION)
+        )
 
     # --- reading ---
 
@@ -195,7 +193,7 @@ class Fetching:
             return
         if leader.log.log_start_offset <= asked.fetch_offset <= leader.log.end_offset:
             epoch, now_ms = self._message.replica_state.replica_epoch, self._services.host.steady_ms()
-            leader.replica_fetched(self.replica_id, epoch, asked.fetch_offset, now_ms)
+            leader.replica_fetched(self.replica_id, epoch, asked.fetch_offset, now_ms, asked.log_start_offset)
             self._services.replica_fetched(leader)
 
     def look_again(self, reading: Reading, position: int) -> None:
@@ -217,12 +215,17 @@ class Fetching:
         asked = wanted.asked
         room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:
-            leader = self.leader_of(wanted)
-            leader.check_leader_epoch(asked.current_leader_epoch)
-            divergence = self._divergence(leader, asked.last_fetched_epoch, asked.fetch_offset)
+            source = self.source_of(wanted)
+            source.check_leader_epoch(asked.current_leader_epoch)
+            if self._rack:
+                brokers, listener = self._services.image.brokers, self._request.listener
+                preferred = preferred_replica(self._rack, listener, asked.fetch_offset, source, brokers)
+                if preferred != NO_PREFERENCE:
+                    return self._describe(source, asked.partition)._replace(preferred_replica=preferred)
+            divergence = self._divergence(source, asked.last_fetched_epoch, asked.fetch_offset)
             if divergence is not None:
-                return self._describe(leader, asked.partition)._replace(divergence=divergence)
-            return self._read_log(leader, wanted, min(asked.partition_max_bytes, room), minimum_one)
+                return self._describe(source, asked.partition)._replace(divergence=divergence)
+            return self._read_log(source, wanted, min(asked.partition_max_bytes, room), minimum_one)
         except KafkaError as error:
             return self._refused(wanted, error)
         except CannotOpen:  # which is logged where files are opened, once and not for each request
@@ -242,48 +245,54 @@ class Fetching:
         return FetchedPartition(index, error.code, aborted=aborted)
 
     def leader_of(self, wanted: Wanted) -> Leader:
-        """It is looked up once for each epoch: a leader that is not closed is the current one."""
+        """For a replica, which reads from nobody else. It is looked up once for each epoch: a leader that is not closed
+        is the current one."""
         leader = wanted.leader
         if leader is None or leader.closed_with:
-            leader = wanted.leader = self._find_leader(wanted)
-        return leader
+            leader = wanted.leader = self._find_source(wanted)  # type: ignore[assignment]
+        return leader  # type: ignore[return-value]
 
-    def _find_leader(self, wanted: Wanted) -> Leader:
+    def source_of(self, wanted: Wanted) -> Role:
+        """What to read from."""
+        return self.leader_of(wanted) if self.is_replica else self._find_source(wanted)
+
+    def _find_source(self, wanted: Wanted) -> Role:
         topic: str | None = wanted.topic
         if self._session.uses_topic_ids:
             topic = self._services.topic_name(wanted.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
-        return self._services.replicas.leader(topic, wanted.asked.partition)
+        return self._find(topic, wanted.asked.partition)
 
     @staticmethod
-    def _divergence(leader: Leader, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
+    def _divergence(source: Role, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
         if last_fetched_epoch < 0:
             return None
-        if last_fetched_epoch == leader.leader_epoch and fetch_offset <= leader.log.end_offset:
-            return None  # nobody but this leader has written in its epoch
-        epoch, end_offset = leader.end_offset_for_epoch(last_fetched_epoch)
+        log = source.log
+        if last_fetched_epoch == log.leader_epochs.latest and fetch_offset <= log.end_offset:
+            return None  # the newest epoch ends where the log does
+        epoch, end_offset = source.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return Divergence(epoch, end_offset)
         return None
 
-    def _describe(self, leader: Leader, index: int) -> FetchedPartition:
+    def _describe(self, source: Role, index: int) -> FetchedPartition:
         return FetchedPartition(
-            index, 0, leader.high_watermark, leader.last_stable_offset, leader.log.log_start_offset
+            index, 0, source.high_watermark, source.last_stable_offset, source.log.log_start_offset
         )
 
-    def _read_log(
-        self, leader: Leader, wanted: Wanted, max_bytes: int, minimum_one: bool
-    ) -> FetchedPartition:
-        offset, log = wanted.asked.fetch_offset, leader.log
-        stable_offset = leader.last_stable_offset
-        end = stable_offset if self._committed_only else leader.high_watermark
+    def _read_log(self, source: Role, wanted: Wanted, max_bytes: int, minimum_one: bool) -> FetchedPartition:
+        offset, log = wanted.asked.fetch_offset, source.log
+        stable_offset = source.last_stable_offset
+        end = stable_offset if self._committed_only else source.high_watermark
         if self.is_replica:
             end = log.end_offset
         piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
+        if self.is_replica and source.settings.throttled_as_leader:
+            piece = self._within_quota(source, wanted, piece)
         if piece is not None:
             piece.file.ensure_open()
         aborted = None
@@ -295,13 +304,20 @@ class Fetching:
         return FetchedPartition(
             wanted.asked.partition,
             0,
-            leader.high_watermark,
+            source.high_watermark,
             stable_offset,
             log.log_start_offset,
             aborted,
             piece,
             piece.length if piece else 0,
         )
+
+    def _within_quota(self, leader: Role, wanted: Wanted, piece: Slice | None) -> Slice | None:
+        """Of a topic with throttled partitions, for a replica."""
+        assert isinstance(leader, Leader)
+        if self._throttled is None:
+            self._throttled = ThrottledReads(self._services.leader_quota, self.replica_id)
+        return self._throttled.within_quota(leader, wanted, piece, self._services.host.steady_ms())
 
     # --- waiting ---
 
@@ -330,6 +346,8 @@ class Fetching:
     # --- responding ---
 
     def answer(self, answers: Answers) -> None:
+        if self._throttled is not None:
+            self._throttled.sent(self._services.host.steady_ms())
         if len(answers) > MANY_PARTITIONS:
             self._request.answer_in_steps(self._answer_in_steps(answers))
             return
@@ -368,8 +386,8 @@ class ParkedFetch:
     """A Fetch that waits. Partitions that change wake it; it reads only those again, and responds with what it
     knows about the others: waiting for ten thousand partitions costs no more than the one that has data.
 
-    It waits on the leaders themselves, not on the names of partitions: when a topic is deleted the names are
-    gone before its leaders are closed, and those of other topics deleted with it are closed later still.
+    It waits on leaders and followers themselves, not on the names of partitions: when a topic is deleted the names are
+    gone before these roles are closed, and those of other topics deleted with it are closed later still.
     """
 
     __slots__ = ("_fetch", "_min_bytes", "_news", "_reading", "_watches", "timer")
@@ -381,7 +399,7 @@ class ParkedFetch:
         # The positions of what the client has not been told, if it only wants news.
         self._news: set[int] | None = set() if fetch.wants_news_only else None
         self.timer: Timer | None = None  # None once the wait is over
-        self._watches: list[tuple[Leader, Waiter]] = []  # none once the wait is over
+        self._watches: list[tuple[Role, Waiter]] = []  # none once the wait is over
 
     def wait(self) -> None:
         for position in range(len(self._reading.answers)):
@@ -402,35 +420,37 @@ class ParkedFetch:
         if self._news is not None and wanted.has_news(answer):
             self._news.add(position)
         try:
-            leader = self._fetch.leader_of(wanted)
+            source = self._fetch.source_of(wanted)
         except KafkaError as error:
             self._woken(position, error.code)
             return
-        watch = partial(self._woken, position)
-        self._watches.append((leader, watch))
+        self._watches.append((source, partial(self._woken, position)))
         if self._fetch.is_replica:
-            if leader.log.end_offset > wanted.asked.fetch_offset and not answer.length:
-                self._woken(position, ErrorCode.NONE)
-            else:
-                leader.when_log_end_moves(watch)
-        elif leader.high_watermark != answer.high_watermark:
+            has_changed = source.log.end_offset > wanted.asked.fetch_offset and not answer.length
+        else:
+            has_changed = source.high_watermark != answer.high_watermark
+        if has_changed:
             self._woken(position, ErrorCode.NONE)
         else:
-            leader.when_high_watermark_moves(watch)
+            self._wait_for(position)
+
+    def _wait_for(self, position: int) -> None:
+        source, watch = self._watches[position]
+        if self._fetch.is_replica:
+            assert isinstance(source, Leader)
+            source.when_log_end_moves(watch)
+        else:
+            source.when_high_watermark_moves(watch)
 
     def _woken(self, position: int, error: ErrorCode) -> None:
         reading = self._reading
         self._fetch.look_again(reading, position)
         if self._news is not None:
             self._news.add(position)
-        if error or reading.has_error or reading.size >= self._min_bytes:
+        if error or reading.ends_wait or reading.size >= self._min_bytes:
             self.finish(is_fresh=reading.size == reading.answers[position][1].length)
         else:
-            leader, watch = self._watches[position]
-            if self._fetch.is_replica:
-                leader.when_log_end_moves(watch)
-            else:
-                leader.when_high_watermark_moves(watch)
+            self._wait_for(position)
 
     def finish(self, is_fresh: bool = False) -> None:
         everything: Sequence[int] = range(len(self._reading.answers))
@@ -442,8 +462,8 @@ class ParkedFetch:
 
     def _look_at_high_watermarks(self) -> None:
         """They do not wake a replica, but it gets them when its wait is over."""
-        for position, (leader, _) in enumerate(self._watches):
-            if leader.high_watermark != self._reading.answers[position][1].high_watermark:
+        for position, (source, _) in enumerate(self._watches):
+            if source.high_watermark != self._reading.answers[position][1].high_watermark:
                 self._fetch.look_again(self._reading, position)
                 if self._news is not None:
                     self._news.add(position)
@@ -454,8 +474,8 @@ class ParkedFetch:
         self.timer.cancel()
         self.timer = None
         watches, self._watches = self._watches, []
-        for leader, watch in watches:
-            leader.forget_waiter(watch)
+        for source, watch in watches:
+            source.forget_waiter(watch)
 
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[FetchedTopic]) -> None:

@@ -20,7 +20,7 @@
 """
 
 import asyncio
-from collections.abc import Container, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -182,6 +182,7 @@ class Production:
 
 
 Run = Sequence[tuple[Request, ProduceRequest]]
+TransactionalBatch = tuple[TopicBatches, int, BatchHeader]  # its topic, and the index of its partition
 # Where a transaction begins, once its coordinator was asked: by partition, producer id and producer epoch.
 Verified = Mapping[tuple[Leader, int, int], Verification | KafkaError]
 NOTHING_VERIFIED: Verified = {}
@@ -189,6 +190,8 @@ NOTHING_VERIFIED: Verified = {}
 
 def handle_all(services: Services, run: Run) -> Coroutine[Any, Any, None] | None:
     """Returns the remaining work if one of the requests takes long: that one, and all after it."""
+    if _begins_transaction(services, run[0][1]):
+        return _begin_transactions(services, [(request, _copy(message)) for request, message in run])
     count, reason = _handle_together(services, run)
     if reason is None:
         return None
@@ -239,7 +242,7 @@ async def handle_in_turns(services: Services, run: Run) -> None:
 async def _append_in_turns(services: Services, request: Request, message: ProduceRequest) -> Production:
     """A batch is written as soon as it is checked: in the next turn its partition may be gone."""
     production = Production(request, message)
-    refusal = _refusal_of(message)
+    refusal = _refusal_of(message, _transactional_batches(message))
     if refusal is not None:
         _refuse_all(production, message, refusal)
         return production
@@ -266,14 +269,9 @@ def _refuse_all(production: Production, message: ProduceRequest, error: KafkaErr
         production.answers.append(ProducedTopic(topic.name, topic.topic_id, refused))
 
 
-def _refusal_of(message: ProduceRequest) -> KafkaError | None:
+def _refusal_of(message: ProduceRequest, batches: Sequence[TransactionalBatch]) -> KafkaError | None:
     """Why the whole request is refused, whatever is in its partitions."""
-    producers = {
-        (header.producer_id, header.producer_epoch)
-        for topic in message.topics
-        for _, records in topic.partitions
-        if (header := _transactional(records)) is not None
-    }
+    producers = {(header.producer_id, header.producer_epoch) for _, _, header in batches}
     if producers and message.transactional_id is None:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(producers) > 1:
@@ -286,8 +284,11 @@ async def _verify(services: Services, run: Run) -> Verified:
     """Ask the coordinators about all batches of a run that begin a transaction."""
     questions: dict[tuple[int, str, int, int], list[FirstBatch]] = {}
     for request, message in run:
-        if message.transactional_id is not None and _refusal_of(message) is None:
-            for batch in _first_batches(services, message):
+        if message.transactional_id is None:
+            continue
+        batches = _transactional_batches(message)
+        if _refusal_of(message, batches) is None:
+            for batch in _first_batches(services, batches):
                 question = request.version, message.transactional_id, batch.producer_id, batch.producer_epoch
                 questions.setdefault(question, []).append(batch)
     if not questions:
@@ -302,37 +303,51 @@ async def _verify(services: Services, run: Run) -> Verified:
     }
 
 
-def _first_batches(services: Services, message: ProduceRequest) -> Iterator[FirstBatch]:
-    for topic in message.topics:
+def _begins_transaction(services: Services, message: ProduceRequest) -> bool:
+    """As the first request of a run mostly does, if it is transactional: then it is verified before it is tried."""
+    if message.transactional_id is None or _has_many_partitions(message):
+        return False
+    return next(_first_batches(services, _transactional_batches(message)), None) is not None
+
+
+def _has_many_partitions(message: ProduceRequest) -> bool:
+    topics = message.topics
+    return len(topics) > MANY_PARTITIONS or any(len(topic.partitions) > MANY_PARTITIONS for topic in topics)
+
+
+def _first_batches(services: Services, batches: Iterable[TransactionalBatch]) -> Iterator[FirstBatch]:
+    for topic, index, header in batches:
         name = topic.name or services.topic_name(topic.topic_id)
-        for index, records in topic.partitions:
-            header = _transactional(records)
-            if header is None or name is None or name in INTERNAL_TOPICS:
-                continue
-            try:
-                leader = services.replicas.leader(name, index)
-            except KafkaError:
-                continue  # which is told to the client when the batch would be appended
-            producer_id, epoch = header.producer_id, header.producer_epoch
-            if not leader.log.producers.has_open_transaction(producer_id, epoch):
-                yield FirstBatch(leader, producer_id, epoch, header.base_sequence)
+        if name is None or name in INTERNAL_TOPICS:
+            continue
+        try:
+            leader = services.replicas.leader(name, index)
+        except KafkaError:
+            continue  # which is told to the client when the batch would be appended
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if not leader.log.producers.has_open_transaction(producer_id, epoch):
+            yield FirstBatch(leader, producer_id, epoch, header.base_sequence)
 
 
-def _transactional(records: memoryview | None) -> BatchHeader | None:
-    """The header of a transactional batch, which may still turn out to be none."""
-    if not records or len(records) < HEADER_SIZE:
-        return None
-    header = read_header(records)
-    return header if header.attributes & TRANSACTIONAL else None
+def _transactional_batches(message: ProduceRequest) -> list[TransactionalBatch]:
+    """The headers of all transactional batches, some of which may still turn out to be none."""
+    return [
+        (topic, index, header)
+        for topic in message.topics
+        for index, records in topic.partitions
+        if records
+        and len(records) >= HEADER_SIZE
+        and (header := read_header(records)).attributes & TRANSACTIONAL
+    ]
 
 
 def _copy(message: ProduceRequest) -> ProduceRequest:
     """With its own memory: that of the frame is about to be overwritten."""
     topics = [
-        topic._replace(partitions=[(index, _copied(records)) for index, records in topic.partitions])
-        for topic in message.topics
+        TopicBatches(name, topic_id, [(index, _copied(records)) for index, records in partitions])
+        for name, topic_id, partitions in message.topics
     ]
-    return message._replace(topics=topics)
+    return ProduceRequest(message.transactional_id, message.acks, message.timeout_ms, topics)
 
 
 def _copied(records: memoryview | None) -> memoryview | None:

@@ -10,13 +10,16 @@
 - Brokers send it; so does an administrator who ends a transaction that was left hanging.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.model import OFFSETS_TOPIC, TopicPartition
+from odradek.replication.leader import Leader
 from odradek.requests.request import Request
-from odradek.requests.services import Services, TransactionEnd
+from odradek.requests.services import Services
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.codec import Steps, drain
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -38,18 +41,26 @@ NOT_READY = frozenset(
 )
 
 MANY_MARKERS = 200  # are answered in several turns of the event loop
+MOST_TOGETHER = 100  # markers of a partition that are written as one
 
 Place = tuple[int, TopicPartition]  # a producer, and the partition where its transaction ends
 
 
 def handle(services: Services, request: Request, message: WriteTxnMarkersRequest) -> Steps[None]:
     markers = Markers(services, request)
+    by_partition: dict[TopicPartition, list[TransactionEnd]] = {}
     for marker in message.markers:
         end = _end_of(marker)
         for topic in marker.topics:
             for index in topic.partition_indexes:
-                markers.write(end, TopicPartition(topic.name, index))
+                name = TopicPartition(topic.name, index)
+                markers.expect(end, name)
+                by_partition.setdefault(name, []).append(end)
                 yield
+    for name, ends in by_partition.items():
+        for first in range(0, len(ends), MOST_TOGETHER):
+            markers.write(name, ends[first : first + MOST_TOGETHER])
+            yield
     markers.respond_when_committed()
 
 
@@ -78,37 +89,46 @@ class Markers:
         """What the request waits for, for the log if it is slow."""
         return f"{count_of(len(self._uncommitted), 'marker')} to be committed"
 
-    def write(self, end: TransactionEnd, name: TopicPartition) -> None:
+    def expect(self, end: TransactionEnd, name: TopicPartition) -> None:
+        """A marker, in the order of the request."""
         place = end.producer_id, name
-        done = partial(self._done, place)
-        self._results[place] = ErrorCode.NONE  # in the order of the request
+        self._results[place] = ErrorCode.NONE
         self._uncommitted.add(place)
+
+    def write(self, name: TopicPartition, ends: Sequence[TransactionEnd]) -> None:
+        """Markers of one partition."""
+        places = [(end.producer_id, name) for end in ends]
         try:
+            leader = self._services.replicas.leader(*name)
             if name.topic == OFFSETS_TOPIC:
-                self._services.replicas.leader(*name)  # the topic exists, and is led here
-                self._services.groups.end_transaction(name.partition, end, done)
+                for end, place in zip(ends, places, strict=True):
+                    self._services.groups.end_transaction(name.partition, end, partial(self._done, [place]))
             else:
-                self._append(end, name, done)
+                leader.check_enough_replicas()
+                self._append(leader, ends, places)
         except KafkaError as error:
-            done(error.code)
+            self._done(places, error.code)
 
-    def _append(self, end: TransactionEnd, name: TopicPartition, done: "partial[None]") -> None:
-        leader = self._services.replicas.leader(*name)
-        leader.check_enough_replicas()
-        last_offset = leader.append_marker(
-            producer_id=end.producer_id,
-            producer_epoch=end.producer_epoch,
-            coordinator_epoch=end.coordinator_epoch,
-            is_commit=end.is_commit,
-            transaction_version=end.transaction_version,
-            now_ms=self._services.now_ms(),
-        )
-        leader.when_committed(last_offset + 1, done)
+    def _append(self, leader: Leader, ends: Sequence[TransactionEnd], places: Sequence[Place]) -> None:
+        """Those that are written wait as one, until the last of them is committed."""
+        appended: list[Place] = []
+        end_offset = 0
+        results = leader.append_markers(ends, self._services.now_ms())
+        for place, result in zip(places, results, strict=True):
+            if isinstance(result, KafkaError):
+                self._done([place], result.code)
+            else:
+                appended.append(place)
+                end_offset = max(end_offset, result + 1)
+        if appended:
+            leader.when_committed(end_offset, partial(self._done, appended))
 
-    def _done(self, place: Place, code: ErrorCode) -> None:
-        if place in self._uncommitted:
-            self._uncommitted.remove(place)
-            self._results[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
+    def _done(self, places: Sequence[Place], code: ErrorCode) -> None:
+        awaited = self._uncommitted.intersection(places)
+        if awaited:
+            self._uncommitted -= awaited
+            seen = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
+            self._results.update(dict.fromkeys(awaited, seen))
             if self._is_complete and not self._uncommitted:
                 self._respond()
 

@@ -53,12 +53,13 @@ class Broker(Node):
         files: Files | None = None,
         on_failure: Callable[[], None] = lambda: None,
         new_converse: Callable[[Services], Converse] | None = None,
+        new_network: Callable[[RealHost, int], SocketNetwork] = SocketNetwork,
     ) -> None:
         host = RealHost(loop)
         super().__init__(
             config,
             host,
-            SocketNetwork(host, descriptors.max_connections()),
+            new_network(host, descriptors.max_connections()),
             files or DiskFiles(descriptors.max_open_files(), descriptors.reserve()),
             rng or Random(),
             new_groups=new_groups,

@@ -20,7 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.broker_definitions import parse_per_address
+from odradek.config.broker_definitions import RACK_AWARE_SELECTOR, parse_per_address
 from odradek.config.definition import ConfigError
 from odradek.config.listeners import Listener
 from odradek.config.unsupported import refuse_protected_listeners
@@ -37,6 +37,7 @@ from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
 from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
+from odradek.replication.quota import new_quota
 from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
@@ -75,6 +76,7 @@ class CoordinatorsOfNode(Coordinators, Protocol):
     """Coordinators, as the node that they belong to sees them."""
 
     def new_role(self, replica: Replica) -> None: ...
+    def removed(self, replica: Replica) -> None: ...
     def metadata_changed(self, delta: MetadataDelta) -> None: ...
     def close(self) -> None: ...
 
@@ -193,6 +195,8 @@ class Node:
     def _build_partitions(self) -> None:
         """The replicas on this node, and their replication."""
         config, host = self.config, self._host
+        self._leader_quota, self._follower_quota = new_quota(config), new_quota(config)
+        self._limit_replication(config)
         self._partitions = LocalPartitions(
             self.node_id,
             host,
@@ -211,10 +215,15 @@ class Node:
             self._network,
             self.metadata,
             fetch_settings(config),
+            self._follower_quota,
         )
         self._in_sync = InSyncReplicas(
             self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
         )
+
+    def _limit_replication(self, config: BrokerConfig) -> None:
+        self._leader_quota.bytes_per_second = config["leader.replication.throttled.rate"]
+        self._follower_quota.bytes_per_second = config["follower.replication.throttled.rate"]
 
     def _build_upkeep(self) -> None:
         """Syncing, retention and compaction."""
@@ -250,6 +259,8 @@ class Node:
             host=host,
             quorum=self.metadata.quorum,
             replica_fetched=self._in_sync.fetched,
+            selects_by_rack=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
+            leader_quota=self._leader_quota,
             metrics=self.metrics,
         )
 
@@ -354,6 +365,8 @@ class Node:
     def _removed(self, replica: Replica) -> None:
         self._replication.removed(replica)
         self._compactor.removed(replica)
+        for coordinators in self._coordinators:
+            coordinators.removed(replica)
 
     def _failed(self, reason: str) -> None:
         if self.failure is None:
@@ -376,6 +389,7 @@ class Node:
             self.config = self.services.config = config
             for reconfigure in (
                 self._partitions.reconfigure,
+                self._limit_replication,
                 lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
                 self._compactor.reconfigure,
                 lambda config: self._server.reconfigure(_bounds(config)),

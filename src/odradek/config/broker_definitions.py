@@ -41,7 +41,8 @@ FIXED, DYNAMIC = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 
 PROTOCOL_MAP_DEFAULT = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 NO_EFFECT = "Accepted and without effect: a broker is one event loop."
-REPLICATION_LATER = "Used once there is more than one broker."
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 
 
 def place(value: str) -> str | None:
@@ -215,14 +216,19 @@ _REPLICATION: tuple[Row, ...] = (
      "SO_RCVBUF of a follower's connection."),
     ("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH, FIXED,
      "How often to write the high watermarks to disk."),
-    ("replica.selector.class", STRING, None, None, MEDIUM, FIXED,
-     "Which replica a consumer reads from; only the leader is supported."),
+    ("replica.selector.class", STRING, None, one_of(RACK_AWARE_SELECTOR, LEADER_SELECTOR), MEDIUM, FIXED,
+     "Which replica a consumer reads from: with org.apache.kafka.common.replica.RackAwareReplicaSelector, one in the "
+     "consumer's rack (client.rack, broker.rack); otherwise the leader."),
     ("leader.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     f"Bytes per second that a leader sends to throttled replicas. {REPLICATION_LATER}"),
+     "Bytes per second that a leader sends, at most, to the replicas in leader.replication.throttled.replicas."),
     ("follower.replication.throttled.rate", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     f"Bytes per second that throttled replicas fetch. {REPLICATION_LATER}"),
+     "Bytes per second that the replicas in follower.replication.throttled.replicas fetch at most."),
+    ("replication.quota.window.num", INT, 11, at_least(1), LOW, FIXED,
+     "Windows over which the rate of throttled replication is measured."),
+    ("replication.quota.window.size.seconds", INT, 1, at_least(1), LOW, FIXED, "The length of each of them."),
     ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, at_least(0), MEDIUM, DYNAMIC,
-     f"Bytes per second at which replicas move between the directories of a broker. {REPLICATION_LATER}"),
+     "Bytes per second at which replicas move between the directories of a broker. Accepted and without effect: a "
+     "broker has one."),
     ("num.replica.fetchers", INT, 1, None, HIGH, DYNAMIC, NO_EFFECT),
     ("auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH, FIXED,
      "Whether leadership returns to preferred replicas automatically."),

@@ -4,12 +4,12 @@ The caller keeps the results of `log_config` and `topic_rules` as long as neithe
 the broker's configuration change: none of this is meant for the path of a request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.definition import ConfigError
+from odradek.config.definition import MAX_INT, ConfigError
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS, contradiction
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.compression import Codec
@@ -96,6 +96,17 @@ def topic_rules(values: Mapping[str, Any], full_validation: bool) -> TopicRules:
         max_message_bytes=values["max.message.bytes"],
         full_validation=full_validation,
     )
+
+
+ALL_PARTITIONS = range(MAX_INT + 1)
+
+
+def throttled_partitions(listed: tuple[str, ...], broker_id: int) -> Collection[int]:
+    """Those of which this broker's replica is in a list of throttled replicas."""
+    if "*" in listed:
+        return ALL_PARTITIONS
+    replicas = (item.split(":") for item in listed if item)
+    return frozenset(int(partition) for partition, broker in replicas if int(broker) == broker_id)
 
 
 def _compression_level(values: Mapping[str, Any]) -> int | None:

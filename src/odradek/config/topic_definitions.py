@@ -74,7 +74,7 @@ SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 # One request may not create more: a count beyond it, given or configured, would be refused every time.
 MAX_PARTITIONS_PER_REQUEST = 10_000
 
-_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+_THROTTLED_REPLICA = re.compile(r"([0-9]+:[0-9]+)?")
 
 
 def gzip_level(value: int) -> str | None:
@@ -84,7 +84,7 @@ def gzip_level(value: int) -> str | None:
 
 
 def throttled_replicas(value: tuple[str, ...]) -> str | None:
-    if value == ("*",) or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
+    if "".join(value) == "*" or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
         return None
     return "must be '*' or a list of partition:broker, such as 0:1,1:2"
 
@@ -137,7 +137,7 @@ _DEFINITIONS = (
     _topic("flush.ms", LONG, MAX_LONG, at_least(0), "Time after which a sync of the log is forced."),
     _topic(
         "follower.replication.throttled.replicas", LIST, (), throttled_replicas,
-        "Replicas (partition:broker, or *) whose copying is throttled on the follower's side.",
+        "Replicas (partition:broker, or *) that count against follower.replication.throttled.rate, where they fetch.",
     ),
     _topic(
         "index.interval.bytes", INT, 4096, at_least(0),
@@ -145,7 +145,7 @@ _DEFINITIONS = (
     ),
     _topic(
         "leader.replication.throttled.replicas", LIST, (), throttled_replicas,
-        "Replicas (partition:broker, or *) whose copying is throttled on the leader's side.",
+        "Replicas (partition:broker, or *) that count against leader.replication.throttled.rate, where they lead.",
     ),
     _topic(
         "local.retention.bytes", LONG, -2, at_least(-2),

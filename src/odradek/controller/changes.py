@@ -1,7 +1,8 @@
 """Describes a decision of the controller for the log. Pure: from the image before it, and its records.
 
-It names topics that are created, deleted or get more partitions, and settings with their old and new values. Secrets
-are not shown. Broker registrations and blocks of producer ids are left out: no client asked for them.
+It names topics that are created, deleted or get more partitions, partitions that are moved to other brokers, and
+settings with their old and new values. Secrets are not shown. Broker registrations and blocks of producer ids are left
+out: no client asked for them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import (
     ConfigRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -52,6 +54,7 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
     grown: dict[UUID, int] = {}
     settings: list[ConfigRecord] = []
     removed: list[UUID] = []
+    moved: list[PartitionChangeRecord] = []
     for record in records:
         if isinstance(record, TopicRecord):
             created[record.topic_id] = _NewTopic(record)
@@ -60,6 +63,8 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
                 created[record.topic_id].partitions.append(record)
             else:
                 grown[record.topic_id] = grown.get(record.topic_id, 0) + 1
+        elif isinstance(record, PartitionChangeRecord):
+            moved.append(record)
         elif isinstance(record, ConfigRecord):
             settings.append(record)
         elif isinstance(record, RemoveTopicRecord):
@@ -70,6 +75,13 @@ def changes(before: MetadataImage, records: Iterable[MetadataRecord]) -> Iterato
             new_by_name[record.resource_name].settings.append(f"{record.name}={_value(record, record.value)}")
     yield from (topic.change() for topic in created.values())
     yield from (_grown(before, topic_id, count) for topic_id, count in grown.items())
+    yield from (
+        _moved(before, record)
+        for record in moved
+        if record.replicas is not None
+        or record.adding_replicas is not None
+        or record.removing_replicas is not None
+    )
     yield from (
         _altered(before, record)
         for record in settings
@@ -83,6 +95,30 @@ def _grown(before: MetadataImage, topic_id: UUID, count: int) -> Change:
     total = len(topic.partitions) + count
     text = f"added {count_of(count, 'partition')} to topic {topic.name}, which has {total} now"
     return Change(text, {"topic": topic.name, "partitions": total})
+
+
+def _moved(before: MetadataImage, record: PartitionChangeRecord) -> Change:
+    topic = before.topics_by_id[record.topic_id]
+    old = topic.partitions[record.partition_id]
+    adding, removing, replicas = (
+        list(kept) if new is None else new
+        for kept, new in (
+            (old.adding_replicas, record.adding_replicas),
+            (old.removing_replicas, record.removing_replicas),
+            (old.replicas, record.replicas),
+        )
+    )
+    name = f"{topic.name}-{record.partition_id}"
+    if adding or removing:
+        target = [replica for replica in replicas if replica not in removing]
+        text = f"began to move {name} from brokers {_ids(old.replicas)} to {_ids(target)}"
+    else:
+        text = f"moved {name} from brokers {_ids(old.replicas)} to {_ids(replicas)}"
+    return Change(text, {"topic": topic.name, "partition": record.partition_id})
+
+
+def _ids(replicas: Iterable[int]) -> str:
+    return ",".join(map(str, replicas))
 
 
 def _removed(before: MetadataImage, topic_id: UUID) -> Change:

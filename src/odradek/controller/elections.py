@@ -11,6 +11,9 @@
 
 A leader that may still lead stays; otherwise the first replica that may lead is elected. Only a preferred election
 tries the first replica before the current leader. Every election raises the leader epoch.
+
+Any change may also complete a reassignment (`controller.reassignment`): the leader is then elected among the replicas
+that remain.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,6 +25,8 @@ from uuid import UUID
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigError
 from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+from odradek.controller.reassignment import completed
+from odradek.metadata.delta import CHANGEABLE_LISTS
 from odradek.metadata.image import (
     LOST_DIRECTORY,
     NO_LEADER,
@@ -80,27 +85,31 @@ def next_registration(
     isr: Sequence[int] | None = None,
     killed: int | None = None,
     leader_recovery_state: int | None = None,
+    placed: Partition | None = None,
 ) -> Partition:
     """The next registration of a partition, except for its partition epoch. `active`: the brokers that may lead. `isr`:
-    the new ISR, if it changes. `killed`: a replica that may have lost what it had not synced."""
+    the new ISR, if it changes. `killed`: a replica that may have lost what it had not synced. `placed`: the same
+    registration with the replicas that it gets, if they change."""
     new_isr = tuple(partition.isr if isr is None else isr)
-    elr = _eligible(partition, new_isr, min_isr, killed)
+    placed, new_isr = completed(placed or partition, new_isr)
+    elr = _eligible(placed, new_isr, min_isr, killed)
     recovery_state = (
         partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
     )
-    leader, is_clean = _elect(partition, new_isr, elr, active, election)
+    leader, is_clean = _elect(placed, new_isr, elr, active, election)
     if not is_clean:
         new_isr, elr, recovery_state = (leader,), (), RECOVERING
     elif leader != NO_LEADER and leader not in new_isr:
         new_isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
     if len(new_isr) >= min_isr:
         elr = ()
-    return partition._replace(
+    begins_epoch = leader != partition.leader or not set(partition.replicas) <= set(placed.replicas)
+    return placed._replace(
         leader=leader,
-        leader_epoch=partition.leader_epoch + (leader != partition.leader),
+        leader_epoch=partition.leader_epoch + begins_epoch,
         isr=new_isr,
         eligible_leader_replicas=elr,
-        last_known_elr=_last_known_leader(partition, leader, new_isr),
+        last_known_elr=_last_known_leader(placed, leader, new_isr),
         leader_recovery_state=recovery_state,
     )
 
@@ -108,10 +117,15 @@ def next_registration(
 def _eligible(
     partition: Partition, isr: tuple[int, ...], min_isr: int, killed: int | None
 ) -> tuple[int, ...]:
+    """A replica that leaves the partition is not eligible."""
     if len(isr) >= min_isr:
         return ()
     candidates = dict.fromkeys((*partition.eligible_leader_replicas, *partition.isr))
-    return tuple(replica for replica in candidates if replica not in isr and replica != killed)
+    return tuple(
+        replica
+        for replica in candidates
+        if replica in partition.replicas and replica not in isr and replica != killed
+    )
 
 
 def _elect(
@@ -131,7 +145,8 @@ def _elect(
             return replica, True
     if not eligible and len(partition.last_known_elr) == 1:
         last_known = partition.last_known_elr[0]
-        if last_known in active and not _has_lost_log(partition, last_known):
+        has_log = last_known in partition.replicas and not _has_lost_log(partition, last_known)
+        if last_known in active and has_log:
             return last_known, False
     if election is Election.UNCLEAN:
         for replica in sorted(partition.replicas, key=partial(_has_lost_log, partition)):
@@ -154,14 +169,16 @@ def with_found_logs(image: MetadataImage, partition: Partition) -> Partition:
 
 
 def _last_known_leader(partition: Partition, leader: int, isr: tuple[int, ...]) -> tuple[int, ...]:
-    """Known from when the ISR becomes empty until the partition has a leader again."""
+    """Known from when the ISR becomes empty until the partition has a leader again, or it is moved to other brokers."""
     if leader != NO_LEADER:
         return ()
     if isr:
-        return partition.last_known_elr
-    if partition.leader != NO_LEADER:
-        return (partition.leader,)
-    return partition.last_known_elr or partition.isr[:1]
+        known = partition.last_known_elr
+    elif partition.leader != NO_LEADER:
+        known = (partition.leader,)
+    else:
+        known = partition.last_known_elr or partition.isr[:1]
+    return tuple(replica for replica in known if replica in partition.replicas)
 
 
 def change_record(
@@ -173,14 +190,9 @@ def change_record(
     record = PartitionChangeRecord(index, topic_id)
     if after.leader_epoch != before.leader_epoch:
         record.leader = after.leader
-    if after.isr != before.isr:
-        record.isr = list(after.isr)
-    if after.eligible_leader_replicas != before.eligible_leader_replicas:
-        record.eligible_leader_replicas = list(after.eligible_leader_replicas)
-    if after.last_known_elr != before.last_known_elr:
-        record.last_known_elr = list(after.last_known_elr)
-    if after.directories != before.directories:
-        record.directories = list(after.directories)
+    for name in CHANGEABLE_LISTS:
+        if getattr(after, name) != getattr(before, name):
+            setattr(record, name, list(getattr(after, name)))
     if after.leader_recovery_state != before.leader_recovery_state:
         record.leader_recovery_state = after.leader_recovery_state
     return record

@@ -6,7 +6,7 @@ never promised all or nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ from odradek.wire.codec import Message, Steps
 T = TypeVar("T")
 
 RESOURCES_AT_ONCE = 50  # altered in one turn of the event loop
+PARTITIONS_AT_ONCE = 500  # likewise
 
 
 class Part(NamedTuple):
@@ -54,3 +55,27 @@ def cut_resources(request: Any) -> Steps[list[Part]]:
         request.resources, lambda item: (item.resource_type, item.resource_name), RESOURCES_AT_ONCE
     )
     return [Part(replace(request, resources=part)) for part in parts]
+
+
+def cut_partitions(topics: Sequence[T]) -> Steps[list[list[T]]]:
+    """Topics, each with a list of `partitions`, in lists of about as many partitions as are decided in one turn of the
+    event loop. A topic with more of them is in several lists."""
+    parts: list[list[T]] = [[]]
+    room = PARTITIONS_AT_ONCE
+    for topic in topics:
+        for piece in _pieces(topic):
+            if parts[-1] and len(piece.partitions) > room:
+                parts.append([])
+                room = PARTITIONS_AT_ONCE
+            parts[-1].append(piece)
+            room -= len(piece.partitions)
+            yield
+    return parts
+
+
+def _pieces(topic: Any) -> Iterator[Any]:
+    if len(topic.partitions) <= PARTITIONS_AT_ONCE:
+        yield topic
+        return
+    for at in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
+        yield replace(topic, partitions=topic.partitions[at : at + PARTITIONS_AT_ONCE])

@@ -18,7 +18,6 @@ from odradek.wire.codec import Steps
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTransaction,
 )
 from odradek.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -55,7 +54,6 @@ GROUPS_FIELD: dict[type[Any], str] = {
     DeleteGroupsRequest: "groups_names",
     ConsumerGroupDescribeRequest: "group_ids",
     DescribeTransactionsRequest: "transactional_ids",
-    AddPartitionsToTxnRequest: "transactions",
 }
 RESULTS_FIELDS: dict[type[Any], tuple[str, ...]] = {
     OffsetFetchResponse: ("groups", "topics"),
@@ -99,7 +97,10 @@ def partition_of(group_id: str, partition_count: int) -> int:
 
 
 def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
-    """A request about many groups as one or more for each of their partitions, in its order."""
+    """A request about many groups as one or more for each of their partitions, in its order. A transaction comes alone:
+    each is a decision of its own."""
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return (yield from _split_transactions(request, partition_count))
     name = GROUPS_FIELD[type(request)]
     parts: dict[int, list[list[Any]]] = {}
     rooms: dict[int, int] = {}
@@ -119,20 +120,27 @@ def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
     ]
 
 
+def _split_transactions(
+    request: AddPartitionsToTxnRequest, partition_count: int
+) -> Steps[list[tuple[int, Any]]]:
+    parts: list[tuple[int, Any]] = []
+    for each in request.transactions:
+        partition = partition_of(each.transactional_id, partition_count)
+        parts.append((partition, AddPartitionsToTxnRequest([each])))
+        yield
+    return parts
+
+
 def _key_of(item: Any) -> str:
-    """The item is a group or a transaction, or the id of one."""
+    """The item is a group, or the id of a group or a transaction."""
     if isinstance(item, str):
         return item
-    key: str = item.transactional_id if isinstance(item, AddPartitionsToTxnTransaction) else item.group_id
+    key: str = item.group_id
     return key
 
 
 def _pieces(group: Any) -> Iterator[tuple[Any, int]]:
-    """The group as requested, or several times with some of the partitions each; and how many partitions. A transaction
-    comes alone: each is a decision of its own."""
-    if isinstance(group, AddPartitionsToTxnTransaction):
-        yield group, MOST
-        return
+    """The group as requested, or several times with some of the partitions each; and how many partitions."""
     if isinstance(group, str) or group.topics is None:
         yield group, 1
         return

@@ -47,8 +47,7 @@ EncodedRecord = tuple[bytes, bytes | None]
 Action = Callable[[int], "Decision | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """What a coordinator needs to know about a request besides its body."""
 
     api_version: int

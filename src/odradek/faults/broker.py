@@ -10,8 +10,11 @@ from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.faults.connections import Connections
 from odradek.faults.control import Control
+from odradek.faults.founding import Founding
+from odradek.faults.network import CuttableNetwork
 from odradek.faults.plan import Plan
 from odradek.faults.requests import FaultyRequests
+from odradek.faults.wires import Wires
 from odradek.net.transport import Converse
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
@@ -32,23 +35,27 @@ class FaultyBroker(Broker):
         files = LossyFiles(
             directory, directory + ASIDE_SUFFIX, descriptors.max_open_files(), descriptors.reserve()
         )
+        wires = Wires()
+        founding = Founding(config, files, wires)
+        self._control = Control(loop, channel, plan, files, wires, founding)
+        self._control.obey_what_waits()  # a node that joins a cluster, or is cut off, is so from the beginning
         super().__init__(
             config,
             loop,
             files=files,
             on_failure=on_failure,
-            new_converse=lambda services: answer_with_faults(services, plan),
+            new_converse=lambda services: answer_with_faults(services, plan, wires),
+            new_network=lambda host, max_sockets: CuttableNetwork(host, max_sockets, wires),
         )
-        self._control = Control(loop, channel, plan, files)
 
     async def stop(self) -> None:
         self._control.undo_all()
         await super().stop()
 
 
-def answer_with_faults(services: Services, plan: Plan) -> Converse:
+def answer_with_faults(services: Services, plan: Plan, wires: Wires) -> Converse:
     connections = Connections()
-    handler = FaultyRequests(Dispatcher(services), services, plan, connections)
+    handler = FaultyRequests(Dispatcher(services), services, plan, connections, wires)
     others = controller_handlers(services)  # faults are for clients: the quorum is left alone
     conversations = Conversations(handler, services.host.create_task, handlers=others)
-    return connections.watching(conversations.begin)
+    return wires.watching(connections.watching(conversations.begin))

@@ -1,10 +1,11 @@
 """The socket over which a test asks for faults: one JSON object per line, from and to the process that started us.
 
 In:  `{"number": …, "do": "arm" | "undo" | "release" | "clear" | "nothing" | "hold syncs" | "release syncs" |
-     "cut power", …}`
+     "cut power" | "cut wires" | "join", …}`
 Out: `{"done": number}` or `{"refused": number, "reason": …}` for each, in order, and `{"fired": fault id}` whenever a
      fault happens. After a power cut nothing more comes: the process has exited.
 
+Commands that are there before the broker is built are carried out first: they are in force from its beginning.
 When the other side closes it, or dies, all faults are undone and the broker stops as SIGTERM stops it.
 """
 
@@ -17,7 +18,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from odradek.faults.founding import Founding
 from odradek.faults.plan import BadFault, Plan, read_fault
+from odradek.faults.wires import Wires
 from odradek.storage.disk.lossy import LossyFiles
 
 log = logging.getLogger(__name__)
@@ -27,12 +30,19 @@ RECEIVE_BYTES = 64 * 1024
 
 class Control:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, channel: socket.socket, plan: Plan, files: LossyFiles
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: socket.socket,
+        plan: Plan,
+        files: LossyFiles,
+        wires: Wires,
+        founding: Founding,
     ) -> None:
         self._loop = loop
         self._channel = channel
         self._plan = plan
         self._files = files
+        self._wires = wires
         self._received = b""
         self._commands: dict[str, Callable[[dict[str, Any]], None]] = {
             "arm": lambda command: plan.arm(read_fault(command["fault"])),
@@ -43,6 +53,8 @@ class Control:
             "hold syncs": self._hold_syncs,
             "release syncs": lambda command: files.release_syncs(),
             "cut power": lambda command: self._cut_power(),
+            "cut wires": lambda command: wires.cut(command["deaf_to"], command["mute_to"]),
+            "join": founding.join,
         }
         plan.on_fired = self._fired
         loop.add_reader(channel, self._read)
@@ -51,14 +63,24 @@ class Control:
         self._plan.clear()
         self._files.release_syncs()
 
+    def obey_what_waits(self) -> None:
+        try:
+            self._hear(self._channel.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            pass
+
     def _read(self) -> None:
         try:
             received = self._channel.recv(RECEIVE_BYTES)
         except OSError:
             received = b""
+        self._hear(received)
+
+    def _hear(self, received: bytes) -> None:
         if not received:
             self._loop.remove_reader(self._channel)
             self.undo_all()
+            self._wires.cut((), ())
             os.kill(os.getpid(), signal.SIGTERM)
             return
         *lines, self._received = (self._received + received).split(b"\n")

@@ -15,6 +15,7 @@ from typing import Any
 from odradek.faults.answers import READS, SESSION_ERRORS, Answers, Division, read_response, request_frame
 from odradek.faults.connections import Connections
 from odradek.faults.plan import Fault, Kind, Plan
+from odradek.faults.wires import CLIENTS, Wires
 from odradek.requests import registry
 from odradek.requests.conversation import RequestHandler
 from odradek.requests.request import Request
@@ -54,7 +55,12 @@ class FaultyRequests:
     """A `RequestHandler` around another one."""
 
     def __init__(
-        self, inner: RequestHandler, services: Services, plan: Plan, connections: Connections
+        self,
+        inner: RequestHandler,
+        services: Services,
+        plan: Plan,
+        connections: Connections,
+        wires: Wires,
     ) -> None:
         self.turns = inner.turns
         self.finish = inner.finish
@@ -63,6 +69,7 @@ class FaultyRequests:
         self._host = services.host
         self._plan = plan
         self._connections = connections
+        self._wires = wires
         self._answers = Answers(services)
         self._actions: dict[Kind, Callable[[Met], Effect | None]] = {
             Kind.ANSWER: self._answer,
@@ -84,8 +91,12 @@ class FaultyRequests:
         if not faults or not registry.is_served(request.api_key, request.version):
             return None
         message: Any = read_message(registry.request_type(request.api_key), request.version, frame, body)[0]
+        is_client = self._wires.peer_named(request.client_id) is CLIENTS
         for fault in faults:
-            if fault.concern.client_id in (None, request.client_id):
+            # Other nodes ask too, and fetch all the time: they have to be named.
+            if fault.concern.client_id == request.client_id or (
+                fault.concern.client_id is None and is_client
+            ):
                 division = self._answers.divide(request.api_key, request.version, message, fault.concern)
                 if division is not None:
                     met = Met(fault, request, message, division, frame, body)

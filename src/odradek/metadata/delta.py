@@ -264,7 +264,7 @@ class ImageBuilder:
         if partition is None:
             raise MetadataCorrupt(f"there is no partition {record.partition_id} of {record.topic_id}")
         changes: dict[str, Any] = {"partition_epoch": partition.partition_epoch + 1}
-        for name in _CHANGEABLE_LISTS:
+        for name in CHANGEABLE_LISTS:
             value = getattr(record, name)
             if value is not None:
                 changes[name] = tuple(value)
@@ -363,7 +363,7 @@ class ImageBuilder:
         """A record that does not change the image."""
 
 
-_CHANGEABLE_LISTS = (
+CHANGEABLE_LISTS = (
     "isr",
     "replicas",
     "adding_replicas",

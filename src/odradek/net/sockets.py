@@ -13,7 +13,7 @@ from odradek.net.channel import Channel
 from odradek.net.plaintext import PlaintextTransport
 from odradek.net.pool import Pool
 from odradek.net.server import Server
-from odradek.net.transport import Converse
+from odradek.net.transport import Converse, Receiver
 
 if TYPE_CHECKING:
     from odradek.net.pages import Pages, PageServer
@@ -67,9 +67,13 @@ class SocketNetwork:
         return sock
 
     def _begin(self, sock: socket.socket, address: str) -> Channel:
-        transport = PlaintextTransport(self._pool, sock, address, "", Channel, self._closed)
+        channel = self._talk(sock, address, Channel)
+        assert isinstance(channel, Channel)
+        return channel
+
+    def _talk(self, sock: socket.socket, address: str, converse: Converse) -> Receiver:
+        transport = PlaintextTransport(self._pool, sock, address, "", converse, self._closed)
         self._connected[transport] = None
-        assert isinstance(transport.receiver, Channel)
         return transport.receiver
 
     def _closed(self, transport: PlaintextTransport) -> None:

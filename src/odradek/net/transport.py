@@ -28,7 +28,8 @@ class OwnFrame(NamedTuple):
 class Output(Protocol):
     """The output queue."""
 
-    size: int
+    @property
+    def size(self) -> int: ...
 
     def add(self, parts: Sequence[Part]) -> None:
         """Parts of frames, with their sizes in front. They leave with the next flush."""

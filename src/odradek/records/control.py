@@ -12,7 +12,8 @@ Readers skip unknown types, so they are `None` and not an error.
 from enum import IntEnum
 from struct import Struct
 
-from odradek.records.batch import NO_SEQUENCE
+from odradek.records.batch import CONTROL, LENGTH_END, MAGIC, NO_SEQUENCE, TRANSACTIONAL
+from odradek.records.crc import crc32c
 from odradek.records.record import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, Record, build_batch, invalid
 
 KEY_VERSION = 0
@@ -20,6 +21,13 @@ MARKER_VERSION = 0
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
+# A marker's batch has always the same size: what the CRC covers, and what is before that.
+_BEFORE_CRC = Struct(">qiibI")
+_MARKER_BATCH = Struct(">hiqqqhii BBBBB hh B hi B")
+MARKER_BATCH_SIZE = _BEFORE_CRC.size + _MARKER_BATCH.size
+# Of the one record, as varints: its size, attributes, timestamp and offset deltas; the sizes of key and value.
+_RECORD_START = (2 * 16, 0, 0, 0, 2 * _KEY.size)
+_VALUE_SIZE = 2 * _MARKER.size
 
 
 class ControlType(IntEnum):
@@ -62,10 +70,6 @@ def build_control_batch(
 # The end of a transaction
 
 
-def encode_marker(coordinator_epoch: int) -> bytes:
-    return _MARKER.pack(MARKER_VERSION, coordinator_epoch)
-
-
 def decode_marker(value: bytes | None) -> int:
     """The coordinator's epoch. Later versions may append fields, which are not for us."""
     if value is None or len(value) < _MARKER.size:
@@ -86,16 +90,14 @@ def build_marker_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    control_type = ControlType.COMMIT if commit else ControlType.ABORT
-    record = Record(
-        base_offset, timestamp, encode_control_key(control_type), encode_marker(coordinator_epoch)
+    """The batch that `build_batch` would build, by one format: every transaction writes one to each partition."""
+    covered = _MARKER_BATCH.pack(
+        *(CONTROL | TRANSACTIONAL, 0, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, 1),
+        *_RECORD_START,
+        *(KEY_VERSION, ControlType.COMMIT if commit else ControlType.ABORT),
+        *(_VALUE_SIZE, MARKER_VERSION, coordinator_epoch, 0),
     )
-    return build_batch(
-        [record],
-        control=True,
-        transactional=True,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
-        leader_epoch=leader_epoch,
+    before = _BEFORE_CRC.pack(
+        base_offset, MARKER_BATCH_SIZE - LENGTH_END, leader_epoch, MAGIC, crc32c(covered)
     )
+    return bytearray(before + covered)

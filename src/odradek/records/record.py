@@ -283,7 +283,7 @@ def build_batch(
         attributes=attributes,
         last_offset_delta=last - first,
         base_timestamp=base_timestamp,
-        max_timestamp=max((record.timestamp for record in records), default=NO_TIMESTAMP),
+        max_timestamp=max([record.timestamp for record in records], default=NO_TIMESTAMP),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -298,7 +298,7 @@ def pack_batch(header: BatchHeader, records: Buffer, *, level: int | None = None
     batch = bytearray(HEADER_SIZE)
     batch += payload
     length = len(batch) - LENGTH_END
-    HEADER.pack_into(batch, 0, *header._replace(length=length))
+    HEADER.pack_into(batch, 0, header.base_offset, length, *header[2:])
     patch_crc(batch)
     return batch
 

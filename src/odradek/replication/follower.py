@@ -7,6 +7,8 @@ cut to the high watermark, which arrives late: a record may be committed before 
 It fetches only once its log is synced: the leader takes a fetch from an offset as proof that everything below is on
 this disk.
 
+It serves consumers too, up to the high watermark that it has learned from the leader (`replication.role`).
+
 Pure: no sockets, no clock, no files except through the log.
 """
 
@@ -17,6 +19,8 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.records.batch import Buffer
+from odradek.replication.progress import UNKNOWN_OFFSET
+from odradek.replication.role import Role
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, Waiter
 from odradek.storage.log.log import Log
@@ -24,18 +28,8 @@ from odradek.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 
-class Follower:
-    __slots__ = (
-        "_appended",
-        "_sync_waiters",
-        "closed_with",
-        "high_watermark",
-        "leader",
-        "leader_epoch",
-        "log",
-        "settings",
-        "topic_partition",
-    )
+class Follower(Role):
+    __slots__ = ("_appended", "_sync_waiters", "leader", "leader_high_watermark")
 
     def __init__(
         self,
@@ -47,17 +41,14 @@ class Follower:
         high_watermark: int,
         appended: Callable[[], None],
     ) -> None:
-        self.topic_partition = topic_partition
-        self.log = log
-        self.settings = settings
+        super().__init__(topic_partition, log, settings, registration.leader_epoch)
         self.leader = registration.leader  # the broker to fetch from; NO_LEADER if there is none now
-        self.leader_epoch = registration.leader_epoch  # of the fetches; never changes
-        self.closed_with = ErrorCode.NONE  # why it no longer follows: then it appends nothing
+        self.leader_high_watermark = UNKNOWN_OFFSET  # as of its last response in this epoch
         self._appended = appended
         self._sync_waiters = ChangeWaiters(topic_partition)
         # An epoch in which we led but appended nothing is unknown to other brokers.
         log.leader_epochs.truncate_from_end(log.end_offset)
-        # Log start <= high watermark <= log end. At most the leader's, which we learn late.
+        # At most the leader's, which we learn late.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
 
     def __repr__(self) -> str:
@@ -137,10 +128,23 @@ class Follower:
 
     def learn_high_watermark(self, offset: int) -> None:
         """From a response of the leader. Records that we do not have yet are not committed here."""
-        self.high_watermark = max(self.high_watermark, min(offset, self.log.end_offset))
+        self.leader_high_watermark = offset
+        reached = min(offset, self.log.end_offset)
+        if reached > self.high_watermark:
+            self._move_high_watermark(reached)
         producers = self.log.producers
         if producers.ended:
             producers.forget_committed(self.high_watermark)
+
+    def _move_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        if self._high_watermark_waiters:
+            self._high_watermark_waiters.wake()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """We have everything that was committed when the leader last responded."""
+        return 0 <= self.leader_high_watermark <= self.log.end_offset
 
     def learn_log_start(self, offset: int) -> None:
         """Records that the leader has deleted are deleted here too, as far as they are committed here."""
@@ -159,7 +163,7 @@ class Follower:
                 offset,
             )
             self.log.truncate_fully_and_start_at(offset)
-            self.high_watermark = offset
+            self._move_high_watermark(offset)
         else:
             self.log.delete_records_before(offset)
 
@@ -173,3 +177,4 @@ class Follower:
         """Another epoch begins, the topic is deleted, the log has failed or the broker stops."""
         self.closed_with = error
         self._sync_waiters.wake(error)
+        self._high_watermark_waiters.wake(error)

@@ -30,12 +30,14 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, read_header
-from odradek.records.control import build_marker_batch
 from odradek.replication.progress import UNKNOWN_OFFSET, Progress
+from odradek.replication.role import Role
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
 from odradek.storage.log.log import Log
+from odradek.storage.log.marker_run import marker_batch, marker_of
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.storage.producers.verification import Verification
 
 NOBODY: Mapping[int, Progress] = {}
@@ -43,26 +45,19 @@ NOBODY: Mapping[int, Progress] = {}
 replica_set = lru_cache(1024)(frozenset[int])  # shared: many partitions have the same replicas
 
 
-class Leader:
+class Leader(Role):
     __slots__ = (
         "_appended",
         "_end_waiters",
-        "_high_watermark_waiters",
         "_offset_waiters",
-        "closed_with",
         "epoch_start_offset",
         "has_enough_replicas",
-        "high_watermark",
         "isr",
-        "leader_epoch",
-        "log",
         "maximal_isr",
         "node_id",
         "partition_epoch",
         "progress",
         "replicas",
-        "settings",
-        "topic_partition",
     )
 
     def __init__(
@@ -79,16 +74,11 @@ class Leader:
     ) -> None:
         """The epoch begins here, before anything is appended in it. `high_watermark` is the last known one, from
         the checkpoint or an earlier role; `appended` is called for every append, and has the log synced."""
-        self.topic_partition = topic_partition
-        self.log = log
-        self.settings = settings
+        super().__init__(topic_partition, log, settings, registration.leader_epoch)
         self.node_id = node_id
-        self.leader_epoch = registration.leader_epoch  # of all that this object appends; never changes
         self.epoch_start_offset = log.end_offset  # records below are of earlier epochs
-        self.closed_with = ErrorCode.NONE  # why it no longer leads: it appends nothing and has no waiters
         self._appended = appended
         self._offset_waiters = OffsetWaiters(topic_partition)
-        self._high_watermark_waiters = ChangeWaiters(topic_partition)
         self._end_waiters = ChangeWaiters(topic_partition)
         self.partition_epoch = registration.partition_epoch  # of the registration in force; never falls
         self.replicas = replica_set(registration.replicas)  # of the registration in force; we are one of them
@@ -99,7 +89,7 @@ class Leader:
         self.progress: Mapping[int, Progress] = NOBODY
         self._replicas_changed(now_ms)
         log.leader_epochs.begin(self.leader_epoch, log.end_offset)
-        # Log start <= high watermark <= log end, and never falls.
+        # Never falls.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
         self.maybe_advance_high_watermark()
 
@@ -144,14 +134,29 @@ class Leader:
         self.log.producers.forget_committed(self.high_watermark)  # if nobody reads, nobody else does
         if self.log.producers.is_repeated_marker(producer_id, producer_epoch, transaction_version):
             return self.log.end_offset - 1
-        batch = build_marker_batch(
-            commit=is_commit,
-            coordinator_epoch=coordinator_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp=now_ms,
-        )
-        return self.append(batch, read_header(batch), now_ms, check_sequence=False).last_offset
+        end = TransactionEnd(producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version)
+        batch = marker_batch(end, now_ms)
+        last_offset = self.log.append_as_leader(
+            batch, read_header(batch), self.leader_epoch, now_ms, False, None, marker_of(end)
+        ).last_offset
+        self._tell_of_append()
+        return last_offset
+
+    def append_markers(self, ends: Sequence[TransactionEnd], now_ms: int) -> list[int | KafkaError]:
+        """As `append_marker`, of several producers, by one write if that can be."""
+        if len(ends) > 1 and not self.closed_with:
+            self.log.producers.forget_committed(self.high_watermark)
+            results = self.log.append_markers_as_leader(ends, self.leader_epoch, now_ms)
+            if results is not None:
+                self._tell_of_append()
+                return results
+        return [self._try_to_append_marker(end, now_ms) for end in ends]
+
+    def _try_to_append_marker(self, end: TransactionEnd, now_ms: int) -> int | KafkaError:
+        try:
+            return self.append_marker(**end._asdict(), now_ms=now_ms)
+        except KafkaError as error:
+            return error
 
     def append_all(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], now_ms: int
@@ -206,11 +211,6 @@ class Leader:
         return lowest
 
     @property
-    def last_stable_offset(self) -> int:
-        """No transaction is open below it: the end of what `read_committed` may see."""
-        return self.log.last_stable_offset(self.high_watermark)
-
-    @property
     def knows_high_watermark(self) -> bool:
         """Earlier leaders may have committed everything before this epoch. Until the high watermark has passed that,
         it may be lower than what clients were shown (KIP-207)."""
@@ -224,7 +224,9 @@ class Leader:
 
     # --- the other replicas ---
 
-    def replica_fetched(self, replica: int, broker_epoch: int, offset: int, now_ms: int) -> None:
+    def replica_fetched(
+        self, replica: int, broker_epoch: int, offset: int, now_ms: int, log_start_offset: int = 0
+    ) -> None:
         """A fetch from this offset on: that replica has synced all below it."""
         progress = self.progress.get(replica)
         if progress is None:
@@ -232,6 +234,7 @@ class Leader:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} has no replica of {self.topic_partition}"
             )
         progress.fetched(offset, self.log.end_offset, broker_epoch, now_ms)
+        progress.log_start_offset = log_start_offset
         self.maybe_advance_high_watermark()
 
     def was_caught_up(self, replica: int, then_ms: int) -> None:
@@ -316,13 +319,6 @@ class Leader:
         else:
             self._offset_waiters.add(offset, waiter)
 
-    def when_high_watermark_moves(self, waiter: Waiter) -> None:
-        """Call it once, when there may be more for consumers to read."""
-        if self.closed_with:
-            waiter(self.closed_with)
-        else:
-            self._high_watermark_waiters.add(waiter)
-
     def when_log_end_moves(self, waiter: Waiter) -> None:
         """Call once, when there is more for followers to read: their syncs overlap with ours. Or the ISR changes."""
         if self.closed_with:
@@ -331,26 +327,12 @@ class Leader:
             self._end_waiters.add(waiter)
 
     def forget_waiter(self, waiter: Waiter) -> None:
-        self._high_watermark_waiters.discard(waiter)
+        super().forget_waiter(waiter)
         self._end_waiters.discard(waiter)
 
     @property
     def has_waiters(self) -> bool:
         return bool(self._offset_waiters or self._high_watermark_waiters or self._end_waiters)
-
-    # --- checks ---
-
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """`current_leader_epoch` is the leader epoch that the client knows; -1 if it does not say."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
-            return
-        if current_leader_epoch < self.leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The newest epoch of our log that is not newer than this one, and the offset where it ended."""
-        return self.log.leader_epochs.end_offset_for(leader_epoch, self.log.end_offset)
 
     # --- the end ---
 

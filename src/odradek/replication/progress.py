@@ -16,6 +16,7 @@ class Progress:
         "broker_epoch",
         "last_caught_up_ms",
         "log_end_offset",
+        "log_start_offset",
     )
 
     def __init__(self, last_caught_up_ms: int) -> None:
@@ -23,6 +24,7 @@ class Progress:
         # UNKNOWN_OFFSET until it fetches in this epoch. It may fall: a replica that restarts, or truncates, begins
         # again from a lower offset.
         self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET  # of that replica, according to its last fetch
         # Of the process that sent the last fetch; never falls. A replica that was restarted has a higher one.
         self.broker_epoch = NO_BROKER_EPOCH
         # The latest time at which it had caught up. Never decreases.

@@ -1,6 +1,7 @@
 """The replicas that this broker keeps, by name. Asking for one creates and opens no files.
 
-A handler asks for the role it needs: `leader` refuses if this broker does not lead.
+A handler asks for the role it needs: `leader` refuses if this broker does not lead, `leader_or_follower` if it has no
+replica.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
+from odradek.replication.role import Role
 
 
 class Replicas:
@@ -43,6 +45,16 @@ class Replicas:
         if leader.closed_with:
             raise KafkaError(leader.closed_with)
         return leader
+
+    def leader_or_follower(self, topic: str, partition: int) -> Role:
+        """What consumers may read from."""
+        replica = self._replicas.get((topic, partition)) or self.get(topic, partition)
+        role = replica.leader or replica.follower
+        if role is None:
+            raise KafkaError(replica.closed_with or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if role.closed_with:
+            raise KafkaError(role.closed_with)
+        return role
 
     def add(self, replica: Replica) -> None:
         self._replicas[replica.topic_partition] = replica

@@ -15,6 +15,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.log.epochs import LeaderEpochs
 from odradek.storage.log.log import Log
 from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.markers import Marker, TransactionEnd
 from odradek.storage.producers.state import Producers
 from odradek.storage.producers.verification import Verification
 from odradek.storage.segments.segment import Segment
@@ -48,9 +49,12 @@ class UnmadeLog:
         now_ms: int,
         check_sequence: bool = True,
         verification: Verification | None = None,
+        marker: Marker | None = None,
     ) -> AppendResult:
         made = self._make()
-        return made.append_as_leader(batch, header, leader_epoch, now_ms, check_sequence, verification)
+        return made.append_as_leader(
+            batch, header, leader_epoch, now_ms, check_sequence, verification, marker
+        )
 
     def append_all_as_leader(
         self, batches: Sequence[tuple[memoryview, BatchHeader]], leader_epoch: int, now_ms: int
@@ -60,6 +64,11 @@ class UnmadeLog:
         except KafkaError as error:
             return [error] * len(batches)
         return made.append_all_as_leader(batches, leader_epoch, now_ms)
+
+    def append_markers_as_leader(
+        self, ends: Sequence[TransactionEnd], leader_epoch: int, now_ms: int
+    ) -> list[int | KafkaError] | None:
+        return None  # one by one: the first of them makes it
 
     def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
         return self._make().append_as_follower(batches, now_ms)

@@ -36,6 +36,7 @@ FORWARDABLE = frozenset(
         *(33, 44),  # AlterConfigs, IncrementalAlterConfigs
         *(55, 80, 81),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter
         *(43, 57, 64),  # ElectLeaders, UpdateFeatures, UnregisterBroker
+        *(45, 46),  # AlterPartitionReassignments, ListPartitionReassignments
     }
 )
 PRINCIPAL_VERSION = 0

@@ -57,6 +57,7 @@ class Wanted:
             answer.length
             or answer.error_code
             or answer.divergence
+            or answer.preferred_replica >= 0
             or answer.high_watermark != self.told_high_watermark
             or answer.log_start_offset != self.told_log_start_offset
         )

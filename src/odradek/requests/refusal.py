@@ -5,8 +5,9 @@ Kafka's responses have no field for such an error: they have a code for each top
 response names every item of its request, with the same code. `ITEMS` says which list of a response goes with which list
 of its request, so one function builds the refusal of any API.
 
-Some responses have both. There we do as Kafka does: Fetch before version 13 and Metadata repeat the code for each item,
-the others have it at the top only. DescribeLogDirs has no field for the code before version 3: its refusal is empty.
+Some responses have both. There we do as Kafka does: Fetch before version 13, Metadata and AlterPartitionReassignments
+repeat the code for each item, the others have it at the top only. DescribeLogDirs has no field for the code before
+version 3: its refusal is empty.
 """
 
 from collections.abc import Mapping
@@ -130,6 +131,15 @@ ITEMS: dict[int, tuple[Items, ...]] = {
         ),
     ),
     44: (Items("responses", "resources", _RESOURCE),),  # IncrementalAlterConfigs
+    45: (Items("responses", "topics", _same("name"), _partitions()),),  # AlterPartitionReassignments
+    46: (  # ListPartitionReassignments: its partitions have no code, only the response has
+        Items(
+            "topics",
+            "topics",
+            _same("name"),
+            Items("partitions", "partition_indexes", {"partition_index": ""}),
+        ),
+    ),
     61: (  # DescribeProducers
         Items(
             "topics",

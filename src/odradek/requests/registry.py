@@ -64,6 +64,7 @@ APIS = _serve(
     *(35, 60, 75),  # DescribeLogDirs, DescribeCluster, DescribeTopicPartitions
     *(55, 80, 81),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter
     *(43, 57, 64),  # ElectLeaders, UpdateFeatures, UnregisterBroker
+    *(45, 46),  # AlterPartitionReassignments, ListPartitionReassignments
 )
 # KAFKA-18659: with a higher minimum, older librdkafka stops compressing without a word.
 APIS[0] = APIS[0]._replace(advertised_min_version=0)
@@ -82,6 +83,7 @@ CONTROLLER_APIS = _serve(
     *(62, 63, 67, 70),  # BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration
     56,  # AlterPartition
     *(43, 57, 64),  # ElectLeaders, UpdateFeatures, UnregisterBroker
+    *(45, 46),  # AlterPartitionReassignments, ListPartitionReassignments
 )
 # A controller is asked for the metadata log, and for no other.
 CONTROLLER_APIS[1] = CONTROLLER_APIS[1]._replace(module="fetch_metadata")

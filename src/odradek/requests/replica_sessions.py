@@ -8,6 +8,9 @@ ends. While a replica is not in the ISR, every fetch looks at the partition, bec
 A partition that is not looked at has not moved, so the replica has all of it. When it moves, its leader is told the
 time of the replica's last fetch: until then the replica was caught up.
 
+A new high watermark does not end a replica's wait: it learns it with the response. Unless the reader *hurries*, because
+consumers wait for it at the followers (KIP-392).
+
 A change of the log start calls nobody back, so every few seconds all partitions are due.
 
 A `Reader` reads the logs; the clock and the deadlines of waits are those of `requests.services`.
@@ -34,6 +37,10 @@ Answers = list[tuple[Wanted, FetchedPartition]]
 
 class Reader(Protocol):
     """One Fetch request."""
+
+    @property
+    def hurries(self) -> bool:
+        """A new high watermark ends its wait."""
 
     def read_first(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         """Read what there is, and count this as a fetch of the replica."""
@@ -179,8 +186,9 @@ class ReplicaSession:
             self.waiting.woken(error)
 
     def _spoken(self, wanted: Wanted, error: ErrorCode) -> None:
-        """A new high watermark does not end the wait: the replica learns it with the response."""
         self._due[wanted] = None
+        if self.waiting is not None and self.waiting.hurries:
+            self.waiting.woken(error)
 
 
 class ReplicaFetch:
@@ -190,9 +198,10 @@ class ReplicaFetch:
         self._reader = reader
         self._known = known
         self._min_bytes = min_bytes
+        self.hurries = reader.hurries
         self._answers: dict[Wanted, FetchedPartition] = {}
         self._size = 0
-        self._has_error = False
+        self._ends_wait = False  # something has to be told at once
         self.until_ms = 0  # the end of its wait
 
     def read(self) -> Steps[None]:
@@ -202,15 +211,16 @@ class ReplicaFetch:
 
     @property
     def is_enough(self) -> bool:
-        return self._has_error or self._size >= self._min_bytes
+        return self._ends_wait or self._size >= self._min_bytes
 
     def _look_at(self, wanted: Wanted, read: Callable[[Wanted, int], FetchedPartition]) -> None:
         before = self._answers.get(wanted)
         size_of_others = self._size - (before.length if before is not None else 0)
         answer = self._answers[wanted] = read(wanted, size_of_others)
         self._size = size_of_others + answer.length
-        if answer.error_code or answer.divergence is not None:
-            self._has_error = True
+        has_news = self.hurries and answer.high_watermark != wanted.told_high_watermark
+        if answer.error_code or answer.divergence is not None or has_news:
+            self._ends_wait = True
         try:
             leader = self._reader.leader_of(wanted)
         except KafkaError:

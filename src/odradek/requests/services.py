@@ -20,10 +20,12 @@ from odradek.raft.messages import Request as QuorumRequest
 from odradek.raft.reconfiguration import VoterChange
 from odradek.raft.view import QuorumView
 from odradek.replication.leader import Leader
+from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.request import Request
 from odradek.requests.turns import Turns
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.storage.producers.verification import Verification
 from odradek.wire.codec import Message, Steps
 
@@ -115,16 +117,6 @@ class Coordinators(Protocol):
         """A request about all keys."""
 
 
-class TransactionEnd(NamedTuple):
-    """What the marker of a transaction says, in WriteTxnMarkers and in the log."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    is_commit: bool
-    transaction_version: int
-
-
 class Groups(Coordinators, Protocol):
     """The group coordinators."""
 
@@ -201,6 +193,8 @@ class Services:
     host: Host
     quorum: Quorum
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
+    selects_by_rack: bool = False  # consumers are sent to replicas in their racks
+    leader_quota: ReplicationQuota = field(default_factory=ReplicationQuota)  # of what throttled replicas get
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's
     _controllers_told: int = 0

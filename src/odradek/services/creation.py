@@ -37,9 +37,9 @@ async def create_missing_topics(
 async def create_internal_topic(
     services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
-    """With fewer brokers than the replication factor, the topic gets fewer replicas. Raises KafkaError if it cannot be
-    created."""
-    available = len(list(services.image.active_brokers()))
+    """With fewer brokers than the replication factor, the topic gets fewer replicas. Fenced brokers count: they get
+    their replicas, and copy them when they are back. Raises KafkaError if it cannot be created."""
+    available = sum(not broker.in_controlled_shutdown for broker in services.image.brokers.values())
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     factor = min(replication_factor, available)
     wanted = CreatableTopic(name, partitions, factor, configs=settings)

@@ -8,6 +8,9 @@ Nothing here can fail the request that changed the metadata, which is committed 
 full disk, say) is tried again at the next change, and every few seconds (`retry_failed`). A log only ever serves the
 topic whose id it carries: a new topic gets its log only after that of a deleted topic of the same name is removed.
 
+A partition that was moved to other brokers is closed here, and its log is deleted like that of a deleted topic. If it
+comes back later, it begins with an empty log.
+
 A topic exists once the metadata says so, and its partitions are served from then on. Their logs are created afterwards,
 one in each turn of the event loop, or by the first append: creating a thousand partitions makes no request wait for
 thousands of files, and clients cannot tell. Asking for a partition creates nothing: until it has a log, it is known to
@@ -15,13 +18,13 @@ be empty (`replication.unmade_log`).
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple, cast
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.topic import log_config, topic_rules, topic_values
+from odradek.config.topic import log_config, throttled_partitions, topic_rules, topic_values
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.metadata.delta import MetadataDelta
@@ -92,7 +95,7 @@ class LocalPartitions:
         self._settings: dict[str, TopicSettings] = {}
         self._unopened: dict[TopicPartition, Unopened] = {}
         self._failed: dict[TopicPartition, Unopened] = {}  # could not be opened, and will be tried again
-        self._doomed: dict[TopicPartition, Log] = {}  # logs of deleted topics that are not removed yet
+        self._doomed: dict[TopicPartition, Log] = {}  # of deleted or moved partitions, and not removed yet
         self._unsettled: dict[UUID, Topic] = {}  # topics whose changes failed, and will be tried again
         self._is_scheduled = False  # the next one is about to be opened
         self._next_attempt = 0.0  # no append retries a failed log before this time
@@ -108,15 +111,15 @@ class LocalPartitions:
 
     def expected_in(self, image: MetadataImage) -> Callable[[TopicPartition, UUID], bool]:
         """Which logs the store opens. One without an id counts as the topic's: a crash came before its first sync. All
-        others belong to topics that were deleted, and perhaps created again, just before a crash."""
+        others belong to topics that were deleted, and perhaps created again, just before a crash, or to partitions that
+        were moved to other brokers while this one was down."""
 
         def is_expected(topic_partition: TopicPartition, topic_id: UUID) -> bool:
             topic = image.topics.get(topic_partition.topic)
-            return (
-                topic is not None
-                and topic_id in (topic.id, NO_TOPIC_ID)
-                and topic_partition.partition in topic.partitions
-            )
+            if topic is None or topic_id not in (topic.id, NO_TOPIC_ID):
+                return False
+            registration = topic.partitions.get(topic_partition.partition)
+            return registration is not None and self._node_id in registration.replicas
 
         return is_expected
 
@@ -191,11 +194,14 @@ class LocalPartitions:
     def _plan_partitions(self, topic: Topic, indexes: Iterable[int]) -> None:
         for index in indexes:
             registration = topic.partitions[index]
+            if self._node_id not in registration.replicas:
+                self._close_partition(topic, index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
             replica = self._present(topic, index)
             if replica is not None:
                 self._give_role(replica, registration)
-            name = TopicPartition(topic.name, index)
-            if self._node_id in registration.replicas and (replica is None or is_unmade(replica)):
+            if replica is None or is_unmade(replica):
+                name = TopicPartition(topic.name, index)
                 self._failed.pop(name, None)
                 self._unopened[name] = Unopened(topic.id, registration)
 
@@ -221,12 +227,17 @@ class LocalPartitions:
                 rules=topic_rules(values, self.config["log.validate.records"]),
                 min_insync_replicas=values["min.insync.replicas"],
                 sync_commit=self.config["log.sync.commit"] or log_settings.flush_messages == 1,
+                throttled_as_leader=self._throttled(values["leader.replication.throttled.replicas"]),
+                throttled_as_follower=self._throttled(values["follower.replication.throttled.replicas"]),
             ),
         )
         for index in topic.partitions:
             replica = self._present(topic, index)
             if replica is not None:
                 settings.apply(replica)
+
+    def _throttled(self, listed: tuple[str, ...]) -> Collection[int]:
+        return throttled_partitions(listed, self._node_id) if listed else ()
 
     def _present(self, topic: Topic, index: int) -> Replica | None:
         """The replica, unless it belongs to an earlier topic of the same name."""
@@ -239,18 +250,24 @@ class LocalPartitions:
         if topic.name not in self._image.topics:
             self._settings.pop(topic.name, None)
         for index in topic.partitions:
-            name = TopicPartition(topic.name, index)
-            for plans in (self._unopened, self._failed):
-                if name in plans and plans[name].topic_id == topic.id:
-                    del plans[name]
-            found = self._store.get(name)
-            if found is not None and _is_of(found, topic.id):
-                self._doomed[name] = found
-            replica = self._present(topic, index)
-            if replica is not None:
-                self._replicas.remove(name)
-                replica.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                _tell(self._on_removed, replica)
+            self._close_partition(topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _close_partition(self, topic: Topic, index: int, error: ErrorCode) -> None:
+        """Its log is deleted. `error` is for the requests that wait for it."""
+        name = TopicPartition(topic.name, index)
+        for plans in (self._unopened, self._failed):
+            if name in plans and plans[name].topic_id == topic.id:
+                del plans[name]
+        found = self._store.get(name)
+        if found is not None and _is_of(found, topic.id):
+            self._doomed[name] = found
+        replica = self._present(topic, index)
+        if replica is not None:
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                log.info("deleting the log of %s: the partition was moved to other brokers", name)
+            self._replicas.remove(name)
+            replica.close(error)
+            _tell(self._on_removed, replica)
 
     def _remove_doomed(self) -> None:
         failure: OSError | None = None
@@ -261,7 +278,11 @@ class LocalPartitions:
         left = ", ".join(map(str, self._still_doomed()))
         if failure is not None:
             left = left or "none, but a crash may bring some back"
-            log.error("cannot remove all logs of deleted topics, trying again: %s. Left: %s", failure, left)
+            log.error(
+                "cannot remove all logs of deleted or moved partitions, trying again: %s. Left: %s",
+                failure,
+                left,
+            )
 
     def _still_doomed(self) -> list[TopicPartition]:
         """Without those that were removed: a log of a new topic of that name may be in their place."""

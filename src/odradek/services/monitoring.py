@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek import __version__
+from odradek.controller.reassignment import is_reassigning
 from odradek.errors import ErrorCode
 from odradek.host.metrics import SECONDS, Histogram, Metrics, Traffic
 from odradek.metadata.delta import MetadataDelta, TopicChange
@@ -143,6 +144,7 @@ class Monitoring:
             ("leaders", found.leaders),
             ("under_replicated_partitions", found.under_replicated),
             ("under_min_isr_partitions", found.under_min_isr),
+            ("reassigning_partitions", found.reassigning),
             ("offline_partitions", offline),
             ("log_size_bytes", found.size_bytes),
             ("isr_shrinks_total", metrics.isr_shrinks),
@@ -179,6 +181,8 @@ class Monitoring:
                 counts.leaders += 1
                 counts.under_replicated += len(leader.isr) < len(leader.replicas)
                 counts.under_min_isr += not leader.has_enough_replicas
+                registration = self._of.metadata.image.partition(*replica.topic_partition)
+                counts.reassigning += registration is not None and is_reassigning(registration)
         return counts
 
     async def _count_offline(self) -> int:
@@ -194,7 +198,8 @@ class Monitoring:
 
 class PartitionCounts:
     def __init__(self) -> None:
-        self.replicas = self.leaders = self.under_replicated = self.under_min_isr = self.size_bytes = 0
+        self.replicas = self.leaders = self.size_bytes = 0
+        self.under_replicated = self.under_min_isr = self.reassigning = 0
 
 
 def _is_election(before: Partition, after: Partition) -> bool:
@@ -228,6 +233,7 @@ HELP = {
     "leaders": "Partitions that this node leads.",
     "under_replicated_partitions": "Partitions led here that have replicas out of sync.",
     "under_min_isr_partitions": "Partitions led here that refuse acks=all for want of in-sync replicas.",
+    "reassigning_partitions": "Partitions led here that are being moved to other brokers.",
     "offline_partitions": "Partitions without a leader; told by the active controller alone.",
     "log_size_bytes": "Size of all logs.",
     "isr_shrinks_total": "Replicas that left the ISR of a partition led here.",

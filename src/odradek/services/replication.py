@@ -9,7 +9,8 @@ A round costs what has changed: it looks only at partitions that the last respon
 is over, and it names only those whose fetch position has changed.
 
 A partition that cannot continue (another broker leads it by now, or the disk is full) pauses for
-`replica.fetch.backoff.ms`, or until its role changes; the others continue.
+`replica.fetch.backoff.ms`, or until its role changes; the others continue. So does a throttled partition (KIP-73) that
+has not caught up, while the quota is exceeded.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from odradek.model import TopicPartition
 from odradek.net.link import Address, Link
 from odradek.net.network import Network
 from odradek.replication.follower import Follower
+from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica import Replica
 from odradek.services.calls import address_of
 from odradek.services.fetch_rounds import FetchRounds
@@ -48,6 +50,7 @@ SESSION_ERRORS = (
 )
 # After a request that failed as a whole. The link pauses longer before it connects again.
 RETRY_SECONDS = 0.05
+THROTTLED_SECONDS = 0.1  # until a partition that was held back is looked at again
 
 
 class FetchSettings(NamedTuple):
@@ -81,14 +84,16 @@ class Replication:
         network: Network,
         metadata: BrokerMetadata,
         settings: FetchSettings,
+        quota: ReplicationQuota,
     ) -> None:
-        """`listener` names the listener on which brokers reach each other."""
+        """`listener` names the listener on which brokers reach each other; `quota` is that of throttled partitions."""
         self._node_id = node_id
         self._listener = listener
         self._host = host
         self._network = network
         self._metadata = metadata
         self._settings = settings
+        self.quota = quota
         self._fetchers: dict[int, Fetcher] = {}
         self._leader_of: dict[TopicPartition, int] = {}
 
@@ -162,6 +167,8 @@ class Fetcher:
         self._paused: dict[Key, float] = {}  # until this time
         self._wanted: dict[Key, Position] = {}  # for every partition that is followed and not paused
         self._changed: dict[Key, None] = {}  # to be looked at before the next request
+        # Those that the quota may hold back: to be looked at every time.
+        self._throttled: dict[Key, None] = {}
         # As of this image the leader is at this address, and this is how we ask it.
         self._image: MetadataImage | None = None
         self._address: Address | None = None
@@ -285,6 +292,9 @@ class Fetcher:
         """Bring `_wanted` up to date. Returns the partitions that were looked at."""
         if self._paused:
             self._end_pauses()
+        if self._throttled:
+            self._changed.update(self._throttled)
+            self._throttled.clear()
         looked_at, self._changed = self._changed, {}
         for key in looked_at:
             position = self._position(key)
@@ -312,13 +322,24 @@ class Fetcher:
         if not follower.may_fetch:  # records from before a crash are still being synced
             self._pause(key, RETRY_SECONDS)
             return None
+        if follower.settings.throttled_as_follower and self._is_held_back(key, follower):
+            self._pause(key, THROTTLED_SECONDS)
+            return None
         return _position(follower)
+
+    def _is_held_back(self, key: Key, follower: Follower) -> bool:
+        """Of a topic with throttled partitions. One that has caught up is fetched, so that it stays in sync."""
+        if not _is_throttled(follower) or follower.is_caught_up:
+            return False
+        self._throttled[key] = None
+        return self._replication.quota.is_exceeded(self._replication.host.steady_ms())
 
     # --- what comes back ---
 
     def _take(self, response: ReplicaResponse) -> list[Follower]:
         """Apply a response. Returns the followers whose logs have grown. A partition whose position has changed since
-        the request (another leader, or another epoch) is skipped: the response is about its former state."""
+        the request (another leader, or another epoch) is skipped: the response is about its former state. But retention
+        may have moved its log start: the response still counts, since the leader does not repeat its high watermark."""
         if response.error_code:
             raise FetchRefused(ErrorCode(response.error_code))
         self._session.answered(response.session_id)
@@ -328,7 +349,7 @@ class Fetcher:
             self._changed[key] = None
             replica = self._followed.get(key)
             follower = replica.follower if replica is not None else None
-            if follower is None or follower.closed_with or _position(follower) != self._wanted.get(key):
+            if follower is None or follower.closed_with or not self._is_asked_for(key, follower):
                 continue
             try:
                 if self._take_partition(follower, partition):
@@ -345,6 +366,10 @@ class Fetcher:
                 self._pause(key)
         return grown
 
+    def _is_asked_for(self, key: Key, follower: Follower) -> bool:
+        asked, now = self._wanted.get(key), _position(follower)
+        return asked is not None and asked == now._replace(log_start_offset=asked.log_start_offset)
+
     def _take_partition(self, follower: Follower, partition: ReplicatedPartition) -> bool:
         if partition.error_code:
             code = ErrorCode(partition.error_code)
@@ -358,6 +383,8 @@ class Fetcher:
         has_grown = False
         if partition.records is not None:
             has_grown = follower.append(partition.records, self._replication.host.now_ms()) > 0
+            if follower.settings.throttled_as_follower and _is_throttled(follower):
+                self._replication.quota.record(len(partition.records), self._replication.host.steady_ms())
         follower.learn_high_watermark(partition.high_watermark)
         follower.learn_log_start(partition.log_start_offset)
         return has_grown
@@ -374,6 +401,10 @@ class Fetcher:
 def _position(follower: Follower) -> Position:
     log = follower.log
     return Position(follower.leader_epoch, log.end_offset, follower.last_fetched_epoch, log.log_start_offset)
+
+
+def _is_throttled(follower: Follower) -> bool:
+    return follower.topic_partition.partition in follower.settings.throttled_as_follower
 
 
 def _key(replica: Replica) -> Key:

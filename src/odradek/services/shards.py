@@ -133,7 +133,7 @@ class Shards(Generic[AnyCoordinator]):
     def handle(self, request: Request, message: Any, key: str, amend: Amend = as_it_is) -> None:
         """A request about one group or transactional id."""
         request.subject = f"{self._noun} {shown(key)}"
-        token = request if amend is as_it_is else PartOfAnswer(Gathering(request, 1, amend), 0)
+        token = request if amend is as_it_is else Amended(request, amend)
         self._submit(self.partition_for(key), request, message, token)
 
     def handle_parts(
@@ -219,6 +219,18 @@ class Shards(Generic[AnyCoordinator]):
         if replica.leader is not None:
             self._open(index, replica, replica.leader)
 
+    def removed(self, replica: Replica) -> None:
+        """The partition was moved to other brokers. (If its topic was deleted, `metadata_changed` closes the shard.)"""
+        topic, index = replica.topic_partition
+        present = self._shards.get(index)
+        if (
+            present is not None
+            and present.replica is replica
+            and self._services.image.partition(topic, index)
+        ):
+            del self._shards[index]
+            present.runner.resign("its partition was moved to other brokers")
+
     def _open(self, index: int, replica: Replica, leader: Leader) -> None:
         runner = Runner(Journal(leader), lambda: self._new_coordinator(leader), respond, self._host)
         self._shards[index] = RunningShard(replica, leader, runner)
@@ -246,6 +258,19 @@ def context_of(request: Request) -> RequestContext:
     return RequestContext(request.version, request.client_id or "", f"/{host}")
 
 
+class Amended:
+    """The token of a request whose response is changed before it is sent."""
+
+    __slots__ = ("_amend", "_request")
+
+    def __init__(self, request: Request, amend: Amend) -> None:
+        self._request = request
+        self._amend = amend
+
+    def answer(self, message: Any) -> None:
+        self._request.answer(self._amend(message))
+
+
 class Gathering:
     """Merges the responses of several shards into one."""
 
@@ -265,6 +290,8 @@ class Gathering:
 
 class PartOfAnswer:
     """The token of one shard in a gathered request."""
+
+    __slots__ = ("_gathering", "_place")
 
     def __init__(self, gathering: Gathering, place: int) -> None:
         self._gathering = gathering

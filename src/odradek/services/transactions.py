@@ -46,7 +46,7 @@ class Transactions(Shards[TransactionCoordinator]):
     # --- producer ids ---
 
     def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
-        super()._submit(index, request, message, Supplied(self, index, context_of(request), token))
+        super()._submit(index, request, message, Supplied(self, index, request, token))
 
     def supply(self, index: int, request: Any, context: RequestContext, token: Any) -> None:
         """Handle this request again, with a new producer id."""
@@ -125,15 +125,18 @@ class Outbox:
 class Supplied:
     """The token of a request that may come back for a producer id."""
 
-    def __init__(self, transactions: Transactions, index: int, context: RequestContext, token: Any) -> None:
+    __slots__ = ("_index", "_request", "_token", "_transactions")
+
+    def __init__(self, transactions: Transactions, index: int, request: Request, token: Any) -> None:
         self._transactions = transactions
         self._index = index
-        self._context = context
+        self._request = request
         self._token = token
 
     def answer(self, response: Any) -> None:
         if isinstance(response, NeedsProducerId):
-            self._transactions.supply(self._index, response.request, self._context, self._token)
+            context = context_of(self._request)
+            self._transactions.supply(self._index, response.request, context, self._token)
         else:
             self._token.answer(response)
 

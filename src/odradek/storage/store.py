@@ -210,8 +210,8 @@ class LogStore:
         self._files.rename(self.path(str(topic_partition)), directory)
         self.report.strays += 1
         logger.warning(
-            "renamed the log of %s to %s: its topic was deleted, or the metadata does not know it. "
-            "Remove it if you do not need it",
+            "renamed the log of %s to %s: its topic was deleted, the partition was moved to other brokers, or the "
+            "metadata does not know it. Remove it if you do not need it",
             topic_partition,
             directory,
         )

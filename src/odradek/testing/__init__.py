@@ -6,10 +6,28 @@
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
 
 With pytest, the fixtures `odradek_broker` and `odradek_topic` are available as soon as Odradek is installed (`plugin`).
-`kafka.faults` asks for faults. docs/TESTING.md explains them, and has recipes.
+`kafka.faults` asks for faults. `cluster()` and `odradek_cluster` are the same with several brokers. docs/TESTING.md
+explains them, and has recipes.
 """
 
 from odradek.testing.broker import Broker, BrokerFailed, broker
+from odradek.testing.cluster import Cluster, cluster
 from odradek.testing.faults import Fault, Faults, Held, NotHappened
+from odradek.testing.node import Node
+from odradek.testing.patience import NotInTime
+from odradek.testing.wires import Cut
 
-__all__ = ["Broker", "BrokerFailed", "Fault", "Faults", "Held", "NotHappened", "broker"]
+__all__ = [
+    "Broker",
+    "BrokerFailed",
+    "Cluster",
+    "Cut",
+    "Fault",
+    "Faults",
+    "Held",
+    "Node",
+    "NotHappened",
+    "NotInTime",
+    "broker",
+    "cluster",
+]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +22,9 @@ from types import TracebackType
 from odradek.testing.control import Control, ControlClosed
 from odradek.testing.faults import Faults
 from odradek.testing.port import KeptPort
+from odradek.testing.wires import Cut, Peer, Wires
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
 Setting = str | int | float | bool
@@ -48,13 +49,15 @@ class Broker:
     stopped, and its data removed, at the end of the block.
     """
 
-    def __init__(self, settings: Mapping[str, Setting] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Setting] | None = None, port: KeptPort | None = None) -> None:
         self.settings = as_settings(settings or {})
         self.bootstrap = ""
         self.faults = Faults(self)
-        self._port = KeptPort()
+        self._wires = Wires(self)
+        self._port = port or KeptPort()
         self._process: subprocess.Popen[str] | None = None
         self._control: Control | None = None
+        self._is_announced = False
         self._is_paused = False
         self._directory = Path(tempfile.mkdtemp(prefix="odradek-"))
         self._log_file = self._directory / "broker.log"
@@ -63,15 +66,23 @@ class Broker:
 
     def start(self) -> None:
         """Start it, on the same data and port as before; does nothing if it is running."""
+        self.launch()
+        self.await_started()
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         if self.is_running:
             return
+        if self._process is not None:
+            self.crash()  # it has ended by itself
         port = self.bootstrap.rpartition(":")[2] or str(self._port.number)
         command = [sys.executable, "-m", "odradek.faults", "--json", "--port", port]
         command += ["--data-dir", str(self._directory / "data")]
-        for name, value in self.settings.items():
+        for name, value in self._all_settings().items():
             command += ["--set", f"{name}={value}"]
         ours, theirs = socket.socketpair()
         self._control = Control(ours)
+        self._tell_before_start(self._control)
         with self._log_file.open("a") as log, theirs:
             self._process = subprocess.Popen(
                 command,
@@ -81,7 +92,20 @@ class Broker:
                 text=True,
                 env={name: value for name, value in os.environ.items() if not name.startswith("ODRADEK_")},
             )
-        self.bootstrap = json.loads(self._announcement(self._process))["bootstrap"]
+        self._is_announced = False
+
+    def _all_settings(self) -> Mapping[str, str]:
+        return self.settings
+
+    def _tell_before_start(self, control: Control) -> None:
+        """What must be in force from the beginning."""
+        self._wires.tell(control)
+
+    def await_started(self) -> None:
+        """Wait until it serves, after `launch`."""
+        if self._process is not None and not self._is_announced:
+            self.bootstrap = json.loads(self._announcement(self._process))["bootstrap"]
+            self._is_announced = True
 
     def _announcement(self, process: "subprocess.Popen[str]") -> str:
         assert process.stdout is not None
@@ -169,18 +193,42 @@ class Broker:
         finally:
             self.resume()
 
+    def cut_off(self, *peers: Peer) -> Cut:
+        """Nothing passes between it and these peers, in either direction, until the end of the block, `undo` or `heal`.
+
+        A peer is another broker of its cluster, by its id, "brokers" or "clients"; without any: everybody. Restarts do
+        not change it.
+        """
+        return self._wires.cut(peers, is_deaf=True, is_mute=True)
+
+    def silence(self, *peers: Peer) -> Cut:
+        """What it sends does not arrive; it hears what they send."""
+        return self._wires.cut(peers, is_mute=True)
+
+    def deafen(self, *peers: Peer) -> Cut:
+        """What they send does not arrive; they hear what it sends."""
+        return self._wires.cut(peers, is_deaf=True)
+
     def heal(self) -> None:
         """Undo every fault: it runs and responds when this returns. Raises BrokerFailed if it had died unexpectedly."""
+        death = self.begin_to_heal()
+        self.await_started()
+        if death:
+            raise BrokerFailed(death)
+
+    def begin_to_heal(self) -> str:
+        """The same without waiting, if it has to start; how it had died, if that was unexpected."""
         self.resume()
-        self.faults.clear()
+        self._wires.heal()
         if self.is_running:
-            return
+            self.faults.clear()
+            return ""
         status = None if self._process is None else self._process.poll()
-        self.crash()
         log = self.log
-        self.start()
-        if status is not None:
-            raise BrokerFailed(f"the broker died with status {status}, and was started again:\n{log}")
+        self.launch()
+        return (
+            "" if status is None else f"the broker died with status {status}, and was started again:\n{log}"
+        )
 
     def close(self) -> None:
         """End it, and remove its data."""
@@ -214,6 +262,26 @@ class Broker:
     @property
     def is_responsive(self) -> bool:
         return self.is_running and not self._is_paused
+
+    @property
+    def serves_clients(self) -> bool:
+        """Whether a client may get a response from it."""
+        return self.is_responsive and self._is_announced and self._wires.reach_clients
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it serves, and is cut off from nobody."""
+        return self.serves_clients and self._wires.are_whole
+
+    @property
+    def peers(self) -> Sequence[int]:
+        """The other brokers of its cluster."""
+        return ()
+
+    @property
+    def open_control(self) -> Control | None:
+        """For cutting wires: even while it is paused."""
+        return self._control
 
     @property
     def control(self) -> Control:

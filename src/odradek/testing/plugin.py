@@ -1,4 +1,4 @@
-"""The pytest plugin: a broker for the session, a fresh topic for each test.
+"""The pytest plugin: a broker or a cluster for the session, a fresh topic for each test.
 
     def test_orders(odradek_broker, odradek_topic):
         producer = Producer({"bootstrap.servers": odradek_broker.bootstrap})
@@ -7,62 +7,87 @@
     @pytest.mark.odradek(auto_create_topics_enable=False)        # a broker with these settings
     @pytest.mark.odradek_topic(partitions=3, config={"cleanup.policy": "compact"})
 
-A broker is started when a test first asks for one, and serves all tests with the same settings; under xdist each
-worker has its own. Faults (crash, pause) are undone at the end of each test, and the broker's log of a failed test is
-attached to its report. Until a test asks for a broker, this costs an import of pytest.
+    @pytest.mark.odradek_cluster(brokers=5)
+    def test_orders_of_many(odradek_cluster, odradek_cluster_topic):
+        odradek_cluster.leader(odradek_cluster_topic).crash()
+
+A broker or a cluster is started when a test first asks for one, and serves all tests with the same settings; under
+xdist each worker has its own. Faults (crash, pause) are undone at the end of each test, and the brokers' log of a
+failed test is attached to its report. Until a test asks for a broker, this costs an import of pytest.
 """
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
 if TYPE_CHECKING:
     from odradek.testing.broker import Broker
+    from odradek.testing.cluster import Cluster
 
 BROKER_FIXTURE = "odradek_broker"
-TOPIC_FIXTURE = "odradek_topic"
+CLUSTER_FIXTURE = "odradek_cluster"
 BROKER_MARK = "odradek"
+CLUSTER_MARK = "odradek_cluster"
+MARKS = {BROKER_FIXTURE: BROKER_MARK, CLUSTER_FIXTURE: CLUSTER_MARK}
 TOPIC_MARK = "odradek_topic"
 LOG_SECTION = "Odradek broker log"
 
+Running = TypeVar("Running", "Broker", "Cluster")
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
 
 class Brokers:
-    """The brokers of a session, one for each set of settings that tests have asked for."""
+    """The brokers and clusters of a session, one for each set of settings that tests have asked for."""
 
     def __init__(self) -> None:
-        self._brokers: dict[tuple[tuple[str, str], ...], Broker] = {}
+        self._running: dict[Key, Broker | Cluster] = {}
         self._log_starts: dict[Broker, int] = {}
 
-    def get(self, settings: dict[str, Any]) -> "Broker":
-        from odradek.testing.broker import Broker, as_settings
+    def broker(self, settings: dict[str, Any]) -> "Broker":
+        from odradek.testing.broker import Broker
 
-        key = tuple(sorted(as_settings(settings).items()))
-        if key not in self._brokers:
-            broker = Broker(settings)
-            try:
-                broker.start()
-            except BaseException:
-                broker.close()
-                raise
-            self._brokers[key] = broker
-        return self._brokers[key]
+        return self._get(BROKER_FIXTURE, settings, lambda: Broker(settings))
+
+    def cluster(self, settings: dict[str, Any]) -> "Cluster":
+        from odradek.testing.cluster import Cluster
+
+        others = {name: value for name, value in settings.items() if name != "brokers"}
+        return self._get(CLUSTER_FIXTURE, settings, lambda: Cluster(settings.get("brokers", 3), others))
+
+    def _get(self, kind: str, settings: dict[str, Any], make: Callable[[], Running]) -> Running:
+        from odradek.testing.broker import as_settings
+
+        key = kind, tuple(sorted(as_settings(settings).items()))
+        if key not in self._running:
+            self._running[key] = make().__enter__()
+        return cast(Running, self._running[key])
+
+    @property
+    def _brokers(self) -> "Iterator[Broker]":
+        from odradek.testing.broker import Broker
+
+        for running in self._running.values():
+            if isinstance(running, Broker):
+                yield running
+            else:
+                yield from running
 
     def begin_test(self) -> None:
-        self._log_starts = {broker: broker.log_size for broker in self._brokers.values()}
+        self._log_starts = {broker: broker.log_size for broker in self._brokers}
 
     def logged(self) -> str:
         """The log of all of them since the test began."""
-        return "".join(broker.log_since(self._log_starts.get(broker, 0)) for broker in self._brokers.values())
+        return "".join(broker.log_since(self._log_starts.get(broker, 0)) for broker in self._brokers)
 
     def heal(self) -> None:
-        for broker in self._brokers.values():
-            broker.heal()
+        for running in self._running.values():
+            running.heal()
 
     def close(self) -> None:
-        for broker in self._brokers.values():
-            broker.close()
-        self._brokers.clear()
+        for running in self._running.values():
+            running.close()
+        self._running.clear()
 
 
 BROKERS = pytest.StashKey[Brokers]()
@@ -73,6 +98,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "odradek(**settings): the test's broker has these settings, by Kafka's names with '_' for '.'",
+    )
+    config.addinivalue_line(
+        "markers",
+        "odradek_cluster(brokers=3, **settings): the test's cluster has so many brokers, with these settings",
     )
     config.addinivalue_line(
         "markers", "odradek_topic(partitions=1, config={}): the test's topic is made like this"
@@ -88,28 +117,45 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A marker's settings become the parameter of the session's fixture: those of the function over those of the
     class over those of the module."""
-    if BROKER_FIXTURE not in metafunc.fixturenames:
-        return
-    settings: dict[str, Any] = {}
-    for mark in reversed(list(metafunc.definition.iter_markers(BROKER_MARK))):
-        if mark.args:
-            raise pytest.UsageError("pytest.mark.odradek takes settings by name: odradek(num_partitions=3)")
-        settings |= mark.kwargs
-    if settings:
-        metafunc.parametrize(BROKER_FIXTURE, [settings], indirect=True, scope="session", ids=["odradek"])
+    for fixture, marker in MARKS.items():
+        if fixture not in metafunc.fixturenames:
+            continue
+        settings: dict[str, Any] = {}
+        for mark in reversed(list(metafunc.definition.iter_markers(marker))):
+            if mark.args:
+                raise pytest.UsageError(f"pytest.mark.{marker} takes settings by name: num_partitions=3")
+            settings |= mark.kwargs
+        if settings:
+            metafunc.parametrize(fixture, [settings], indirect=True, scope="session", ids=[marker])
 
 
 @pytest.fixture(scope="session")
 def odradek_broker(request: pytest.FixtureRequest) -> "Broker":
     """A broker in a separate process: `bootstrap` is its address; it can be crashed, paused and restarted."""
-    return request.config.stash[BROKERS].get(getattr(request, "param", {}))
+    return request.config.stash[BROKERS].broker(getattr(request, "param", {}))
+
+
+@pytest.fixture(scope="session")
+def odradek_cluster(request: pytest.FixtureRequest) -> "Cluster":
+    """Three brokers in separate processes, which can be crashed, paused, cut off and restarted one by one."""
+    return request.config.stash[BROKERS].cluster(getattr(request, "param", {}))
 
 
 @pytest.fixture
 def odradek_topic(request: pytest.FixtureRequest, odradek_broker: "Broker") -> str:
     """The name of a topic that only this test uses."""
+    return odradek_broker.create_topic(**_topic_marked(request))
+
+
+@pytest.fixture
+def odradek_cluster_topic(request: pytest.FixtureRequest, odradek_cluster: "Cluster") -> str:
+    """The same on the cluster."""
+    return odradek_cluster.create_topic(**_topic_marked(request))
+
+
+def _topic_marked(request: pytest.FixtureRequest) -> dict[str, Any]:
     mark = request.node.get_closest_marker(TOPIC_MARK)
-    return odradek_broker.create_topic(**(mark.kwargs if mark else {}))
+    return dict(mark.kwargs) if mark else {}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -133,6 +179,6 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and BROKER_FIXTURE in getattr(item, "fixturenames", ()):
+    if report.failed and MARKS.keys() & set(getattr(item, "fixturenames", ())):
         report.sections.append((LOG_SECTION, item.config.stash[BROKERS].logged()))
     return report

@@ -15,11 +15,13 @@ CAN_BE_KEPT = sys.platform == "linux"
 
 
 class KeptPort:
-    """`number` is 0, for any, where a port cannot be kept."""
+    """`number` is 0, for any, where a port cannot be kept, unless it has to be known before the broker starts."""
 
-    def __init__(self) -> None:
-        self._sockets = _bound_everywhere() if CAN_BE_KEPT else []
+    def __init__(self, *, must_be_known: bool = False) -> None:
+        self._sockets = _bound_everywhere() if CAN_BE_KEPT or must_be_known else []
         self.number: int = self._sockets[0].getsockname()[1] if self._sockets else 0
+        if not CAN_BE_KEPT:
+            self.close()
 
     def close(self) -> None:
         for bound in self._sockets:

@@ -1,11 +1,11 @@
-"""Topics for tests, created by our own client, so that no other has to be installed."""
+"""Topics for tests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from odradek.client.connection import Connection
-from odradek.client.settings import ClientSettings
 from odradek.errors import ErrorCode, KafkaError
+from odradek.testing.asking import ask
 from odradek.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -13,24 +13,35 @@ from odradek.wire.messages.create_topics import (
 )
 
 TIMEOUT_MS = 30_000
+AS_ASSIGNED = AS_CONFIGURED = -1
+
+Assignment = Sequence[Sequence[int]]
 
 
-def create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Raises odradek.errors.KafkaError with the broker's reason where it refuses."""
-    host, _, port = bootstrap.rpartition(":")
-    settings = ClientSettings(bootstrap=((host, int(port)),), client_id="odradek-testing")
+def create_topic(
+    bootstrap: str,
+    name: str,
+    partitions: int,
+    config: Mapping[str, str],
+    replication_factor: int = 1,
+    replicas: Assignment | None = None,
+) -> None:
+    """Raises odradek.errors.KafkaError with the broker's reason where it refuses.
+
+    `replicas` has the brokers of each partition, the preferred leader first, and replaces both numbers."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replication_factor,
         configs=[CreatableTopicConfig(key, value) for key, value in config.items()],
     )
-    connection = Connection(host, int(port), settings)
-    try:
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        (result,) = connection.call(request, CreateTopicsResponse).topics
-    finally:
-        connection.close()
+    if replicas is not None:
+        topic.num_partitions = topic.replication_factor = AS_ASSIGNED
+        topic.assignments = [
+            CreatableReplicaAssignment(index, list(brokers)) for index, brokers in enumerate(replicas)
+        ]
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+    (result,) = ask(bootstrap, request, CreateTopicsResponse).topics
     if result.error_code:
         code = ErrorCode(result.error_code)
         raise KafkaError(code, result.error_message or code.name)

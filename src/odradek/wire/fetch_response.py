@@ -49,6 +49,7 @@ class FetchedPartition(NamedTuple):
     records: object | None = None  # anything with a `length`; passed on unchanged
     length: int = 0
     divergence: Divergence | None = None
+    preferred_replica: int = -1  # where the client should read instead
 
 
 class FetchedTopic(NamedTuple):
@@ -63,7 +64,7 @@ def encode_fetch_response(
     """A whole frame in parts."""
     if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
         answer = topics[0].partitions[0]
-        if not answer.aborted and answer.divergence is None:
+        if not answer.aborted and answer.divergence is None and answer.preferred_replica < 0:
             session = SESSION.pack(0, error_code, session_id)
             return _encode_one_answer(version, correlation_id, session, topics[0], answer)
     return drain(encode_in_steps(version, correlation_id, error_code, session_id, topics))
@@ -174,7 +175,7 @@ class _Encoder:
             self.out += PARTITION_V4.pack(*answer[:4])
         self.write_aborted(answer.aborted)
         if self.version >= PREFERRED_REPLICA_SINCE:
-            self.out += NO_PREFERRED_REPLICA
+            self.out += INT32.pack(answer.preferred_replica)
         self.write_count(answer.length)  # a length is written like a count
         if answer.length:
             self.parts.append(answer.records)

@@ -92,13 +92,14 @@ class ProducedTopic(NamedTuple):
 
 
 class ProduceReader:
-    """Reads requests, and remembers the beginning of the last one with a single partition.
+    """Reads requests, and remembers the beginning of one with a single partition.
 
     A client that sends many small requests repeats everything except the batch. So the bytes before the batch are
-    compared with those of the last request, and parsed only if they differ.
+    compared with those of an earlier request, and parsed only if they differ. A request is remembered once another one
+    for its partition has followed it: where each is for another partition, that would be in vain.
     """
 
-    __slots__ = ("_beginning", "_index", "_last", "_topic", "_version")
+    __slots__ = ("_beginning", "_index", "_last", "_seen", "_topic", "_version")
 
     def __init__(self) -> None:
         self._version = -1
@@ -106,6 +107,7 @@ class ProduceReader:
         self._last = ProduceRequest(None, 0, 0, [])
         self._topic = TopicBatches("", NO_TOPIC_ID, [])
         self._index = 0
+        self._seen: tuple[object, ...] = ()  # what the last request that was parsed is for
 
     def read(self, frame: memoryview, position: int, version: int) -> ProduceRequest:
         if version == self._version:
@@ -128,6 +130,10 @@ class ProduceReader:
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return
         ((index, batch),) = request.topics[0].partitions
+        seen = version, request.transactional_id, request.topics[0][:2], index
+        if seen != self._seen:
+            self._seen = seen
+            return
         if (
             not batch or len(batch) > SMALL_BATCH
         ):  # for large ones the comparison below is slow, and gains nothing

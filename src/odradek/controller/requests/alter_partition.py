@@ -5,6 +5,9 @@ identifies. A replica joins only if it is active and still registered with the b
 version 3): one that restarted meanwhile may have lost what it had.
 
 A partition whose leader was elected uncleanly has no other in-sync replica until the leader reports RECOVERED.
+
+An ISR with all replicas that are being added completes a reassignment (`controller.reassignment`). If another broker
+leads after that, the leader that asked is told so (NEW_LEADER_ELECTED): this error comes with a change.
 """
 
 from collections.abc import Sequence
@@ -80,6 +83,8 @@ def _alter(
     record = change_record(topic_id, wanted.partition_index, before, after)
     if record is not None:
         records.append(record)
+        if after.leader != before.leader:
+            return PartitionDataInResponse(wanted.partition_index, ErrorCode.NEW_LEADER_ELECTED)
         after = after._replace(partition_epoch=before.partition_epoch + 1)
     return PartitionDataInResponse(
         wanted.partition_index,

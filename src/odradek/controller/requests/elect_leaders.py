@@ -5,7 +5,7 @@ partition without a leader one that may have lost records, whatever the topic's 
 partitions, those that need no election are not in the response.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from odradek.controller.elections import (
     rules_of,
     with_found_logs,
 )
-from odradek.controller.parts import Part
+from odradek.controller.parts import Part, cut_partitions
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Partition
 from odradek.metadata.records import PartitionChangeRecord
@@ -33,7 +33,6 @@ from odradek.wire.messages.elect_leaders import (
 )
 
 ITEMS = "replica_election_results"
-PARTITIONS_AT_ONCE = 500  # in one turn of the event loop
 ELECTIONS = (Election.PREFERRED, Election.UNCLEAN)
 
 
@@ -94,22 +93,5 @@ def cut(image: MetadataImage, request: ElectLeadersRequest, config: BrokerConfig
     topics: Sequence[TopicPartitions] = request.topic_partitions or []
     if everything:
         topics = [TopicPartitions(topic.name, sorted(topic.partitions)) for topic in image.topics.values()]
-    parts: list[list[TopicPartitions]] = [[]]
-    room = PARTITIONS_AT_ONCE
-    for topic in topics:
-        for piece in _pieces(topic):
-            if parts[-1] and len(piece.partitions) > room:
-                parts.append([])
-                room = PARTITIONS_AT_ONCE
-            parts[-1].append(piece)
-            room -= len(piece.partitions)
-            yield
+    parts = yield from cut_partitions(topics)
     return [Part(replace(request, topic_partitions=part), 0 if everything else None) for part in parts]
-
-
-def _pieces(topic: TopicPartitions) -> Iterator[TopicPartitions]:
-    if len(topic.partitions) <= PARTITIONS_AT_ONCE:
-        yield topic
-        return
-    for at in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
-        yield TopicPartitions(topic.topic, topic.partitions[at : at + PARTITIONS_AT_ONCE])

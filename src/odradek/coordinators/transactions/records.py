@@ -7,7 +7,9 @@ newer protocol needs; version 1 has it in tagged fields.
 import struct
 from collections.abc import Iterable
 from dataclasses import field
+from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, ClassVar
 
 from odradek.coordinators.transactions.states import BY_NUMBER, EMPTY
@@ -20,6 +22,8 @@ _INT16 = struct.Struct(">h")
 KEY_VERSION = 0
 HIGHEST_VALUE_VERSION = 1
 FLEXIBLE_VALUES_SINCE = 1  # transaction.version
+REMEMBERED = 1024  # ids, and sets of partitions: those of a producer are mostly the same again
+MANY_PARTITIONS = 32  # are not remembered
 
 
 @wire_struct
@@ -60,14 +64,20 @@ def encode(
     transactional_id: str, transaction: Transaction | None, transaction_version: int
 ) -> tuple[bytes, bytes | None]:
     """`transaction_version` is the cluster's finalized level."""
-    key = bytearray(_INT16.pack(KEY_VERSION))
-    write_message(TransactionLogKey(transactional_id), 0, key)
+    key = _key_of(transactional_id)
     if transaction is None:
-        return bytes(key), None
+        return key, None
     version = 1 if transaction_version >= FLEXIBLE_VALUES_SINCE else 0
     value = bytearray(_INT16.pack(version))
     write_message(_value_of(transaction), version, value)
-    return bytes(key), bytes(value)
+    return key, bytes(value)
+
+
+@lru_cache(REMEMBERED)
+def _key_of(transactional_id: str) -> bytes:
+    key = bytearray(_INT16.pack(KEY_VERSION))
+    write_message(TransactionLogKey(transactional_id), 0, key)
+    return bytes(key)
 
 
 def decode(key: Buffer, value: Buffer | None) -> tuple[str, Transaction | None] | None:
@@ -91,12 +101,22 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     """In order: equal sets are written in equal bytes."""
     return [
         (topic, [each.partition for each in some])
-        for topic, some in groupby(sorted(partitions), key=lambda each: each.topic)
+        for topic, some in groupby(sorted(partitions), key=attrgetter("topic"))
     ]
 
 
+def _topics_of(partitions: frozenset[TopicPartition]) -> list[PartitionsOfTopic]:
+    return _made_topics(partitions) if len(partitions) > MANY_PARTITIONS else _known_topics(partitions)
+
+
+def _made_topics(partitions: frozenset[TopicPartition]) -> list[PartitionsOfTopic]:
+    return [PartitionsOfTopic(topic, indexes) for topic, indexes in by_topic(partitions)]
+
+
+_known_topics = lru_cache(REMEMBERED)(_made_topics)
+
+
 def _value_of(transaction: Transaction) -> TransactionLogValue:
-    partitions = [PartitionsOfTopic(topic, indexes) for topic, indexes in by_topic(transaction.partitions)]
     return TransactionLogValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -104,7 +124,7 @@ def _value_of(transaction: Transaction) -> TransactionLogValue:
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state,
-        transaction_partitions=None if transaction.state is EMPTY else partitions,
+        transaction_partitions=None if transaction.state is EMPTY else _topics_of(transaction.partitions),
         transaction_last_update_timestamp_ms=transaction.updated_ms,
         transaction_start_timestamp_ms=transaction.started_ms,
         client_transaction_version=transaction.client_version,

@@ -11,8 +11,7 @@ id, and the last is kept for the markers of that end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.coordinators.transactions.states import (
     COMPLETE_ABORT,
@@ -33,8 +32,7 @@ MAX_EPOCH = (1 << 15) - 1
 LAST_EPOCH_OF_A_PRODUCER = MAX_EPOCH - 1  # so that there is always one left to fence it with
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int = NO_EPOCH
@@ -59,7 +57,7 @@ class Transaction:
 
     def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> Transaction:
         assert state in LEGAL_MOVES[self.state], f"{self.state.name} to {state.name}"
-        return replace(self, state=state, updated_ms=now_ms, previous_producer_id=self.producer_id, **changes)
+        return self._replace(state=state, updated_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
     # --- a producer initializes ---
 
@@ -77,7 +75,7 @@ class Transaction:
     def with_new_producer(
         self, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        return replace(self.initialized(0, last_epoch, timeout_ms, now_ms), producer_id=producer_id)
+        return self.initialized(0, last_epoch, timeout_ms, now_ms)._replace(producer_id=producer_id)
 
     # --- a transaction goes on ---
 

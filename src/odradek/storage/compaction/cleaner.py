@@ -12,6 +12,7 @@ The process is started with the first job and stays for the next one; `stop` it 
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from odradek.errors import KafkaError
@@ -86,10 +87,14 @@ class Cleaner:
         ]
         round_ = Round(self._files, log, sources, now_ms)
         try:
+            round_.remove_leftovers()
             return await self._run(job_for(log, sources, target, now_ms, self.map_bytes), round_)
         except BaseException:
             await self.stop()
-            round_.remove_leftovers()
+            with suppress(
+                OSError
+            ):  # the partition was deleted, or there is no descriptor: the next round tries again
+                round_.remove_leftovers()
             raise
         finally:
             self._current = None
@@ -206,10 +211,8 @@ class Round:
             cleaned.close()
 
     def remove_leftovers(self) -> None:
-        """Files that the worker wrote and that were not put in place. The worker must have ended."""
-        try:
-            for entry in self._files.list(self._log.directory):
-                if entry.name.endswith(CLEANED_SUFFIX):
-                    self._files.remove(f"{self._log.directory}/{entry.name}")
-        except OSError:
-            pass  # the partition was deleted; otherwise opening the log removes them
+        """Files that a worker wrote and that were not put in place; no worker may be at work. While there are any, a
+        crash would undo the swap of every later segment, and its sources may be gone by then (`swap.tidy`)."""
+        for entry in self._files.list(self._log.directory):
+            if entry.name.endswith(CLEANED_SUFFIX):
+                self._files.remove(f"{self._log.directory}/{entry.name}")

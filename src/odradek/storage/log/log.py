@@ -27,9 +27,10 @@ from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.disk.sync import SyncTicket
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.contents import Contents, LogHome
+from odradek.storage.log.marker_run import MarkerRun
 from odradek.storage.log.run import AppendResult, Run, duplicate_of
 from odradek.storage.log.validate import checked_batches
-from odradek.storage.producers.markers import Marker, read_marker
+from odradek.storage.producers.markers import Marker, TransactionEnd, read_marker
 from odradek.storage.producers.saved import SavedProducers
 from odradek.storage.producers.verification import Verification
 from odradek.storage.segments.indexes import AbortedTransaction
@@ -136,14 +137,16 @@ class Log:
         now_ms: int,
         check_sequence: bool = True,
         verification: Verification | None = None,
+        marker: Marker | None = None,
     ) -> AppendResult:
         """Append one validated batch, patched in place. Coordinators send no sequences to check. A client's batch that
-        begins a transaction needs a verification."""
+        begins a transaction needs a verification. A control batch may come with the marker that is in it."""
         if not self._health.is_sound:
             self._health.mend()
-        marker = None
         if header.producer_id >= 0:
-            duplicate, marker = self.producers.check_batch(batch, header, check_sequence, verification)
+            duplicate, marker = self.producers.check_batch(
+                batch, header, check_sequence, verification, marker
+            )
             if duplicate is not None:
                 return duplicate_of(duplicate)
         base_offset = self.end_offset
@@ -163,6 +166,21 @@ class Log:
                     return run.results
                 run.take_back()
         return [self._try_to_append(batch, header, leader_epoch, now_ms) for batch, header in batches]
+
+    def append_markers_as_leader(
+        self, ends: Sequence[TransactionEnd], leader_epoch: int, now_ms: int
+    ) -> list[int | KafkaError] | None:
+        """By one write. The results are those of `MarkerRun`; None if they have to be appended one by one."""
+        if not self._health.is_sound or leader_epoch != self.leader_epochs.persisted_epoch:
+            return None
+        run = MarkerRun(ends, self.producers)
+        if not run.fits_into(self._row.active, self.end_offset, now_ms, self._config.segment_bytes):
+            return None
+        run.place(self.end_offset, leader_epoch, now_ms)
+        if not self._append_run(run):
+            return None
+        run.replay()
+        return run.results
 
     def append_as_follower(self, batches: Buffer, now_ms: int) -> int:
         """Append a piece of a leader's log: batches with their offsets, never below the end, gaps allowed.
@@ -203,7 +221,7 @@ class Log:
         if header.producer_id >= 0:
             self.producers.replay_batch(header, base_offset, marker)
 
-    def _append_run(self, run: Run) -> bool:
+    def _append_run(self, run: Run | MarkerRun) -> bool:
         """Put a run into the active segment. False if it could not be written: none of it is there."""
         try:
             self._write(b"".join(run.placed))

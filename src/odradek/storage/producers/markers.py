@@ -12,6 +12,16 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
+class TransactionEnd(NamedTuple):
+    """What the marker of a transaction says, in WriteTxnMarkers and in the log."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int  # by whose rules the marker is checked
+
+
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
     """The marker; None where compaction has emptied the batch, or it is not about transactions."""
     if header.record_count == 0:

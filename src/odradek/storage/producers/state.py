@@ -208,11 +208,13 @@ class Producers:
         header: BatchHeader,
         check_sequence: bool,
         verification: Verification | None = None,
+        marker: Marker | None = None,
     ) -> tuple[ProducedBatch | None, Marker | None]:
-        """The same for a batch of any kind; also the marker in it, if there is one."""
+        """The same for a batch of any kind; also the marker in it, if there is one. Who has built it knows it."""
         if not header.attributes & CONTROL:
             return self.check(header, check_sequence, verification), None
-        marker = read_marker(batch, header)
+        if marker is None:
+            marker = read_marker(batch, header)
         self.check(header, False)
         if marker is not None:
             self.check_marker(header, marker)

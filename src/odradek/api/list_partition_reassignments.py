@@ -1,0 +1,15 @@
+"""ListPartitionReassignments (46): which partitions are on their way. The active controller responds."""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+async def handle(
+    services: Services, request: Request, message: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    response: ListPartitionReassignmentsResponse = await services.decide(request, message)
+    return response
