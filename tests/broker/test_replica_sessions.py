@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from odradek.api.fetch import Fetching
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.record import Record, build_batch
 from odradek.requests import replica_sessions
+from odradek.requests.fetch_sessions import FetchSession
 from odradek.services import controller_duties
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -286,3 +288,61 @@ def test_a_replica_out_of_the_isr_is_looked_at_until_it_is_back(tmp_path: Path, 
         assert looks == []
 
     run(tmp_path, 3, scenario)
+
+
+class FakeServices:
+    """A clock that is set by hand, and the one timer that is running."""
+
+    def __init__(self) -> None:
+        self.now_ms, self.timers = 0, [(0, lambda: None)]
+        self.host = self.deadlines = self
+
+    def steady_ms(self) -> int:
+        return self.now_ms
+
+    def add(self, delay_ms: float, callback: Callable[[], None]) -> Any:
+        self.timers.append((self.now_ms + int(delay_ms), callback))
+        return SimpleNamespace(cancel=lambda: None)
+
+    def fire(self) -> None:
+        self.now_ms, callback = self.timers[-1]
+        callback()
+
+
+def test_waits_share_a_timer_and_each_ends_when_its_own_time_is_up() -> None:
+    services: Any = FakeServices()
+    known = replica_sessions.ReplicaSession(FetchSession(1, True), REPLICA, 0)
+    ended: list[str] = []
+
+    def wait(name: str, until_ms: int) -> Any:
+        fetch: Any = SimpleNamespace(until_ms=0, time_out=lambda: ended.append(name))
+        known.wait(fetch, until_ms, services)
+        return fetch
+
+    wait("answered", 500)
+    known.waiting = None  # it was answered
+    services.now_ms = 100
+    wait("late", 600)
+    assert [when for when, _ in services.timers[1:]] == [500], "no second timer"
+    services.fire()
+    assert ended == [] and services.timers[-1][0] == 600
+    services.fire()
+    assert ended == ["late"] and services.now_ms == 600
+    known.waiting = None
+    wait("patient", 2_000)
+    known.waiting = None
+    wait("impatient", 700)
+    services.fire()
+    assert ended == ["late", "impatient"] and services.now_ms == 700
+
+
+def test_a_replica_that_does_not_wait_for_its_response_gets_both(tmp_path: Path) -> None:
+    async def scenario(following: Following) -> None:
+        await following.fetch()
+        await following.fetch()
+        requests = [following.request(max_wait_ms=60_000), following.request(max_wait_ms=100)]
+        requests[1].session_epoch += 1
+        answers = await asyncio.gather(*(following.broker.ask(one, VERSION) for one in requests))
+        assert [one.error_code for one in answers] == [0, 0]
+
+    run(tmp_path, 1, scenario)

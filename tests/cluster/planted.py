@@ -111,8 +111,8 @@ PLANTED = [
         (
             Mutation(
                 "replication.leader",
-                "                for replica in self.maximal_isr\n",
-                "                for replica in self.isr\n",
+                "        for replica in self.maximal_isr:\n",
+                "        for replica in self.isr:\n",
             ),
         ),
     ),
@@ -277,13 +277,8 @@ PLANTED = [
         (
             Mutation(
                 "api.fetch",
-                "        return self._services.replicas.leader(topic, wanted.asked.partition)\n",
-                """        leaders = self._session.__dict__.setdefault("leaders", {})
-        place = topic, wanted.asked.partition
-        if place not in leaders:
-            leaders[place] = self._services.replicas.leader(*place)
-        return leaders[place]
-""",
+                "        if leader is None or leader.closed_with:\n",
+                "        if leader is None:\n",
             ),
         ),
     ),

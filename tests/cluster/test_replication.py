@@ -137,7 +137,7 @@ def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers go on asking, and leaders answering; neither looks at what has not changed."""
     monkeypatch.setattr(replica_sessions, "LOOK_AT_ALL_MS", 1_000_000)
     counts: Counter[str] = Counter()
-    count_calls(monkeypatch, counts, Fetcher, "_fetch")
+    count_calls(monkeypatch, counts, Fetcher, "_next_frame")
     count_calls(monkeypatch, counts, Fetcher, "_position")
     count_calls(monkeypatch, counts, Fetching, "read_partition")
 
@@ -147,7 +147,7 @@ def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(10)
         counts.clear()
         await asyncio.sleep(5)
-        assert counts["_fetch"] > 20
+        assert counts["_next_frame"] > 20
         assert counts["_position"] == counts["read_partition"] == 0
         await produce(cluster, partition(cluster).leader, b"one")
         assert 0 < counts["_position"] <= 8 and 0 < counts["read_partition"] <= 16
@@ -182,13 +182,15 @@ def test_a_partition_that_cannot_go_on_is_named_again_after_its_pause() -> None:
 def test_a_follower_that_is_refused_asks_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its leader does not know yet that it leads, because it does not hear the controller."""
     asked: list[tuple[int, int]] = []  # by a follower, of a leader
-    fetch = replication.Fetcher._fetch
+    fetch = replication.Fetcher._next_frame
 
-    async def note(fetcher: Any, wanted: Any) -> Any:
-        asked.append((fetcher._replication.node_id, fetcher._leader_id))
-        return await fetch(fetcher, wanted)
+    def note(fetcher: Any) -> Any:
+        frame = fetch(fetcher)
+        if frame is not None:
+            asked.append((fetcher._replication.node_id, fetcher._leader_id))
+        return frame
 
-    monkeypatch.setattr(replication.Fetcher, "_fetch", note)
+    monkeypatch.setattr(replication.Fetcher, "_next_frame", note)
 
     async def scenario(cluster: Cluster) -> None:
         before = partition(cluster)

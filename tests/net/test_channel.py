@@ -185,3 +185,61 @@ def test_a_network_closes_what_it_connected(run: Run) -> None:
             assert "this node is stopping" in await channel.closed()
 
     run(scenario)
+
+
+class Asking:
+    """Takes a response in the turn in which it arrives, and sends the next request from there."""
+
+    keeps_frame = False
+
+    def __init__(self, channel: Channel, todo: list[bytes]) -> None:
+        self.channel, self.todo = channel, list(todo)
+        self.taken: list[bytes] = []
+        self.views: list[memoryview] = []
+        self.is_over = asyncio.Event()
+        self.error: ChannelClosed | None = None
+
+    def ask(self) -> None:
+        self.channel.send_for(self, framed(self.todo.pop(0)))
+
+    def take(self, frame: memoryview) -> None:
+        self.taken.append(bytes(frame))
+        self.views.append(frame)
+        if self.todo:
+            self.ask()
+        else:
+            self.is_over.set()
+
+    def fail(self, error: ChannelClosed) -> None:
+        self.error = error
+        self.is_over.set()
+
+
+def test_a_taker_gets_its_responses_in_the_memory_in_which_they_arrive(run: Run) -> None:
+    """Which is used again afterwards: a large frame is not cleared for each response."""
+
+    async def scenario(two: Two) -> None:
+        wanted = [b"small", b"a" * 300_000, b"b" * 300_000, b"c" * 300_000, b"last"]
+        asking = Asking(await two.connect(), wanted)
+        asking.ask()
+        await asking.is_over.wait()
+        await asyncio.sleep(0.001)
+        assert asking.taken == wanted
+        assert [bytes(view) for view in asking.views[:3]] != wanted[:3], "overwritten"
+        assert bytes(asking.views[1]) == bytes(asking.views[2]), "the same memory, or both cleared"
+
+    run(scenario)
+
+
+def test_a_taker_hears_that_the_connection_is_lost(run: Run) -> None:
+    async def scenario(two: Two) -> None:
+        two.echo.is_silent = True
+        asking = Asking(await two.connect(), [b"no response"])
+        asking.ask()
+        while not two.echo.received:
+            await asyncio.sleep(0.001)
+        two.echo.talks[0].transport.close("test")
+        await asking.is_over.wait()
+        assert asking.error is not None and not asking.channel.is_busy
+
+    run(scenario)

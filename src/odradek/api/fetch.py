@@ -32,6 +32,7 @@ from odradek.replication.role import Role
 from odradek.replication.selector import NO_PREFERENCE, preferred_replica
 from odradek.replication.waiters import Waiter
 from odradek.requests.dispatch import answer_error
+from odradek.requests.fetch_reading import Reading
 from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.refused import log_refused_partition, log_unreadable
 from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
@@ -103,31 +104,6 @@ def _fetch_in_steps(
         yield from fetch.park(reading).wait_in_steps()
 
 
-class Reading:
-    """What was read of each partition."""
-
-    __slots__ = ("answers", "ends_wait", "size")
-
-    def __init__(self) -> None:
-        self.answers: Answers = []
-        self.size = 0
-        self.ends_wait = False  # something has to be told at once
-
-    def add(self, wanted: Wanted, answer: FetchedPartition) -> None:
-        self.answers.append((wanted, answer))
-        self.size += answer.length
-        if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
-            self.ends_wait = True
-
-    def replace(self, position: int, answer: FetchedPartition) -> None:
-        """One of the partitions was looked at again."""
-        wanted, before = self.answers[position]
-        self.answers[position] = wanted, answer
-        self.size += answer.length - before.length
-        if answer.error_code or answer.divergence is not None or answer.preferred_replica >= 0:
-            self.ends_wait = True
-
-
 class Fetching:
     """One Fetch request, from its first read of the logs to its response."""
 
@@ -192,7 +168,7 @@ class Fetching:
         if fetch.is_enough or message.max_wait_ms <= 0 or not session.partitions:
             fetch.answer()
         else:
-            fetch.wait(self._services.deadlines.add(message.max_wait_ms, fetch.time_out))
+            known.wait(fetch, now_ms + message.max_wait_ms, self._services)
             self._request.on_abandoned = fetch.end
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
@@ -269,11 +245,18 @@ class Fetching:
         return FetchedPartition(index, error.code, aborted=aborted)
 
     def leader_of(self, wanted: Wanted) -> Leader:
-        """For a replica, which reads from nobody else."""
-        return self.source_of(wanted)  # type: ignore[return-value]
+        """For a replica, which reads from nobody else. It is looked up once for each epoch: a leader that is not closed
+        is the current one."""
+        leader = wanted.leader
+        if leader is None or leader.closed_with:
+            leader = wanted.leader = self._find_source(wanted)  # type: ignore[assignment]
+        return leader  # type: ignore[return-value]
 
     def source_of(self, wanted: Wanted) -> Role:
         """What to read from."""
+        return self.leader_of(wanted) if self.is_replica else self._find_source(wanted)
+
+    def _find_source(self, wanted: Wanted) -> Role:
         topic: str | None = wanted.topic
         if self._session.uses_topic_ids:
             topic = self._services.topic_name(wanted.topic_id)
@@ -286,6 +269,9 @@ class Fetching:
     def _divergence(source: Role, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
         if last_fetched_epoch < 0:
             return None
+        log = source.log
+        if last_fetched_epoch == log.leader_epochs.latest and fetch_offset <= log.end_offset:
+            return None  # the newest epoch ends where the log does
         epoch, end_offset = source.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

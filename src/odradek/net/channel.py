@@ -3,12 +3,16 @@
 A response belongs to the oldest request that has none yet. A caller that stops waiting (a timeout) leaves a place in
 the order behind, so that the next response goes to the next request. If the connection is lost, all requests without a
 response fail: it is not known whether they had an effect.
+
+A caller that awaits its response gets it in a later turn of the event loop, in memory of its own. A `Taker` is called
+in the turn in which the response arrives, with the memory that it arrived in; what it sends then leaves in that turn.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 from odradek.net.states import IDLE
 from odradek.net.transport import OwnFrame, Part, Transport
@@ -22,12 +26,42 @@ class ChannelClosed(ConnectionError):
     """There is no response, and there will be none."""
 
 
+class Taker(Protocol):
+    """Takes the response to one request."""
+
+    keeps_frame: bool  # it has a view on the frame after `take`
+
+    def take(self, frame: memoryview) -> None: ...
+
+    def fail(self, error: ChannelClosed) -> None: ...
+
+
+class Promise:
+    """Keeps the response for whoever awaits it."""
+
+    __slots__ = ("response",)
+
+    keeps_frame = True
+
+    def __init__(self) -> None:
+        self.response: Response = asyncio.get_running_loop().create_future()
+
+    def take(self, frame: memoryview) -> None:
+        if not self.response.done():
+            self.response.set_result(frame)
+
+    def fail(self, error: ChannelClosed) -> None:
+        if not self.response.done():
+            self.response.set_exception(error)
+            self.response.exception()  # marks it as retrieved, if no caller waits for it
+
+
 class Channel:
     """Receives the responses of one transport."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._under_way: deque[Response] = deque()
+        self._under_way: deque[Taker] = deque()
         self._lost_because: str | None = None
         self._closed = asyncio.Event()
 
@@ -53,13 +87,17 @@ class Channel:
 
     def send(self, *frame: Part) -> Response:
         """Send one frame, its size in front; the result is the frame of its response, without the size."""
+        promise = Promise()
+        self.send_for(promise, *frame)
+        return promise.response
+
+    def send_for(self, taker: Taker, *frame: Part) -> None:
+        """Send one frame, its size in front; the taker gets the frame of its response, without the size."""
         if self._lost_because is not None:
             raise ChannelClosed(self._lost_because)
         assert len(self._under_way) < MAX_UNDER_WAY, "requests are sent faster than they are answered"
-        response: Response = asyncio.get_running_loop().create_future()
-        self._under_way.append(response)
+        self._under_way.append(taker)
         self._add(frame)
-        return response
 
     def _add(self, frame: Sequence[Part]) -> None:
         self._transport.output.add(frame)
@@ -78,19 +116,21 @@ class Channel:
     # --- responses ---
 
     def receive(self, frame: memoryview) -> None:
-        self._respond(memoryview(bytes(frame)))
+        taker = self._next_taker()
+        if taker is not None:
+            taker.take(memoryview(bytes(frame)) if taker.keeps_frame else frame)
 
     def receive_own(self, own: OwnFrame) -> None:
-        self._respond(own.frame)
-        self._transport.give_back(own, is_reusable=False)
+        taker = self._next_taker()
+        if taker is not None:
+            taker.take(own.frame)
+        self._transport.give_back(own, is_reusable=taker is None or not taker.keeps_frame)
 
-    def _respond(self, frame: memoryview) -> None:
+    def _next_taker(self) -> Taker | None:
         if not self._under_way:
             self._transport.close("protocol error: a response to no request")
-            return
-        response = self._under_way.popleft()
-        if not response.done():
-            response.set_result(frame)
+            return None
+        return self._under_way.popleft()
 
     def finish(self) -> None:
         pass
@@ -104,8 +144,6 @@ class Channel:
     def lost(self, reason: str) -> None:
         self._lost_because = f"connection to {self.address} lost: {reason}"
         under_way, self._under_way = self._under_way, deque()
-        for response in under_way:
-            if not response.done():
-                response.set_exception(ChannelClosed(self._lost_because))
-                response.exception()  # marks it as retrieved, if no caller waits for it
+        for taker in under_way:
+            taker.fail(ChannelClosed(self._lost_because))
         self._closed.set()

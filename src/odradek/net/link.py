@@ -41,7 +41,7 @@ class Link:
         self._under_way += 1
         try:
             async with asyncio.timeout(timeout_seconds):
-                channel = await self._connected(address, timeout_seconds)
+                channel = await self.connected(address, timeout_seconds)
                 try:
                     return await channel.send(frame)
                 except BaseException:  # its time is up, or we are closed
@@ -50,7 +50,8 @@ class Link:
         finally:
             self._under_way -= 1
 
-    async def _connected(self, address: Address, timeout_seconds: float) -> Channel:
+    async def connected(self, address: Address, timeout_seconds: float) -> Channel:
+        """The connection to the node at this address. Raises OSError."""
         async with self._connecting:
             channel = self._channel
             if channel is not None and channel.is_open and self._address == address:

@@ -201,14 +201,14 @@ class Leader(Role):
                 self._high_watermark_waiters.wake()
 
     def _stored_by_others(self) -> int:
-        return min(
-            [
-                self.progress[replica].log_end_offset if replica in self.progress else UNKNOWN_OFFSET
-                for replica in self.maximal_isr
-                if replica != self.node_id
-            ],
-            default=self.log.end_offset,
-        )
+        lowest = self.log.end_offset
+        for replica in self.maximal_isr:
+            if replica != self.node_id:
+                progress = self.progress.get(replica)
+                stored = progress.log_end_offset if progress is not None else UNKNOWN_OFFSET
+                if stored < lowest:
+                    lowest = stored
+        return lowest
 
     @property
     def knows_high_watermark(self) -> bool:

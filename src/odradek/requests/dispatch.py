@@ -30,10 +30,12 @@ from odradek.requests.turns import Turns
 from odradek.wire.codec import Message, Steps, read_in_steps, read_message
 from odradek.wire.frame import API_VERSIONS
 from odradek.wire.produce import ProduceReader, ProduceRequest
+from odradek.wire.replica_fetch import VERSION as FOLLOWERS_FETCH_VERSION
 
 log = logging.getLogger(__name__)
 
 PRODUCE = 0
+FETCH = 1
 MAX_ELEMENTS = 200_000  # of all arrays of one request together
 LARGE_FRAME = 16 * 1024  # is read in steps
 LARGE_PRODUCE_FRAME = 4 << 20  # is appended in several turns
@@ -47,6 +49,7 @@ class Route(NamedTuple):
     """Where requests of one API in one version go."""
 
     message_type: type[Message]
+    read: Callable[[memoryview, int], Message]  # from a position on
     handle: registry.Handler
     counter: ApiCount
 
@@ -89,7 +92,7 @@ class Dispatcher:
         route.counter.requests += 1
         if len(frame) > LARGE_FRAME:
             return self._handle_in_turns(request, route, frame, body)
-        return self._handle(request, route, read_message(route.message_type, request.version, frame, body)[0])
+        return self._handle(request, route, route.read(frame, body))
 
     def handle(self, request: Request, message: Message) -> Effect | None:
         """The same for a message that this node sends to itself."""
@@ -128,7 +131,9 @@ class Dispatcher:
         """Imports the module of the API the first time it is used."""
         try:
             handler = registry.handler(api_key, self._kind)
-            route = Route(registry.request_type(api_key), handler, self._services.metrics.of_api(api_key))
+            message_type = registry.request_type(api_key)
+            read = _reader_of(message_type, api_key, version)
+            route = Route(message_type, read, handler, self._services.metrics.of_api(api_key))
         except OSError as error:  # out of descriptors: the next request tries again
             raise ProtocolError(
                 f"the code that serves {name_of(api_key, version)} cannot be read: {error}"
@@ -190,6 +195,16 @@ def controller_handlers(services: Services) -> dict[str, Dispatcher]:
     """Of the listeners that serve a controller's APIs, by name: for `Conversations`."""
     dispatcher = Dispatcher(services, registry.ListenerKind.CONTROLLER)
     return dict.fromkeys(services.config.controller_listener_names, dispatcher)
+
+
+def _reader_of(
+    message_type: type[Message], api_key: int, version: int
+) -> Callable[[memoryview, int], Message]:
+    if (api_key, version) == (FETCH, FOLLOWERS_FETCH_VERSION):
+        from odradek.wire.fetch_request import read_fetch_request
+
+        return read_fetch_request
+    return lambda frame, body: read_message(message_type, version, frame, body)[0]
 
 
 def _versions_of(api_key: int, kind: registry.ListenerKind) -> range:

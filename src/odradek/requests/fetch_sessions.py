@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.replication.leader import Leader
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import FetchedPartition
 
@@ -34,6 +35,7 @@ class Wanted:
 
     __slots__ = (
         "asked",
+        "leader",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -46,6 +48,7 @@ class Wanted:
         self.topic_id = topic_id
         self.topic = topic
         self.asked = asked
+        self.leader: Leader | None = None  # as it was found last; it may be closed by now
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
 

@@ -13,7 +13,7 @@ consumers wait for it at the followers (KIP-392).
 
 A change of the log start calls nobody back, so every few seconds all partitions are due.
 
-Pure: a `Reader` reads the logs, and time is an argument.
+A `Reader` reads the logs; the clock and the deadlines of waits are those of `requests.services`.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from odradek.host.interface import Timer
 from odradek.replication.leader import Leader
 from odradek.replication.waiters import Waiter
 from odradek.requests.fetch_sessions import FetchSession, Wanted
+from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import FetchedPartition
 from odradek.wire.messages.fetch import FetchRequest
@@ -80,6 +81,8 @@ class ReplicaSession:
         self._fetched_ms = now_ms
         self._looked_at_all_ms = now_ms
         self.waiting: ReplicaFetch | None = None
+        self._timer: Timer | None = None  # for whichever fetch waits when it fires
+        self._timer_ms = 0  # when that is
 
     def fetched(self, message: FetchRequest, now_ms: int) -> None:
         """The session has been updated with this request."""
@@ -101,10 +104,43 @@ class ReplicaSession:
         self._unwatch(wanted)
 
     def end(self) -> None:
-        """The session is over."""
+        """The session is over. A fetch that waits in it gets its response when its time is up."""
         for wanted in list(self._watches):
             self._unwatch(wanted)
         self._due.clear()
+
+    # --- waiting ---
+
+    def wait(self, fetch: "ReplicaFetch", until_ms: int, services: Services) -> None:
+        """Let a fetch wait. Nearly all waits end before their time, so one timer serves many of them. A replica that
+        asks again without waiting for its response gets that now."""
+        if self.waiting is not None:
+            self.waiting.time_out()
+        fetch.until_ms = until_ms
+        self.waiting = fetch
+        if self._timer is None or until_ms < self._timer_ms:
+            self._cancel_timer()
+            self._set_timer(until_ms, services)
+
+    def _set_timer(self, until_ms: int, services: Services) -> None:
+        self._timer_ms = until_ms
+        delay_ms = until_ms - services.host.steady_ms()
+        self._timer = services.deadlines.add(delay_ms, partial(self._time_is_up, services))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self, services: Services) -> None:
+        self._timer = None
+        fetch = self.waiting
+        if fetch is None:
+            return
+        if fetch.until_ms > services.host.steady_ms():
+            self._set_timer(fetch.until_ms, services)
+        else:
+            fetch.time_out()
 
     # --- which partitions to look at ---
 
@@ -166,7 +202,7 @@ class ReplicaFetch:
         self._answers: dict[Wanted, FetchedPartition] = {}
         self._size = 0
         self._ends_wait = False  # something has to be told at once
-        self.timer: Timer | None = None  # while it waits
+        self.until_ms = 0  # the end of its wait
 
     def read(self) -> Steps[None]:
         for wanted in self._known.take_due():
@@ -193,10 +229,6 @@ class ReplicaFetch:
 
     # --- waiting ---
 
-    def wait(self, timer: Timer) -> None:
-        self.timer = timer
-        self._known.waiting = self
-
     def woken(self, error: ErrorCode) -> None:
         self._look_again()
         if error or self.is_enough:
@@ -208,9 +240,6 @@ class ReplicaFetch:
 
     def end(self) -> None:
         """End the wait: nothing wakes this fetch any more."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
         if self._known.waiting is self:
             self._known.waiting = None
 

@@ -1,9 +1,9 @@
 """Followers fetch: the partitions that other brokers lead are copied to this one.
 
 Each broker that leads partitions we follow has one loop here, with one connection and one fetch session for all of its
-partitions. A round asks for the records after the end of each log, writes what it gets, and waits until that is on
-disk: the offsets of the next request tell the leader so (`replication.follower`). If two logs have diverged, the
-response says in which epoch, and ours is truncated.
+partitions. A round (`fetch_rounds`) asks for the records after the end of each log, writes what it gets, and waits
+until that is on disk: the offsets of the next request tell the leader so (`replication.follower`). If two logs have
+diverged, the response says in which epoch, and ours is truncated.
 
 A round costs what has changed: it looks only at partitions that the last response named, that are new, or whose pause
 is over, and it names only those whose fetch position has changed.
@@ -15,28 +15,31 @@ has not caught up, while the quota is exceeded.
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
+from typing import NamedTuple
 
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
-from odradek.metadata.image import NO_LEADER
+from odradek.metadata.image import NO_LEADER, MetadataImage
 from odradek.model import TopicPartition
 from odradek.net.link import Address, Link
 from odradek.net.network import Network
 from odradek.replication.follower import Follower
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica import Replica
-from odradek.services.calls import address_of, call
-from odradek.services.fetch_session import FetchSession, Key, Position
+from odradek.services.calls import address_of
+from odradek.services.fetch_rounds import FetchRounds
+from odradek.services.fetch_session import FetchSession
 from odradek.services.metadata import BrokerMetadata
-
-if TYPE_CHECKING:
-    from odradek.wire.messages.fetch import PartitionData
+from odradek.wire.replica_fetch import (
+    NOT_DIVERGING,
+    Key,
+    Position,
+    ReplicaFetches,
+    ReplicaResponse,
+    ReplicatedPartition,
+)
 
 log = logging.getLogger(__name__)
 
@@ -132,12 +135,24 @@ class Replication:
         return Link(self._host, self._network)
 
     @property
+    def image(self) -> MetadataImage:
+        return self._metadata.image
+
+    @property
     def broker_epoch(self) -> int:
         broker = self._metadata.image.brokers.get(self._node_id)
         return -1 if broker is None else broker.epoch
 
     def address_of(self, broker_id: int) -> Address:
         return address_of(self._metadata.image, broker_id, self._listener)
+
+
+class FetchRefused(Exception):
+    """The leader refused a request as a whole."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
 
 
 class Fetcher:
@@ -152,9 +167,12 @@ class Fetcher:
         self._paused: dict[Key, float] = {}  # until this time
         self._wanted: dict[Key, Position] = {}  # for every partition that is followed and not paused
         self._changed: dict[Key, None] = {}  # to be looked at before the next request
-        self._throttled: dict[
-            Key, None
-        ] = {}  # those that the quota may hold back: to be looked at every time
+        # Those that the quota may hold back: to be looked at every time.
+        self._throttled: dict[Key, None] = {}
+        # As of this image the leader is at this address, and this is how we ask it.
+        self._image: MetadataImage | None = None
+        self._address: Address | None = None
+        self._requests: ReplicaFetches
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -184,14 +202,11 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            looked_at = self._look()
-            if not self._wanted:
-                # The leader hears of these changes with the next request.
-                self._changed = {**looked_at, **self._changed}
-                await self._wait_for_work()
-                continue
             try:
-                response = await self._fetch(looked_at)
+                if self._has_work_now():
+                    await self._fetch()
+                else:
+                    await self._wait_for_work()
             except (OSError, ProtocolError) as error:
                 self._session.reset()
                 self._log(
@@ -202,22 +217,17 @@ class Fetcher:
                     error,
                 )
                 await asyncio.sleep(RETRY_SECONDS)
-                continue
-            code = ErrorCode(response.error_code)
-            if code:
+            except FetchRefused as refused:
                 self._session.reset()
-                if code not in SESSION_ERRORS:
+                if refused.code not in SESSION_ERRORS:
                     self._log(
                         logging.WARNING,
-                        code.name,
+                        refused.code.name,
                         "broker %d refused a fetch: %s",
                         self._leader_id,
-                        code.name,
+                        refused.code.name,
                     )
                     await asyncio.sleep(RETRY_SECONDS)
-                continue
-            self._session.answered(response.session_id)
-            await self._synced(self._take(response))
 
     async def _wait_for_work(self) -> None:
         """Wait until there is something to follow, or a pause is over."""
@@ -235,12 +245,53 @@ class Fetcher:
 
     # --- asking ---
 
+    async def _fetch(self) -> None:
+        """Rounds over one connection, until there is nothing to ask or the leader has moved."""
+        replication, settings = self._replication, self._replication.settings
+        seconds = (settings.timeout_ms + settings.max_wait_ms) / 1000
+        address = replication.address_of(self._leader_id)
+        channel = await self._link.connected(address, seconds)
+        self._know(address)
+        await FetchRounds(channel, replication.host, seconds, self._next_frame, self._take).run()
+
+    def _know(self, address: Address) -> None:
+        """Where the leader is, and as whom we ask, according to the newest metadata."""
+        replication, settings = self._replication, self._replication.settings
+        self._image, self._address = replication.image, address
+        self._requests = ReplicaFetches(
+            f"broker-{replication.node_id}",
+            replication.node_id,
+            replication.broker_epoch,
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            partition_max_bytes=settings.partition_max_bytes,
+        )
+
+    def _next_frame(self) -> bytes | None:
+        """The next request; None if there is nothing to ask, or not at this address."""
+        if self._replication.image is not self._image:
+            address = self._replication.address_of(self._leader_id)
+            if address != self._address:
+                return None
+            self._know(address)
+        looked_at = self._look()
+        if not self._wanted:
+            # The leader hears of these changes with the next request.
+            self._changed = {**looked_at, **self._changed}
+            return None
+        session = self._session
+        changed, forgotten = session.next_request(self._wanted, looked_at)
+        return self._requests.encode(session.id, session.epoch, changed, forgotten)
+
+    def _has_work_now(self) -> bool:
+        self._changed = {**self._look(), **self._changed}
+        return bool(self._wanted)
+
     def _look(self) -> dict[Key, None]:
         """Bring `_wanted` up to date. Returns the partitions that were looked at."""
-        now = self._replication.host.monotonic()
-        for key in [key for key, until in self._paused.items() if until <= now]:
-            del self._paused[key]
-            self._changed[key] = None
+        if self._paused:
+            self._end_pauses()
         if self._throttled:
             self._changed.update(self._throttled)
             self._throttled.clear()
@@ -252,6 +303,12 @@ class Fetcher:
             else:
                 self._wanted[key] = position
         return looked_at
+
+    def _end_pauses(self) -> None:
+        now = self._replication.host.monotonic()
+        for key in [key for key, until in self._paused.items() if until <= now]:
+            del self._paused[key]
+            self._changed[key] = None
 
     def _position(self, key: Key) -> Position | None:
         """Where to fetch from; None if this partition is not fetched now."""
@@ -277,73 +334,54 @@ class Fetcher:
         self._throttled[key] = None
         return self._replication.quota.is_exceeded(self._replication.host.steady_ms())
 
-    async def _fetch(self, looked_at: Iterable[Key]) -> Any:
-        from odradek.wire.messages.fetch import FetchRequest, ReplicaState  # by brokers that follow, only
-
-        settings, session = self._replication.settings, self._session
-        topics, forgotten = session.next_request(self._wanted, looked_at, settings.partition_max_bytes)
-        request = FetchRequest(
-            replica_state=ReplicaState(self._replication.node_id, self._replication.broker_epoch),
-            max_wait_ms=settings.max_wait_ms,
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.max_bytes,
-            session_id=session.id,
-            session_epoch=session.epoch,
-            topics=topics,
-            forgotten_topics_data=forgotten,
-        )
-        address = self._replication.address_of(self._leader_id)
-        client_id = f"broker-{self._replication.node_id}"
-        seconds = (settings.timeout_ms + settings.max_wait_ms) / 1000
-        return await call(self._link, address, request, request.MAX_VERSION, client_id, seconds)
-
     # --- what comes back ---
 
-    def _take(self, response: Any) -> list[Follower]:
+    def _take(self, response: ReplicaResponse) -> list[Follower]:
         """Apply a response. Returns the followers whose logs have grown. A partition whose position has changed since
         the request (another leader, or another epoch) is skipped: the response is about its former state. But retention
         may have moved its log start: the response still counts, since the leader does not repeat its high watermark."""
+        if response.error_code:
+            raise FetchRefused(ErrorCode(response.error_code))
+        self._session.answered(response.session_id)
         grown = []
-        for topic in response.responses:
-            for partition in topic.partitions:
-                key = topic.topic_id, partition.partition_index
-                self._changed[key] = None
-                replica = self._followed.get(key)
-                follower = replica.follower if replica is not None else None
-                if follower is None or follower.closed_with or not self._is_asked_for(key, follower):
-                    continue
-                try:
-                    if self._take_partition(follower, partition):
-                        grown.append(follower)
-                except (KafkaError, OSError) as error:
-                    name = str(follower.topic_partition)
-                    self._log(
-                        logging.WARNING,
-                        f"{name} {error}",
-                        "%s cannot follow its leader, trying again: %s",
-                        name,
-                        error,
-                    )
-                    self._pause(key)
+        for partition in response.partitions:
+            key = partition.key
+            self._changed[key] = None
+            replica = self._followed.get(key)
+            follower = replica.follower if replica is not None else None
+            if follower is None or follower.closed_with or not self._is_asked_for(key, follower):
+                continue
+            try:
+                if self._take_partition(follower, partition):
+                    grown.append(follower)
+            except (KafkaError, OSError) as error:
+                name = str(follower.topic_partition)
+                self._log(
+                    logging.WARNING,
+                    f"{name} {error}",
+                    "%s cannot follow its leader, trying again: %s",
+                    name,
+                    error,
+                )
+                self._pause(key)
         return grown
 
     def _is_asked_for(self, key: Key, follower: Follower) -> bool:
         asked, now = self._wanted.get(key), _position(follower)
         return asked is not None and asked == now._replace(log_start_offset=asked.log_start_offset)
 
-    def _take_partition(self, follower: Follower, partition: "PartitionData") -> bool:
-        code = ErrorCode(partition.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log_start_offset >= 0:
-            follower.start_over(partition.log_start_offset)
-            return False
-        if code:
+    def _take_partition(self, follower: Follower, partition: ReplicatedPartition) -> bool:
+        if partition.error_code:
+            code = ErrorCode(partition.error_code)
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log_start_offset >= 0:
+                follower.start_over(partition.log_start_offset)
+                return False
             raise KafkaError(code, f"broker {self._leader_id} answered {code.name}")
-        diverging = partition.diverging_epoch
-        if diverging.epoch >= 0 or diverging.end_offset >= 0:
-            follower.truncate(diverging.epoch, diverging.end_offset)
+        if partition.diverging != NOT_DIVERGING:
+            follower.truncate(*partition.diverging)
             return False
         has_grown = False
-        if partition.records:
+        if partition.records is not None:
             has_grown = follower.append(partition.records, self._replication.host.now_ms()) > 0
             if follower.settings.throttled_as_follower and _is_throttled(follower):
                 self._replication.quota.record(len(partition.records), self._replication.host.steady_ms())
@@ -356,21 +394,8 @@ class Fetcher:
             seconds = self._replication.settings.backoff_ms / 1000
         self._paused[key] = self._replication.host.monotonic() + seconds
 
-    async def _synced(self, grown: Iterable[Follower]) -> None:
-        """Wait for the disk: the next request tells the leader that everything below its offsets is synced."""
-        for follower in grown:
-            if not follower.may_fetch and not follower.closed_with:
-                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                follower.when_synced(partial(_finish, done))
-                await done
-
     def _log(self, level: int, what: str, message: str, *arguments: object) -> None:
         counted(log, level, f"broker {self._leader_id}", what, message, *arguments)
-
-
-def _finish(done: asyncio.Future[None], error: ErrorCode) -> None:
-    if not done.done():
-        done.set_result(None)
 
 
 def _position(follower: Follower) -> Position:
@@ -382,5 +407,5 @@ def _is_throttled(follower: Follower) -> bool:
     return follower.topic_partition.partition in follower.settings.throttled_as_follower
 
 
-def _key(replica: Replica) -> tuple[UUID, int]:
-    return replica.topic_id, replica.topic_partition.partition
+def _key(replica: Replica) -> Key:
+    return replica.topic_id.bytes, replica.topic_partition.partition

@@ -115,7 +115,7 @@ def _emit_read_primitive(
         source.line(f"p += {packer.size}")
     elif kind == "uuid":
         source.line("if p + 16 > e: raise ValueError('uuid beyond the end')")
-        source.line(f"{target} = UUID(bytes=bytes(b[p:p + 16]))")
+        source.line(f"{target} = uuid_of(bytes(b[p:p + 16]))")
         source.line("p += 16")
     else:
         _emit_read_length(source, "h" if kind == "string" else "i", flexible)
@@ -165,12 +165,13 @@ def _emit_read_tags(source: Source, tagged: list[Field], version: int) -> None:
     source.line("tags = b[p]; p += 1")
     source.line("if tags:")
     source.indent += 1
-    source.line("tags, p = uvarint(b, p - 1)")
+    source.line("if tags > 127: tags, p = uvarint(b, p - 1)")
     source.line(f"if tags > {MAX_TAGGED_FIELDS}: raise ValueError('too many tagged fields')")
     source.line("for _ in range(tags):")
     source.indent += 1
-    source.line("tag, p = uvarint(b, p)")
-    source.line("size, p = uvarint(b, p)")
+    for name in ("tag", "size"):
+        source.line(f"{name} = b[p]; p += 1")
+        source.line(f"if {name} > 127: {name}, p = uvarint(b, p - 1)")
     source.line("after = p + size")
     source.line("if after > e: raise ValueError('tagged field reaches beyond the end')")
     for field in tagged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from odradek.wire.schema import FIXED_FORMATS, Buffer, Field, body_and_tagged
 from odradek.wire.varint import read_uvarint, write_uvarint
 
 ELEMENTS_PER_STEP = 64
+REMEMBERED_IDS = 4096
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]  # work that stops every few elements
@@ -21,13 +22,23 @@ SteppingReader = Callable[[Buffer, int, int, list[int]], Steps[tuple[Any, int]]]
 SteppingWriter = Callable[[bytearray, Any], Steps[None]]
 
 
+@lru_cache(REMEMBERED_IDS)
+def uuid_of(content: bytes) -> UUID:
+    """To make one takes longer than to read all else about a partition, and the same few come again and again."""
+    return UUID(bytes=content)
+
+
 class Source:
     """A function being written: lines of Python and the names they refer to."""
 
     def __init__(self, header: str, in_steps: bool = False) -> None:
         self.in_steps = in_steps  # a generator, which yields every few elements
         self.lines = [header]
-        self.names: dict[str, Any] = {"uvarint": read_uvarint, "write_uvarint": write_uvarint, "UUID": UUID}
+        self.names: dict[str, Any] = {
+            "uvarint": read_uvarint,
+            "write_uvarint": write_uvarint,
+            "uuid_of": uuid_of,
+        }
         self.indent = 1
 
     def line(self, text: str) -> None:
