@@ -338,7 +338,7 @@ PLANTED = [
         (
             Mutation(
                 "replication.follower",
-                "            self.log.truncate_fully_and_start_at(offset)\n            self.high_watermark = offset\n",
+                "            self.log.truncate_fully_and_start_at(offset)\n            self._move_high_watermark(offset)\n",
                 "            pass\n",
             ),
         ),
