@@ -338,7 +338,9 @@ PLANTED = [
         (
             Mutation(
                 "replication.follower",
-                "            self.log.truncate_fully_and_start_at(offset)\n            self._move_high_watermark(offset)\n",
+                """            self.log.truncate_fully_and_start_at(offset)
+            self._move_high_watermark(offset)
+""",
                 "            pass\n",
             ),
         ),
