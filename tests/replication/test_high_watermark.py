@@ -33,7 +33,8 @@ class World:
         self.broker_epochs = dict.fromkeys(self.replicas[1:], 0)
         self.partition_epoch = 0
         checkpoint = rng.randrange(0, 60)
-        self.expected = min(max(checkpoint, self.start), end)
+        stored = self.log.synced_offset if self.sync_commit else end
+        self.expected = max(min(checkpoint, stored), self.start)
         self.told: list[tuple[int, int]] = []  # what was waited for, and the high watermark when it was told
         self.waiting: list[int] = []
         self.leader = lead(

@@ -311,6 +311,12 @@ def test_it_starts_within_the_log(checkpoint: int, expected: int) -> None:
     assert lead(log, replicas=(1, 2), isr=(1, 2), high_watermark=checkpoint).high_watermark == expected
 
 
+def test_it_starts_with_nothing_that_it_has_not_synced() -> None:
+    """A replica that was not in sync, and is elected uncleanly, may know of a higher one."""
+    log = FakeLog(end_offset=9, synced_offset=7)
+    assert lead(log, replicas=(1, 2), isr=(1,), high_watermark=9).high_watermark == 7
+
+
 # --- the other replicas ---
 
 
