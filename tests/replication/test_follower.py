@@ -53,7 +53,7 @@ def fetch(follower: Follower, leader: Log) -> bool:
     if last_epoch >= 0:
         epoch, end_offset = leader.leader_epochs.end_offset_for(last_epoch, leader.end_offset)
         if epoch < last_epoch or end_offset < offset:
-            follower.truncate(epoch, end_offset)
+            follower.truncate(epoch, end_offset, leader.log_start_offset)
             return True
     if offset == leader.end_offset:
         return False
@@ -160,15 +160,26 @@ def test_becomes_a_copy_of_any_leader(seed: int) -> None:
 def test_a_cut_below_the_high_watermark_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Only after an election of a replica that was not in sync."""
     follower = follow(log_with((0, 5)), high_watermark=4)
-    follower.truncate(0, 2)
+    follower.truncate(0, 2, 0)
     assert (follower.log.end_offset, follower.high_watermark) == (2, 2)
     assert "though all below 4 was committed" in caplog.text
+
+
+def test_keeps_nothing_where_the_leader_has_deleted_the_place_at_which_the_logs_parted() -> None:
+    """They did at 2, but the leader's log starts at 4 now, and knows only of epochs from there on."""
+    leader = log_with((0, 2), (1, 5))
+    leader.delete_records_before(4)
+    follower = follow(log_with((0, 6)))
+    while fetch(follower, leader):
+        pass
+    assert follower.log.log_start_offset == 4
+    assert bytes_from(follower.log, 0) == bytes_from(leader, 4)
 
 
 def test_a_leader_that_does_not_know_where_to_cut_cuts_nothing() -> None:
     follower = follow(log_with((0, 2)))
     with pytest.raises(KafkaError):
-        follower.truncate(-1, -1)
+        follower.truncate(-1, -1, 0)
     assert follower.log.end_offset == 2
 
 
@@ -182,7 +193,7 @@ def test_after_its_epoch_it_takes_and_cuts_nothing() -> None:
     with pytest.raises(KafkaError):
         follower.append(bytes_from(log_with((0, 4)), 3), NOW_MS)
     with pytest.raises(KafkaError):
-        follower.truncate(0, 0)
+        follower.truncate(0, 0, 0)
     assert follower.log.end_offset == 3
 
 

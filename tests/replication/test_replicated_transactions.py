@@ -155,7 +155,7 @@ def test_a_marker_that_was_not_committed_is_written_again_by_the_next_leader(
     swap(brokers, 2, 1)
     assert second.log.producers.has_open_transaction(PRODUCER, 0)
     second.end()
-    first.follower.truncate(0, 1)
+    first.follower.truncate(0, 1, 0)
     assert first.log.producers.has_open_transaction(PRODUCER, 0)
     assert first.log.aborted_transactions(0, 9) == []
     first.follow(second)

@@ -101,10 +101,11 @@ class Follower(Role):
             if self.log.end_offset != end_offset:  # batches before the failed one stay
                 self._appended()
 
-    def truncate(self, epoch: int, end_offset: int) -> None:
+    def truncate(self, epoch: int, end_offset: int, leader_start_offset: int) -> None:
         """The leader's log has diverged from ours: `epoch` is its newest that is not newer than our last record's, and
         ended at `end_offset` there. If we do not have that epoch, we cut off everything newer, and the next fetch
-        asks again."""
+        asks again. Where the leader has deleted all that we would keep, it no longer knows where the logs parted, and
+        what we have may never have been committed: we keep nothing."""
         self._check_open()
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
@@ -123,6 +124,10 @@ class Follower(Role):
                 self.high_watermark,
                 self.leader,
             )
+        if offset <= leader_start_offset:
+            log.truncate_fully_and_start_at(leader_start_offset)
+            self._move_high_watermark(leader_start_offset)
+            return
         log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, log.end_offset)
 

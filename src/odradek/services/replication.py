@@ -378,7 +378,7 @@ class Fetcher:
                 return False
             raise KafkaError(code, f"broker {self._leader_id} answered {code.name}")
         if partition.diverging != NOT_DIVERGING:
-            follower.truncate(*partition.diverging)
+            follower.truncate(*partition.diverging, partition.log_start_offset)
             return False
         has_grown = False
         if partition.records is not None:
