@@ -89,8 +89,8 @@ class Leader(Role):
         self.progress: Mapping[int, Progress] = NOBODY
         self._replicas_changed(now_ms)
         log.leader_epochs.begin(self.leader_epoch, log.end_offset)
-        # Never falls. Only a replica that was not in sync, and was elected uncleanly, may have been told of a higher one
-        # than it has on its disk.
+        # Never falls. Only a replica that was not in sync, and was elected uncleanly, may know of a higher one than it
+        # has on its disk.
         stored = log.synced_offset if settings.sync_commit else log.end_offset
         self.high_watermark = max(min(high_watermark, stored), log.log_start_offset)
         self.maybe_advance_high_watermark()
