@@ -162,7 +162,12 @@ class Producer(ClusterClient):
     async def settle(self) -> None:
         """Bring everything that is pending to an end."""
         for partition, sequences in list(self._sequences.items()):
-            while sequences.pending and partition.topic.is_stable:
+            # Unless it was forgotten, and begins anew.
+            while (
+                self._sequences.get(partition) is sequences
+                and sequences.pending
+                and partition.topic.is_stable
+            ):
                 try:
                     sequences.retry_at = 0.0
                     await self._produce_idempotently(partition, 0)
