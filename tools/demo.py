@@ -170,30 +170,32 @@ class Demo:
             ]
         )
         self.screen.command(STATUS)
-        status = run_command(STATUS, environment(self.bootstrap), statuses=(0, UNHEALTHY))
+        status = self.status_once("not healthy", "the cluster notices")
         self.screen.lines(status.partition("\nmetadata quorum")[0].splitlines())
         settings = self.brokers.settings_of(loss.broker)
         self.screen.command(f"odradek broker --config {shown(settings)}")
         began_s = time.monotonic()
         running.enter_context(broker_again(settings, self.log))
-        self.wait_until_healthy()
+        self.status_once("healthy", "the broker copies what it missed")
         took_s = time.monotonic() - began_s
         self.screen.lines(
             [f"Broker {loss.broker} is back, has copied what it missed, and counts again: {took_s:.1f} s"]
         )
 
-    def wait_until_healthy(self) -> None:
+    def status_once(self, verdict: str, meanwhile: str) -> str:
+        """What the command says, once this is its verdict on the cluster."""
         deadline_s = time.monotonic() + HEAL_TIMEOUT_S
-        while "not healthy" in (
+        while f": {verdict}\n" not in (
             said := run_command(STATUS, environment(self.bootstrap), statuses=(0, UNHEALTHY))
         ):
             if time.monotonic() > deadline_s:
                 raise CommandFailed(
-                    f"the cluster is still not well after {HEAL_TIMEOUT_S:.0f} seconds:\n{said}"
+                    f"after {HEAL_TIMEOUT_S:.0f} seconds the cluster is still not {verdict}:\n{said}"
                 )
-            self.screen.progress("the broker copies what it missed")
+            self.screen.progress(meanwhile)
             time.sleep(LOOK_S)
         self.screen.clear_progress()
+        return said
 
     def read_back(self) -> None:
         for topic in TOPICS:

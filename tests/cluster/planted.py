@@ -222,7 +222,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        12,
+        2,
         (
             Mutation(
                 "storage.log.log",
