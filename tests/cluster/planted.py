@@ -198,7 +198,7 @@ PLANTED = [
     Planted(
         "latest",
         "a new leader answers ListOffsets before it knows its high watermark",
-        1,
+        17,
         (
             Mutation(
                 "api.list_offsets",
@@ -375,7 +375,7 @@ PLANTED = [
     Planted(
         "move-early",
         "a reassignment completes before its new replicas are in sync",
-        4,
+        60,
         (
             Mutation(
                 "controller.reassignment",
