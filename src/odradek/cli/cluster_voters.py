@@ -110,22 +110,25 @@ def add_voter(cluster: Access, cluster_id: str, quorum: QuorumState, replica: Re
         *replica,
         [Listener(quorum.listener, address.host, address.port)],
     )
-    for attempt in range(ATTEMPTS):
-        answer = ask_any(cluster, request, AddRaftVoterResponse)
-        code = ErrorCode(answer.error_code)
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
-            return
-        if code not in PASSING or attempt == ATTEMPTS - 1:
-            _check(code, answer.error_message)
-        time.sleep(RETRY_S)
+    _change(cluster, request, AddRaftVoterResponse, ErrorCode.DUPLICATE_VOTER)
 
 
 def remove_voter(cluster: Access, cluster_id: str, replica: Replica) -> None:
     request = RemoveRaftVoterRequest(cluster_id, *replica)
+    _change(cluster, request, RemoveRaftVoterResponse, ErrorCode.VOTER_NOT_FOUND)
+
+
+def _change(
+    cluster: Access,
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest,
+    answer_type: type[AddRaftVoterResponse] | type[RemoveRaftVoterResponse],
+    is_so_already: ErrorCode,
+) -> None:
+    """Ask again while the quorum cannot change its voters yet."""
     for attempt in range(ATTEMPTS):
-        answer = ask_any(cluster, request, RemoveRaftVoterResponse)
+        answer = ask_any(cluster, request, answer_type)
         code = ErrorCode(answer.error_code)
-        if code in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND):
+        if code in (ErrorCode.NONE, is_so_already):
             return
         if code not in PASSING or attempt == ATTEMPTS - 1:
             _check(code, answer.error_message)
