@@ -561,35 +561,31 @@ def test_compacted_segments_take_the_place_of_others() -> None:
         assert values_of(reopen(files, D, config, clean=clean)) == expected
 
 
-def test_a_replacement_interrupted_at_any_moment_is_all_or_nothing() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replacement_interrupted_at_any_moment_is_all_or_nothing(seed: int) -> None:
+    """And so is its completion by the next start, interrupted as well."""
     config = LogConfig(segment_bytes=300, compact=True)
     outcomes = set()
-    for number in range(20):
-        for seed in range(8):
-            files = durable_disk(D)
-            log = several_segments(files, config)
-            old_values = values_of(log)
-            new_values = old_values[log.segments[2].base_offset - 1 :]
-            cleaned = make_cleaned(files, log, config)
-            files.syncs = 0
-
-            def lose_power(files: SimulatedFiles = files, number: int = number, seed: int = seed) -> None:
-                if files.syncs > number:
-                    files.on_sync = None
-                    files.crash(random.Random(seed) if seed else None)
-                    raise PowerLoss
-
-            files.on_sync = lose_power
-            try:
-                log.replace_segments(log.segments[:2], [cleaned], NOW_MS)
-            except PowerLoss:
-                pass
-            files.on_sync = None
-            again = reopen(files, D, config)
-            assert values_of(again) in (old_values, new_values)
-            outcomes.add(len(values_of(again)) == len(new_values))
-            assert not any(entry.name.endswith(LEFTOVERS) for entry in files.list(D))
-    assert outcomes == {True, False}
+    for steps in range(100):
+        files = durable_disk(D)
+        log = several_segments(files, config)
+        log.sync()
+        old_values = values_of(log)
+        old = log.segments[:2]
+        new_values = old_values[log.segments[2].base_offset - 1 :]
+        cleaned = make_cleaned(files, log, config)
+        is_cut_short = cut_power_within(
+            files, partial(log.replace_segments, old, [cleaned], NOW_MS), steps, seed
+        )
+        cut_power_within(files, partial(reopen, files, D, config), random.Random(steps).randrange(20), seed)
+        again = reopen(files, D, config)
+        assert values_of(again) in (old_values, new_values)
+        outcomes.add(len(values_of(again)) == len(new_values))
+        assert not any(entry.name.endswith(LEFTOVERS) for entry in files.list(D))
+        if not is_cut_short:
+            assert outcomes == {True, False}
+            return
+    pytest.fail("there are more steps than were tried")
 
 
 def test_leftovers_are_tidied_up() -> None:

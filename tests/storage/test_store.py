@@ -1,5 +1,6 @@
 """The logs of a data directory: shutting down, crashing, creating, deleting, looking after them."""
 
+import errno
 import random
 from pathlib import Path
 
@@ -469,6 +470,71 @@ def test_a_log_that_cannot_be_looked_after_is_tried_again() -> None:
     store.maintain(NOW_MS + 1000, lambda _: 1)
     assert log.failed
     assert store.upkeep.due_ms(log) == NOW_MS + 31_000
+
+
+def test_a_crash_while_retention_deletes_leaves_no_hole() -> None:
+    """Of several renames a crash may undo any: what it brings back is before the start that was written."""
+    files = disk()
+    store = open_store(files)
+    config = LogConfig(segment_bytes=300, retention_ms=DAY_MS)
+    log = create(store, config=config)
+    for number in range(6):
+        append_values(log, b"x" * 90, timestamp=NOW_MS + number // 5 * DAY_MS)
+    log.persist_state()
+    store.checkpoint({ONE: 6})
+    crashed: list[SimulatedFiles] = []
+    files.on_change = lambda _: crashed.append(files.twin())
+    store.maintain(NOW_MS + DAY_MS + 1, lambda _: 6)
+    assert log.log_start_offset > 1
+    assert len(crashed) > 10
+    for seed, left in enumerate(crashed * 5):
+        left = left.twin()
+        left.crash(random.Random(seed), is_scattered=True)
+        again = open_store(left, config=config).logs[ONE]
+        offsets = [offset for offset, _ in values_of(again)]
+        assert offsets == list(range(again.log_start_offset, 6))
+
+
+def test_retention_keeps_a_start_within_a_segment() -> None:
+    files = disk()
+    store = open_store(files)
+    config = LogConfig(segment_bytes=300)
+    log = create(store, config=config)
+    for _ in range(4):
+        append_values(log, b"x" * 40, b"y" * 40)
+    log.persist_state()
+    store.delete_records({ONE: 5})
+    store.maintain(NOW_MS, lambda _: 8)
+    assert log.segments[0].base_offset == 4
+    files.crash()
+    assert open_store(files, config=config).logs[ONE].log_start_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "is_deleted"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EMFILE, False)]
+)
+def test_retention_deletes_without_writing_where_only_if_the_disk_is_full(
+    code: int, is_deleted: bool
+) -> None:
+    files = disk()
+    store = open_store(files)
+    log = create(store, config=LogConfig(segment_bytes=300, retention_ms=1))
+    for _ in range(4):
+        append_values(log, b"x" * 90)
+
+    def refuse(path: str) -> None:
+        if "log-start-offset-checkpoint" in path:
+            raise OSError(code, "refused", path)
+
+    files.on_change = refuse
+    store.maintain(NOW_MS + 1000, lambda _: 4)
+    assert store.needs_checkpoint
+    assert log.log_start_offset == (4 if is_deleted else 0)
+    assert (len(log.segments) == 1) == is_deleted
+    files.on_change = None
+    store.maintain(NOW_MS + 40_000, lambda _: 4)
+    assert log.log_start_offset == 4
+    assert len(log.segments) == 1
 
 
 @pytest.mark.parametrize("seed", range(15))

@@ -95,7 +95,6 @@ class LogStore:
         self._recovery_points = OffsetCheckpoint(files, self.path(RECOVERY_POINTS))
         self._start_offsets = OffsetCheckpoint(files, self.path(LOG_START_OFFSETS))
         self._high_watermarks = OffsetCheckpoint(files, self.path(HIGH_WATERMARKS))
-        self._starts_moved = False  # by retention, and not on disk yet
         self._has_deleted = False  # the cleaner's checkpoint may name logs that are gone
         self.needs_checkpoint = False  # a log was deleted, or the last checkpoint failed
         self.logs: dict[TopicPartition, Log] = {}
@@ -359,18 +358,17 @@ class LogStore:
 
     def maintain(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> None:
         """Do the work that is due: retention, rolling by time, forgetting producers."""
-        self._starts_moved |= self.upkeep.do_what_is_due(now_ms, high_watermark)
-        if self._starts_moved:
-            self._write_start_offsets()
+        self.upkeep.do_what_is_due(now_ms, high_watermark, self._write_start_offsets)
 
-    def _write_start_offsets(self) -> None:
-        """The names of removed segments are not synced: without this, a crash could bring them back."""
+    def _write_start_offsets(self, moved: Mapping[TopicPartition, int]) -> bool:
+        """Whether what is before them may go. On a full disk it must: that makes room."""
         try:
-            self._start_offsets.write(self._log_start_offsets())
-            self._starts_moved = False
+            self._start_offsets.write({**self._log_start_offsets(), **moved})
         except OSError as error:
             logger.warning("cannot write log start offsets, trying again: %s", error)
             self.needs_checkpoint = True
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return True
 
     def expire_producers_after(self, expiration_ms: int) -> None:
         self.upkeep.expire_producers_after(expiration_ms)
@@ -382,7 +380,7 @@ class LogStore:
         self._recovery_points.write({name: log.synced_offset for name, log in self.logs.items()})
         self._start_offsets.write(self._log_start_offsets())
         self._high_watermarks.write({name: self.high_watermarks.get(name, 0) for name in self.logs})
-        self.needs_checkpoint = self._starts_moved = False
+        self.needs_checkpoint = False
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         return {name: log.log_start_offset for name, log in self.logs.items() if log.log_start_offset > 0}

@@ -6,6 +6,9 @@ Files are swapped by renaming, in an order that shows at any moment what they ar
 `.cleaned`  a compaction that did not finish: removed, and with it every `.swap` from its base offset on,
             which then belongs to the same unfinished work.
 `.swap`     a compaction that finished: replaces the segments that it was made from.
+
+A crash may undo any of the renames since the last sync of the directory, in any order. So each step is synced before
+the next: as long as an old segment may come back, a `.swap` says that it must go.
 """
 
 import re
@@ -45,6 +48,7 @@ def swap_in(files: Files, directory: str, new: Sequence[Segment], retire_old: Ca
             segment.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
         names.sync()
         retire_old()
+        names.sync()
         for segment in new:
             segment.rename(SWAP_SUFFIX, "")
         names.sync()
@@ -56,14 +60,13 @@ def tidy(files: Files, directory: str, sizes: dict[str, int], config: LogConfig)
         return sizes
     unfinished = [name for name in sizes if name.endswith(CLEANED_SUFFIX)]
     first_unfinished = min(map(offset_of, unfinished), default=None)
-    for name in list(sizes):
-        belongs_to_unfinished = (
-            name.endswith(SWAP_SUFFIX)
-            and first_unfinished is not None
-            and offset_of(name) >= first_unfinished
-        )
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) or belongs_to_unfinished:
-            _remove(files, directory, sizes, name)
+    if first_unfinished is not None:
+        for name in [name for name in sizes if name.endswith(SWAP_SUFFIX)]:
+            if offset_of(name) >= first_unfinished:
+                _remove(files, directory, sizes, name)
+        files.sync_directory(directory)  # without its `.cleaned`, a `.swap` would count as finished
+    for name in [name for name in sizes if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX))]:
+        _remove(files, directory, sizes, name)
     _complete_swap(files, directory, sizes, config)
     files.sync_directory(directory)
     return sizes
@@ -85,6 +88,8 @@ def _complete_swap(files: Files, directory: str, sizes: dict[str, int], config: 
     for name in list(sizes):
         if name.endswith(SEGMENT_SUFFIXES) and low <= offset_of(name) < high:
             _remove(files, directory, sizes, name)
+    if segments:
+        files.sync_directory(directory)
     for name in [name for name in sizes if name.endswith(SWAP_SUFFIX)]:
         final = name.removesuffix(SWAP_SUFFIX)
         files.rename(f"{directory}/{name}", f"{directory}/{final}")
