@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.up import BAD_USAGE, FAILED
+from odradek.cli.up import BAD_USAGE, FAILED, parse_arguments
 from odradek.cli.up import main as up
-from odradek.cli.up_join import BadUsage, Cluster, free_id, settings_of
+from odradek.cli.up_claim import free_id
+from odradek.cli.up_cluster import BadUsage, Cluster, describe
+from odradek.cli.up_join import SETTINGS_FILE, found, settings_of
+from odradek.metadata.properties import read_properties
+from odradek.storage.disk.files import DiskFiles
+from tests.processes.joining import JoinedBroker, running
+from tests.support import running_broker
 
-CLUSTER = Cluster("cluster-id", {1, 4}, "CTRL", ["c1:9093", "c2:9093"])
+CLUSTER = Cluster("cluster-id", {1, 4}, "CTRL", ["c1:9093", "c2:9093"], None)
 
 
 def test_a_new_node_gets_a_free_id_and_ports_of_its_own() -> None:
@@ -30,6 +36,28 @@ def test_settings_of_the_user_win_except_who_leads_and_where_the_data_is() -> No
     assert settings["listeners"] == "PLAINTEXT://localhost:9092"  # a broker alone has no other
     with pytest.raises(BadUsage, match="is not a number"):
         settings_of({"node.id": "two"}, Path("/data"), CLUSTER, [])
+
+
+def test_two_nodes_that_join_at_the_same_moment_get_different_ids(tmp_path: Path) -> None:
+    """Both have asked the cluster which ids are taken before either of them claims one."""
+    with running_broker(tmp_path) as broker:
+        cluster = describe(broker.bootstrap)
+        names, ids = ("first", "second"), []
+        for name in names:
+            options = parse_arguments(
+                ["--join", broker.bootstrap, "--port", "0", "--data-dir", str(tmp_path / name)]
+            )
+            found(options, tmp_path / name, cluster).release()
+            identity = read_properties(DiskFiles(), str(tmp_path / name))
+            assert identity is not None
+            ids.append(identity.node_id)
+            assert f"node.id={identity.node_id}\n" in (tmp_path / name / SETTINGS_FILE).read_text()
+        assert ids == [2, 3]
+        # The one that has the id starts with it, though it was registered before.
+        first = JoinedBroker(tmp_path / "first", {}, broker.bootstrap)
+        with running(first):
+            assert describe(first.bootstrap).node_ids == {1, 2, 3}
+            assert "broker 2 of cluster" in first.log
 
 
 def test_a_cluster_that_cannot_be_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,6 +174,13 @@ def test_brokers_are_described_without_their_secrets():
     assert entry_of(entries, "log.retention.ms").read_only is False
 
 
+@pytest.mark.parametrize(("static", "value"), [({}, "3"), ({"default.replication.factor": "2"}, "2")])
+def test_a_default_may_follow_the_cluster(static, value):
+    key = "default.replication.factor"
+    (entry,) = describe_broker(BrokerConfig(static), [key], {key: 3})
+    assert (entry.value, entry.synonyms[0].value, entry.synonyms[-1].value) == (value, value, "3")
+
+
 @given(st.data())
 def test_a_described_topic_can_be_created_again_from_its_description(data):
     numbers = st.integers(2**21, 2**31 - 1).map(str)

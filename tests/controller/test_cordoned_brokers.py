@@ -10,6 +10,7 @@ from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.features import CORDONED, CORDONING_SINCE, METADATA_VERSION
 from odradek.controller.parts import Part
+from odradek.controller.placement import default_factor
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -119,6 +120,11 @@ def reassign(image, *replicas):
     topics = [ReassignableTopic("t", [ReassignablePartition(0, list(replicas))])]
     response = decide(image, AlterPartitionReassignmentsRequest(topics=topics))[1]
     return ErrorCode(response.responses[0].partitions[0].error_code)
+
+
+def test_cordoned_brokers_do_not_count_where_the_default_follows_the_cluster():
+    assert default_factor(image_of(cordoned=[2]), BrokerConfig()) == 2
+    assert create(image_of(cordoned=[2]), factor=-1)[0] is ErrorCode.NONE
 
 
 def test_a_partition_does_not_move_to_a_cordoned_broker_but_may_stay_and_leave():

@@ -12,8 +12,8 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
-from odradek.controller.placement import place_replicas
-from odradek.errors import ErrorCode
+from odradek.controller.placement import default_factor, place_replicas
+from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Broker
 from odradek.metadata.records import PartitionRecord
 from odradek.wire.messages.create_partitions import (
@@ -68,6 +68,22 @@ def test_partitions_with_two_replicas(topic):
     assert all(record.isr == record.replicas and record.leader == record.isr[0] for record in partitions)
 
 
+@pytest.mark.parametrize(
+    ("image", "settings", "factor"),
+    [
+        (cluster(1), {}, 1),
+        (cluster(1, 2), {}, 2),
+        (cluster(1, 2, 3, 4), {}, 3),
+        (cluster(1, 2, 3, fenced=[3]), {}, 3),  # which copies its replicas when it is back
+        (cluster(1, 2, 3), {"default.replication.factor": "1"}, 1),
+    ],
+)
+def test_the_default_follows_the_cluster_unless_it_is_set(image, settings, factor):
+    _, result = create(image, CreatableTopic("t", 1, -1), **settings)
+    assert (result.error_code, result.replication_factor) == (ErrorCode.NONE, factor)
+    assert default_factor(image, BrokerConfig(settings)) == factor
+
+
 @given(
     racks=st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=9),
     partitions=st.integers(1, 30),
@@ -98,8 +114,16 @@ def test_fenced_brokers_follow_only_where_there_are_not_enough_others():
     assert all(replicas[2] == 3 for replicas in place_replicas(brokers, 4, 3, Random(1)))
 
 
-def broker(broker_id, rack, is_fenced=False):
-    return Broker(broker_id, 1, UUID(int=broker_id), (), rack, is_fenced, False, ())
+def test_a_broker_that_has_stopped_is_like_any_fenced_one_and_one_that_is_about_to_stop_gets_nothing():
+    stopped = broker(3, "b", is_fenced=True, is_stopping=True)
+    brokers = [broker(1, "a"), broker(2, "a"), stopped]
+    assert all(replicas[2] == 3 for replicas in place_replicas(brokers, 4, 3, Random(1)))
+    with pytest.raises(KafkaError, match=r"only 2 broker\(s\)"):
+        place_replicas([*brokers[:2], stopped._replace(is_fenced=False)], 4, 3, Random(1))
+
+
+def broker(broker_id, rack, is_fenced=False, is_stopping=False):
+    return Broker(broker_id, 1, UUID(int=broker_id), (), rack, is_fenced, is_stopping, ())
 
 
 def test_brokers_that_are_not_there_are_the_first_reason():

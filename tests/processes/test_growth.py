@@ -14,6 +14,7 @@ from tests.processes.replica_scan import check_replicas
 from tests.support import RunningBroker
 
 PARTITIONS = 4
+LATER = "later"  # a topic made without a number of replicas, when there are three brokers
 RECORDS = 5  # in every partition, between two steps
 SETTINGS = {
     "broker.session.timeout.ms": "3000",
@@ -59,8 +60,10 @@ def grow(first: RunningBroker, ledger: RecordLedger) -> None:
     ledger.wait_for(RECORDS, TIMEOUT_S)
     again = told("cluster", "grow", "-b", first.bootstrap)
     assert (again["added_voters"], again["moved_partitions"]) == ([], 0)
+    made = command("topic", "create", LATER, "-b", first.bootstrap)
+    assert made.returncode == 0, made.stderr
     topics = {one["topic"]: one for one in told("topic", "describe", "--internal", "-b", first.bootstrap)}
-    for topic in (TOPIC, OFFSETS):
+    for topic in (TOPIC, OFFSETS, LATER):
         assert all(sorted(one["isr"]) == [1, 2, 3] for one in topics[topic]["partitions"])
     assert {one["leader"] for one in topics[TOPIC]["partitions"]} == {1, 2, 3}
 

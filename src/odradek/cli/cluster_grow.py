@@ -199,7 +199,8 @@ def raise_min_in_sync(cluster: Access, factor: int) -> int:
 
 
 def tell_default_factor(cluster: Access, active: list[int], factor: int) -> None:
-    """New topics get what the controllers' settings say, and those can only be changed in files."""
+    """New topics get as many replicas by default, unless the controllers' settings say otherwise; those can only be
+    changed in files."""
     from odradek.cli.cluster_layout import look_at
     from odradek.cli.config import RESOURCE_CODES, Kind
     from odradek.cli.own_client import describe_configs
@@ -215,6 +216,6 @@ def tell_default_factor(cluster: Access, active: list[int], factor: int) -> None
             lower.append(broker)
     if lower:
         note(
-            f"New topics get {DEFAULT_FACTOR} replicas, which is less than {factor} on broker {joined(lower)}: set it "
-            "there for the next start, or give topics a number when you create them."
+            f"New topics get {DEFAULT_FACTOR} replicas, which is less than {factor} in the settings of broker "
+            f"{joined(lower)}: raise it there for the next start, or give topics a number when you create them."
         )

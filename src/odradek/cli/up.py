@@ -128,7 +128,8 @@ def main(arguments: Sequence[str], command: str = "up", new_broker: "NewBroker |
 
 def run_joining(options: argparse.Namespace, new_broker: "NewBroker | None") -> int:
     """A node of a cluster that others began."""
-    from odradek.cli.up_join import BadUsage, CannotJoin, join
+    from odradek.cli.up_cluster import BadUsage, CannotJoin
+    from odradek.cli.up_join import join
     from odradek.cli.up_ports import PortInUse
     from odradek.config.definition import ConfigError
     from odradek.metadata.properties import WrongDirectory
@@ -328,7 +329,7 @@ def setting(text: str) -> tuple[str, str]:
 def load_config(options: argparse.Namespace, environ: Mapping[str, str]) -> "BrokerConfig":
     """Options over environment over file; without any of them localhost and the user's own data directory, and
     under `up` no wait for more members before a group's first rebalance."""
-    from odradek.broker.node import check_listeners
+    from odradek.broker.settings import check_listeners
     from odradek.config.broker import load_broker_config
 
     overrides = dict(options.set)

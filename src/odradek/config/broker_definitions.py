@@ -162,7 +162,7 @@ _LOG: tuple[Row, ...] = (
     ("num.partitions", INT, 1, between(1, MAX_PARTITIONS_PER_REQUEST), MEDIUM, FIXED,
      "Partitions of a topic created without a number."),
     ("default.replication.factor", INT, 1, at_least(1), MEDIUM, FIXED,
-     "Replicas of a topic created without a number."),
+     "Replicas of a topic created without a number. If it is not set: 3, or as many as there are brokers."),
     ("auto.create.topics.enable", BOOLEAN, True, None, HIGH, FIXED,
      "Whether asking for a topic's metadata creates it."),
     ("delete.topic.enable", BOOLEAN, True, None, HIGH, FIXED, "Whether topics may be deleted."),

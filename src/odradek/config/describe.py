@@ -70,9 +70,21 @@ def describe_group(
     return entries
 
 
-def describe_broker(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """Every key of one broker, or those named in `keys`."""
-    return [_broker_entry(definition, broker) for definition in _chosen(BROKER_DEFINITIONS, keys)]
+def describe_broker(
+    broker: BrokerConfig, keys: Iterable[str] | None = None, defaults: Mapping[str, Any] | None = None
+) -> list[ConfigEntry]:
+    """Every key of one broker, or those named in `keys`. `defaults`: values that stand for a default."""
+    entries = (_broker_entry(definition, broker) for definition in _chosen(BROKER_DEFINITIONS, keys))
+    return [
+        _with_default(entry, defaults[entry.name]) if defaults and entry.name in defaults else entry
+        for entry in entries
+    ]
+
+
+def _with_default(entry: ConfigEntry, default: Any) -> ConfigEntry:
+    *set_ones, last = entry.synonyms
+    synonyms = (*set_ones, last._replace(value=to_text(default)))
+    return entry._replace(value=synonyms[0].value, synonyms=synonyms)
 
 
 def describe_broker_defaults(broker: BrokerConfig, keys: Iterable[str] | None = None) -> list[ConfigEntry]:

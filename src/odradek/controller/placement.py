@@ -2,11 +2,14 @@
 
 Leaders go round the active brokers from a random start, so that every broker leads about as many. Followers go round
 from a broker further on, and that distance grows with every turn: otherwise one broker's neighbour would have all of
-its replicas, and take over all of its load if it fails. Fenced brokers follow only if there are not enough others;
-brokers that stop, and cordoned ones (KIP-1066), get nothing.
+its replicas, and take over all of its load if it fails. Fenced brokers, those that have stopped among them, follow only
+if there are not enough others; brokers that are about to stop, and cordoned ones (KIP-1066), get nothing.
 
 A partition's replicas are on as many racks as possible: the next replica goes to a rack that has the fewest so far.
 Brokers without a rack count as one rack.
+
+How many replicas a topic gets that names no number is `default.replication.factor`, which is fixed when a controller
+starts, as in Kafka. Where nobody has set it, it follows the cluster: three, or as many as there are brokers.
 """
 
 from collections import Counter
@@ -14,19 +17,35 @@ from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from uuid import UUID
 
+from odradek.config.broker import BrokerConfig
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Broker, MetadataImage, directory_for_new_logs
 from odradek.metadata.records import PartitionRecord
+
+DEFAULT_FACTOR = "default.replication.factor"
+MOST_BY_DEFAULT = 3
+
+
+def default_factor(image: MetadataImage, config: BrokerConfig) -> int:
+    """Replicas of a topic that names no number."""
+    if DEFAULT_FACTOR in config.static:
+        factor: int = config[DEFAULT_FACTOR]
+        return factor
+    return factor_of_cluster(image)
+
+
+def factor_of_cluster(image: MetadataImage) -> int:
+    """As many replicas as make sense. Brokers that are down count: they get their replicas, and copy them when they
+    are back. Cordoned ones get none."""
+    brokers = sum(not broker.is_cordoned for broker in image.brokers.values())
+    return max(1, min(MOST_BY_DEFAULT, brokers))
 
 
 def place_replicas(
     brokers: Iterable[Broker], partition_count: int, replication_factor: int, rng: Random
 ) -> list[list[int]]:
     """The replicas of each partition, its preferred leader first."""
-    usable = sorted(
-        (broker for broker in brokers if not broker.in_controlled_shutdown and not broker.is_cordoned),
-        key=lambda broker: broker.id,
-    )
+    usable = sorted(filter(_is_usable, brokers), key=lambda broker: broker.id)
     active = _racks_in_turn([broker for broker in usable if not broker.is_fenced])
     fenced = [broker for broker in usable if broker.is_fenced]
     _check_factor(replication_factor, len(active), len(usable))
@@ -35,6 +54,11 @@ def place_replicas(
         _replicas_of(position, replication_factor, active, fenced, shift + position // len(active))
         for position in range(start, start + partition_count)
     ]
+
+
+def _is_usable(broker: Broker) -> bool:
+    is_stopping = broker.in_controlled_shutdown and not broker.is_fenced
+    return not is_stopping and not broker.is_cordoned
 
 
 def _racks_in_turn(brokers: Sequence[Broker]) -> list[Broker]:

@@ -19,6 +19,7 @@ from odradek.config.topic import check_topic_overrides
 from odradek.config.topic_definitions import MAX_PARTITIONS_PER_REQUEST
 from odradek.controller.placement import (
     check_assignment,
+    default_factor,
     new_partition,
     place_replicas,
 )
@@ -205,7 +206,7 @@ def _placed(
         )
     factor = topic.replication_factor
     if factor == -1:
-        factor = config["default.replication.factor"]
+        factor = default_factor(image, config)
     return place_replicas(image.brokers.values(), count_partitions(topic, config), factor, rng)
 
 

@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
+from odradek.config.broker import BrokerConfig
 from odradek.controller.context import RequestContext
+from odradek.controller.placement import factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
 from odradek.requests.request import Request
@@ -34,14 +37,27 @@ async def create_missing_topics(
     }
 
 
-async def create_internal_topic(
-    services: Services, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
-) -> None:
-    """With fewer brokers than the replication factor, the topic gets fewer replicas. Fenced brokers count: they get
-    their replicas, and copy them when they are back. Raises KafkaError if it cannot be created."""
-    available = sum(not broker.in_controlled_shutdown for broker in services.image.brokers.values())
+class InternalTopic(NamedTuple):
+    name: str
+    partitions: int
+    replication_factor: int | None  # None: it is not set, and follows the cluster
+    configs: Mapping[str, str]
+
+
+def factor_set(config: BrokerConfig, key: str) -> int | None:
+    """The replication factor of an internal topic, if the settings have one."""
+    factor: int = config[key]
+    return factor if key in config.static else None
+
+
+async def create_internal_topic(services: Services, topic: InternalTopic) -> None:
+    """A replication factor that is set is kept: with fewer brokers the topic is refused, as in Kafka, and not made with
+    fewer replicas for good. Brokers that are down count: they get their replicas, and copy them when they are back.
+    Raises KafkaError if it cannot be created."""
+    name, partitions, factor, configs = topic
+    if factor is None:
+        factor = factor_of_cluster(services.image)
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
-    factor = min(replication_factor, available)
     wanted = CreatableTopic(name, partitions, factor, configs=settings)
     context = RequestContext(CreateTopicsRequest.MAX_VERSION, client_id=f"broker {services.node_id}")
     refused = await _create(services, [wanted], context)

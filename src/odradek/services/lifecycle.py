@@ -20,6 +20,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.metadata.image import MetadataImage
+from odradek.metadata.properties import MetaProperties
 from odradek.metadata.quorum_settings import RegistrationSettings
 from odradek.net.network import Network
 from odradek.services.majority import majority_gone
@@ -35,6 +36,28 @@ RETRY_SECONDS = 0.1
 FENCED_HEARTBEAT_SECONDS = 0.02
 RETIRE_SECONDS = 3.0  # how long a stopping broker waits for the controller's consent
 TRANSIENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+
+
+def new_registration(
+    properties: MetaProperties,
+    incarnation_id: uuid.UUID,
+    listeners: tuple[Listener, ...],
+    rack: str | None,
+    previous_epoch: int = NO_EPOCH,
+) -> broker_registration.BrokerRegistrationRequest:
+    """`previous_epoch`: of the broker's earlier process, if that stopped cleanly."""
+    return broker_registration.BrokerRegistrationRequest(
+        broker_id=properties.node_id,
+        cluster_id=properties.cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=[
+            broker_registration.Listener(item.name, item.host, item.port, item.protocol) for item in listeners
+        ],
+        features=[broker_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()],
+        rack=rack,
+        log_dirs=[properties.directory_id],
+        previous_broker_epoch=previous_epoch,
+    )
 
 
 class Lifecycle:
@@ -98,20 +121,9 @@ class Lifecycle:
     ) -> broker_registration.BrokerRegistrationRequest:
         registered = self._metadata.image.brokers.get(self._node_id)
         self._incarnation_id = uuid.UUID(int=self._rng.getrandbits(128))
-        return broker_registration.BrokerRegistrationRequest(
-            broker_id=self._node_id,
-            cluster_id=self._metadata.properties.cluster_id,
-            incarnation_id=self._incarnation_id,
-            listeners=[
-                broker_registration.Listener(item.name, item.host, item.port, item.protocol)
-                for item in listeners
-            ],
-            features=[
-                broker_registration.Feature(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
-            ],
-            rack=self._rack,
-            log_dirs=[self._metadata.properties.directory_id],
-            previous_broker_epoch=registered.epoch if registered is not None and was_clean else NO_EPOCH,
+        previous = registered.epoch if registered is not None and was_clean else NO_EPOCH
+        return new_registration(
+            self._metadata.properties, self._incarnation_id, listeners, self._rack, previous
         )
 
     async def register_controller(self, listeners: tuple[Listener, ...]) -> None:
