@@ -62,6 +62,7 @@ def test_a_broker_tells_what_it_does(tmp_path: Path) -> None:
     assert after["sync_seconds_count"] > before["sync_seconds_count"]
     assert after["metadata_sync_seconds_count"] > before["metadata_sync_seconds_count"]
     assert after["metadata_offset"] > before["metadata_offset"]
+    assert after['throttled_replication_bytes_total{role="follower"}'] == 0
     for name in ("under_replicated_partitions", "under_min_isr_partitions", "offline_partitions"):
         assert after[name] == 0
 
@@ -117,6 +118,7 @@ def monitoring(is_active: bool = True, leader: int | None = 1, **parts: Any) -> 
         "replicas": [],
         "metrics": Metrics(),
         "traffic": {"clients": Traffic()},
+        "throttled": {},
         "connection_count": lambda: 0,
         "group_count": lambda: 0,
         "failure": lambda: "",

@@ -36,6 +36,14 @@ def read_log(log: Any, offset: int) -> list[Committed]:
     return found
 
 
+def read_segments(log: Any, offset: int) -> list[Committed]:
+    """Also what was deleted, as long as its segment is there."""
+    found: list[Committed] = []
+    for segment in log.segments:
+        found += _committed(memoryview(segment.log.read_at(0, segment.size)))
+    return [item for item in found if item.base_offset >= offset]
+
+
 def read_files(files: dict[str, bytes]) -> list[Committed]:
     segments = sorted((offset_of(name), data) for name, data in files.items() if name.endswith(LOG_SUFFIX))
     return [item for _, data in segments for item in _committed(memoryview(data))]

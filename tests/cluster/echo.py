@@ -16,7 +16,8 @@ from odradek.wire.messages.alter_partition import (
     TopicDataInRequest,
 )
 from tests.cluster.clusters import CONTROLLER_PORT
-from tests.cluster.replicated import NO_LEADER, ReplicatedLog
+from tests.cluster.replicated import NO_LEADER
+from tests.cluster.replicated_log import ReplicatedLog
 from tests.cluster.traffic import ClusterClient
 from tests.simulation.connection import Violation
 

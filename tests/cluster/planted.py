@@ -7,18 +7,11 @@ python -m tests.cluster.planted NAME FIRST      find the first seed from this on
 
 import subprocess
 import sys
-from typing import NamedTuple
 
-from tests.simulation.mutation import Mutation, plant
+from tests.cluster.planted_deletions import DELETIONS
+from tests.simulation.mutation import Mutation, Planted, plant
 
 MAX_SEEDS = 500
-
-
-class Planted(NamedTuple):
-    name: str
-    bug: str
-    seed: int  # that catches it
-    mutations: tuple[Mutation, ...]
 
 
 PLANTED = [
@@ -273,7 +266,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        3,
+        100,
         (
             Mutation(
                 "api.fetch",
@@ -435,6 +428,7 @@ PLANTED = [
             ),
         ),
     ),
+    *DELETIONS,
 ]
 
 

@@ -24,13 +24,15 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
+from odradek.host.simulated import EPOCH_MS
 from odradek.metadata.image import LOST_DIRECTORY, MetadataImage, Partition, Topic
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster, directory_id
-from tests.cluster.committed import Committed, read_files, read_log
-from tests.cluster.kept import Kept
+from tests.cluster.committed import Committed, read_files, read_log, read_segments
+from tests.cluster.kept import Disk, Kept
+from tests.cluster.replicated_log import ReplicatedLog
 from tests.simulation.connection import Violation
 from tests.simulation.machine import DATA_DIR
 
@@ -57,42 +59,6 @@ class Seen:
         self.isr, self.partition_epoch = leader.isr, leader.partition_epoch
 
 
-class ReplicatedLog:
-    """One partition of one topic id."""
-
-    def __init__(self, name: str, topic_id: UUID, index: int, registration: Partition, kept: Kept) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.index = index
-        self.registration = registration  # the newest that is committed
-        self.kept = kept
-        self.isrs = {registration.partition_epoch: registration.isr}  # all that ever were, by partition epoch
-        self.high_watermark = 0  # the highest that any leader has reached
-        self.history: list[Committed] = []
-        self.unclean_epoch = -1  # the last whose leader was elected uncleanly
-        self.is_open = False  # until that leader, or a later one, begins: what is committed?
-        self.leaders: dict[int, int] = {}  # by epoch
-        self.epoch_starts: dict[int, int] = {}
-        # The last registration of each leader epoch by which somebody joined.
-        self.joins: dict[int, Partition] = {}
-        # Who is not in sync, by broker and partition epoch: the broker epoch that it had then.
-        self.outsiders: dict[tuple[int, int], int] = {}
-
-    def elected_uncleanly(self, leader_epoch: int) -> None:
-        self.unclean_epoch, self.is_open = leader_epoch, True
-
-    def begin_anew(self, leader: Leader) -> None:
-        self.is_open = False
-        self.high_watermark = leader.high_watermark
-        self.history = [item for item in read_log(leader.log, 0) if item.next_offset <= leader.high_watermark]
-
-    def since(self, offset: int) -> list[Committed]:
-        first = len(self.history)
-        while first and self.history[first - 1].base_offset >= offset:
-            first -= 1
-        return self.history[first:]
-
-
 class Witness(Protocol):
     """Is told of what happens to the logs; `looked` comes after all that happened in one step."""
 
@@ -110,7 +76,7 @@ class ReplicatedLogs:
     ) -> None:
         """`min_isr` is what topics have that say nothing else. With `has_upkeep` logs are compacted and limited."""
         self._cluster = cluster
-        self._chronicle = chronicle
+        self.chronicle = chronicle
         self._min_isr = min_isr
         self._has_upkeep = has_upkeep
         self.image = MetadataImage("")  # the newest that is committed
@@ -139,8 +105,8 @@ class ReplicatedLogs:
     # --- after every step ---
 
     def look(self, node_ids: Sequence[int]) -> None:
-        if self._chronicle.newest is not self.image:
-            self._take_image(self._chronicle.newest)
+        if self.chronicle.newest is not self.image:
+            self._take_image(self.chronicle.newest)
         if self._early:
             node_ids = sorted({*node_ids, *self._early})
             self._early.clear()
@@ -236,7 +202,7 @@ class ReplicatedLogs:
         before, self.image = self.image, image
         if image.topics is before.topics:
             return
-        for passed in self._chronicle.images_since(before.offset):
+        for passed in self.chronicle.images_since(before.offset):
             for topic in passed.topics.values():
                 for index, registration in topic.partitions.items():
                     if (topic.id, index) in self.logs:
@@ -321,15 +287,25 @@ class ReplicatedLogs:
             )
 
     def _starts_at(self, node_id: int, log: ReplicatedLog, replica: Replica, known: Seen) -> None:
-        known.start_offset = replica.log.log_start_offset
-        if known.start_offset > log.kept.start_offset:
-            wrong = log.kept.starts(known.start_offset, replica.log.size_bytes, log.high_watermark)
+        start = known.start_offset = replica.log.log_start_offset
+        wrong = log.kept.check_deleted(self.disk_of(node_id), start)
+        if start > log.kept.start_offset:
+            now_ms = EPOCH_MS + int(self._cluster.world.now() * 1000)
             self.counts["starts of logs that moved"] += 1
-            if wrong:
-                self.fail(log, f"broker {node_id}: {wrong}")
+            wrong = wrong or log.kept.starts(
+                start, replica.log.size_bytes, log.high_watermark, log.since(log.kept.start_offset), now_ms
+            )
+        if wrong:
+            self.fail(log, f"broker {node_id}: {wrong}")
+
+    def disk_of(self, node_id: int) -> Disk:
+        return node_id, self._cluster.generations[node_id]
 
     def _started_short(self, node_id: int, log: ReplicatedLog, end_offset: int) -> None:
-        if node_id in log.registration.isr and not self._has_lost_disk(node_id) and not log.is_open:
+        is_deleted = log.topic_id not in self.image.topics_by_id  # and its last registration may not be known
+        if is_deleted or log.is_open or self.has_lost_disk(node_id):
+            return
+        if node_id in log.registration.isr:
             self.fail(log, f"P10: broker {node_id} started with {end_offset} of {log.high_watermark} offsets")
 
     def _advance(self, node_id: int, log: ReplicatedLog, leader: Leader, offset: int, known: Seen) -> None:
@@ -349,9 +325,13 @@ class ReplicatedLogs:
             missing = set(registration.isr) - leader.maximal_isr - known.isr
             if missing:
                 self.fail(log, f"P3: broker {node_id} committed {offset} without {missing}, in sync")
-        added = [item for item in read_log(leader.log, start) if item.next_offset <= offset]
-        start = max(start, leader.log.log_start_offset)  # retention may have been as quick
-        if not added or added[0].base_offset != start or added[-1].next_offset != offset:
+        start_offset = leader.log.log_start_offset
+        is_deleted = start_offset > start  # retention, or a client, was as quick
+        items = (read_segments if is_deleted else read_log)(leader.log, start)
+        added = [item for item in items if item.next_offset <= offset]
+        start = max(start, start_offset)
+        has_all = added and added[0].base_offset <= start and added[-1].next_offset == offset
+        if start < offset and not has_all:
             self.fail(log, f"P6: broker {node_id} committed {start} to {offset}, and has {added}")
         log.history += added
         log.high_watermark = offset
@@ -368,7 +348,7 @@ class ReplicatedLogs:
 
     # --- what a broker has ---
 
-    def _has_lost_disk(self, broker_id: int) -> bool:
+    def has_lost_disk(self, broker_id: int) -> bool:
         """And is registered with the one before."""
         broker = self.image.brokers.get(broker_id)
         now = directory_id(broker_id, self._cluster.generations[broker_id])
@@ -385,14 +365,14 @@ class ReplicatedLogs:
     def _end_offset(self, log: ReplicatedLog, broker_id: int) -> int | None:
         """Of a broker that is on."""
         replica = self.replica(log, broker_id)
-        return None if replica is None or self._has_lost_disk(broker_id) else replica.log.end_offset
+        return None if replica is None or self.has_lost_disk(broker_id) else replica.log.end_offset
 
     def _check_has(self, log: ReplicatedLog, broker_id: int, start: int, end: int, why: str) -> None:
         """All that is committed between these offsets is on its disk."""
         if (
             log.is_open
             or start >= end
-            or self._has_lost_disk(broker_id)
+            or self.has_lost_disk(broker_id)
             or log.topic_id not in self.image.topics_by_id
         ):
             return
@@ -401,6 +381,9 @@ class ReplicatedLogs:
             synced = replica.log.synced_offset
             if synced < end:
                 self.fail(log, f"{why}: broker {broker_id} has {synced} of {end} offsets on disk")
+            start = max(
+                start, replica.log.log_start_offset
+            )  # which is checked when it is looked at, maybe after this
             found = {item.base_offset: item for item in read_log(replica.log, start)}
         else:
             files = self._cluster.machines[broker_id].files.durable(f"{DATA_DIR}/{log.name}")

@@ -23,9 +23,10 @@ from odradek.wire.messages.incremental_alter_configs import (
 )
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
+from tests.cluster.deletions import PAUSE_SECONDS, Deleter
 from tests.cluster.echo import Echo
 from tests.cluster.faults import LEADER_WITHIN, Fault
-from tests.cluster.kept import COMPACTED, LIMITED, OFFSETS
+from tests.cluster.kept import COMPACTED, DELETED, EXPIRING, LIMITED, OFFSETS
 from tests.cluster.kept import SETTINGS as UPKEEP_SETTINGS
 from tests.cluster.leader_faults import BROKERS, LeaderFaults
 from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
@@ -74,6 +75,9 @@ WHOLE_WITHIN = 60.0
 TOPIC_RESOURCE, SET = 2, 0
 REMADE = "remade"
 KINDS = {"compacted": COMPACTED, "limited": LIMITED, "unclean": UNCLEAN}  # of the third topic
+# In some seeds it is another one, by the rest that they leave.
+KINDS_EVERY = 8
+RARER_KINDS = {5: ("deleted", DELETED), 6: ("expiring", EXPIRING)}
 
 
 class Worth(NamedTuple):
@@ -154,7 +158,8 @@ class Storm(LeaderFaults):
         settings = {**SETTINGS, **UPKEEP_SETTINGS, **MEMBER_SETTINGS}
         super().__init__(world, Cluster(world, controllers, self.brokers, settings), rng)
         self.mood = rng.choice(["network", "network", "power", "disks", "restarts"])
-        self.kind = rng.choice(list(KINDS))
+        kind = rng.choice(list(KINDS))
+        self.kind, self._configs = RARER_KINDS.get(seed % KINDS_EVERY, (kind, KINDS[kind]))
         self.chronicle = Chronicle(self.cluster)
         self.replicated = ReplicatedLogs(self.cluster, self.chronicle, MIN_ISR, has_upkeep=True)
         loop.watch = Watch(self.cluster, self.chronicle, self.replicated)
@@ -178,6 +183,9 @@ class Storm(LeaderFaults):
             Remaker(play, "remaker"),
             Echo(play, "echo"),
         ]
+        self._deleter = Deleter(play, "deleter", PAUSE_SECONDS) if self.kind == "deleted" else None
+        if self._deleter is not None:
+            self._clients.append(self._deleter)
         for machine in self.cluster.machines.values():
             machine.sync_seconds = rng.choice([0.0002, 0.0002, 0.004])
             machine.max_work_seconds = rng.choice([None, None, 0.03])
@@ -258,8 +266,11 @@ class Storm(LeaderFaults):
         low = MIN_ISR if self.mood == "disks" else 1
         await self._make_topic("apple", 2, MIN_ISR)
         await self._make_topic("bear", 1, low)
-        topic = await self._make_topic("cedar", 1, low, **KINDS[self.kind])
-        topic.may_be_compacted, topic.may_be_deleted = self.kind == "compacted", self.kind == "limited"
+        topic = await self._make_topic("cedar", 1, low, **self._configs)
+        topic.may_be_compacted = self.kind == "compacted"
+        topic.may_be_deleted = self.kind in ("limited", "deleted", "expiring")
+        if self._deleter is not None:
+            self._deleter.topic = topic
         if self.kind == "unclean":
             del self.play.logs.current["cedar"]  # what others expect of topics is not promised here
             self._gambler.topic = topic

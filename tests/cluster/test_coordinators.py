@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+
+from odradek.errors import ErrorCode
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
-from tests.cluster.clusters import new_cluster
+from tests.cluster.clusters import Cluster, new_cluster
 from tests.lives.members import committed_offsets_request
 
 VERSION = 6
@@ -37,17 +40,43 @@ def test_offsets_are_asked_for_before_there_ever_was_a_group() -> None:
     world.run(scenario())
 
 
-def test_a_broker_that_is_down_when_the_first_group_comes_has_its_replicas_all_the_same() -> None:
+@pytest.mark.parametrize("factor", [{}, {"offsets.topic.replication.factor": "3"}], ids=["default", "set"])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_a_broker_that_is_down_when_the_first_group_comes_has_its_replicas_all_the_same(
+    factor: dict[str, str], is_clean: bool
+) -> None:
     """Otherwise the loss of one more broker would end all groups, for ever after."""
-    world, cluster = new_cluster(7, settings={**SETTINGS, "offsets.topic.replication.factor": "3"})
+    world, cluster = new_cluster(7, settings={**SETTINGS, **factor})
 
     async def scenario() -> None:
         await cluster.start()
-        cluster.machines[3].cut_power()
+        if is_clean:
+            await cluster.machines[3].stop()
+        else:
+            cluster.machines[3].cut_power()
         while any(broker.id == 3 for broker in cluster.image(1).active_brokers()):
             await asyncio.sleep(0.1)
         await cluster.ask(1, FindCoordinatorRequest("", 0, ["apple"]), VERSION)
-        topic = cluster.image(1).topics["__consumer_offsets"]
-        assert {frozenset(one.replicas) for one in topic.partitions.values()} == {frozenset({1, 2, 3})}
+        assert replicas_of_offsets(cluster) == {frozenset({1, 2, 3})}
 
     world.run(scenario())
+
+
+def test_a_factor_that_is_set_waits_for_brokers_that_have_never_been_there() -> None:
+    world, cluster = new_cluster(8, settings={**SETTINGS, "offsets.topic.replication.factor": "3"})
+
+    async def scenario() -> None:
+        await cluster.start(1, 2)
+        response = await cluster.ask(1, FindCoordinatorRequest("", 0, ["apple"]), VERSION)
+        assert response.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "only 2 broker(s)" in response.coordinators[0].error_message
+        await cluster.start(3)
+        await cluster.ask(1, FindCoordinatorRequest("", 0, ["apple"]), VERSION)
+        assert replicas_of_offsets(cluster) == {frozenset({1, 2, 3})}
+
+    world.run(scenario())
+
+
+def replicas_of_offsets(cluster: Cluster) -> set[frozenset[int]]:
+    topic = cluster.image(1).topics["__consumer_offsets"]
+    return {frozenset(one.replicas) for one in topic.partitions.values()}

@@ -10,6 +10,7 @@ from odradek.errors import ErrorCode
 from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
+from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.cluster.clusters import Cluster, new_cluster
@@ -341,10 +342,12 @@ def write_transactionally(cluster: Cluster, leader: int, sequence: int, value: b
 
 def end_transaction(cluster: Cluster, leader: int, *, is_commit: bool) -> None:
     replica(cluster, leader).leader.append_marker(
-        producer_id=PRODUCER,
-        producer_epoch=0,
-        coordinator_epoch=0,
-        is_commit=is_commit,
-        transaction_version=0,
-        now_ms=1_700_000_000_000,
+        TransactionEnd(
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            is_commit=is_commit,
+            transaction_version=0,
+        ),
+        1_700_000_000_000,
     )

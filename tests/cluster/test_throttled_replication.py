@@ -1,5 +1,6 @@
 """Throttled replication (KIP-73), on simulated machines: who is held back, and who is not."""
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -50,11 +51,26 @@ class Throttled:
             ends.append(replica.log.end_offset if replica is not None else 0)
         return ends[0] - ends[1]
 
+    def size(self, topic: str) -> int:
+        """Of its log at the leader."""
+        node = self.cluster.machines[LEADER].node
+        replica = node.replicas.present(topic, 0) if node is not None else None
+        assert replica is not None
+        return int(replica.log.size_bytes)
+
     def is_exceeded(self, side: str) -> bool:
         node = self.cluster.machines[LEADER if side == "leader" else FOLLOWER].node
         assert node is not None
         quota = node.services.leader_quota if side == "leader" else node._replication.quota
         return quota.is_exceeded(node.services.host.steady_ms())
+
+    async def throttled_bytes(self, node_id: int) -> dict[str, int]:
+        """By the node's role, as it tells those who watch it."""
+        node = self.cluster.machines[node_id].node
+        assert node is not None
+        text = await node._new_monitoring(node.services.turns).metrics_text()
+        found = re.findall(r'throttled_replication_bytes_total{role="(\w+)"} (\d+)', text)
+        return {role: int(count) for role, count in found}
 
     @property
     def isr(self) -> Any:
@@ -123,6 +139,11 @@ def test_a_throttled_replica_catches_up_at_the_rate_that_is_set(side: str, broke
         assert throttled.behind(SLOW) > BATCHES / 2, "what is not throttled is not held back"
         assert 0.7 * SECONDS < await throttled.seconds_until_caught_up(since) < 1.5 * SECONDS
         await until(lambda: FOLLOWER in throttled.isr)
+        other = LEADER + FOLLOWER - broker
+        told = await throttled.throttled_bytes(broker)
+        size = throttled.size(SLOW)
+        assert size <= told.pop(side) < 1.1 * size, "every byte counts, and batches that were cut"
+        assert {*told.values(), *(await throttled.throttled_bytes(other)).values()} == {0}
 
     run(scenario)
 

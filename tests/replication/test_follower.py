@@ -176,6 +176,27 @@ def test_keeps_nothing_where_the_leader_has_deleted_the_place_at_which_the_logs_
     assert bytes_from(follower.log, 0) == bytes_from(leader, 4)
 
 
+def test_a_log_that_starts_over_in_the_middle_of_a_batch_has_all_of_it() -> None:
+    """The leader's log start, which follows, hides the first records of the batch again."""
+    leader = log_with()
+    append_values(leader, b"0", b"1", b"2", b"3", epoch=1)
+    leader.delete_records_before(2)
+    follower = follow(log_with())
+    follower.start_over(2)
+    follower.append(bytes_from(leader, 0), NOW_MS)
+    follower.learn_high_watermark(4)
+    assert bytes_from(follower.log, 0) == bytes_from(leader, 0)
+    assert (follower.log.end_offset, follower.high_watermark) == (4, 4)
+    assert follower.has_to_start_at(2) and not follower.has_to_start_at(5)
+
+
+def test_a_log_with_records_takes_no_batch_that_begins_before_its_end() -> None:
+    leader, follower = log_with((0, 3)), follow(log_with((0, 2)))
+    with pytest.raises(KafkaError, match="starts at offset 0"):
+        follower.append(bytes_from(leader, 0), NOW_MS)
+    assert follower.log.end_offset == 2
+
+
 def test_a_leader_that_does_not_know_where_to_cut_cuts_nothing() -> None:
     follower = follow(log_with((0, 2)))
     with pytest.raises(KafkaError):

@@ -454,3 +454,30 @@ def test_waits_are_told_in_the_order_of_their_offsets(leader: Leader, log: FakeL
     log.end_offset = log.synced_offset = 3
     leader.maybe_advance_high_watermark()
     assert told == [1, 2, 3]
+
+
+def test_the_low_watermark_counts_all_replicas_whose_brokers_are_alive() -> None:
+    log = FakeLog(end_offset=9, synced_offset=9, log_start_offset=4)
+    leader = lead(log, replicas=(1, 2, 3), isr=(1, 2))
+    assert leader.low_watermark(lambda broker_id: True) == -1, "they have not fetched in this epoch"
+    leader.replica_fetched(2, 0, 9, 0, log_start_offset=3)
+    assert leader.low_watermark(lambda broker_id: broker_id != 3) == 3
+    leader.replica_fetched(3, 0, 9, 0, log_start_offset=1)
+    assert leader.low_watermark(lambda broker_id: True) == 1
+    leader.replica_fetched(2, 0, 9, 0, log_start_offset=8)
+    assert leader.low_watermark(lambda broker_id: broker_id != 3) == 4
+
+
+def test_who_waits_for_the_low_watermark_is_told_when_a_replica_deletes_records_or_the_epoch_ends() -> None:
+    leader = lead(FakeLog(end_offset=9, synced_offset=9), replicas=(1, 2), isr=(1, 2))
+    told: list[ErrorCode] = []
+    leader.when_low_watermark_may_move(told.append)
+    leader.replica_fetched(2, 0, 9, 0, log_start_offset=3)
+    assert told == [ErrorCode.NONE]
+    leader.when_low_watermark_may_move(told.append)
+    assert leader.has_waiters
+    leader.replica_fetched(2, 0, 9, 0, log_start_offset=3)
+    assert len(told) == 1, "nothing has changed"
+    leader.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    leader.when_low_watermark_may_move(told.append)
+    assert told[1:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2

@@ -19,6 +19,7 @@ from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log
+from odradek.storage.producers.markers import TransactionEnd
 from tests.replication.fakes import NAME, registration
 
 NOW_MS = 1_700_000_000_000
@@ -79,12 +80,14 @@ class Broker:
 
     def end(self, *, epoch: int = 1, is_commit: bool = False, coordinator_epoch: int = 0) -> int:
         return self.leader.append_marker(
-            producer_id=PRODUCER,
-            producer_epoch=epoch,
-            coordinator_epoch=coordinator_epoch,
-            is_commit=is_commit,
-            transaction_version=2,
-            now_ms=NOW_MS,
+            TransactionEnd(
+                producer_id=PRODUCER,
+                producer_epoch=epoch,
+                coordinator_epoch=coordinator_epoch,
+                is_commit=is_commit,
+                transaction_version=2,
+            ),
+            NOW_MS,
         )
 
     def follow(self, other: "Broker") -> None:
@@ -189,12 +192,14 @@ def test_a_leader_that_was_replaced_writes_no_marker(brokers: tuple[Broker, Brok
     for epoch in (0, 1):
         with pytest.raises(KafkaError) as raised:
             old.append_marker(
-                producer_id=PRODUCER,
-                producer_epoch=epoch,
-                coordinator_epoch=0,
-                is_commit=True,
-                transaction_version=2,
-                now_ms=NOW_MS,
+                TransactionEnd(
+                    producer_id=PRODUCER,
+                    producer_epoch=epoch,
+                    coordinator_epoch=0,
+                    is_commit=True,
+                    transaction_version=2,
+                ),
+                NOW_MS,
             )
         assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -1,5 +1,7 @@
 """DescribeConfigs (32): every setting of a topic, broker or group with its value, source and synonyms.
 
+- The default of `default.replication.factor` is what it is in a cluster of this size (`controller.placement`).
+
 Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
@@ -10,6 +12,7 @@ from odradek.config.describe import (
     describe_group,
     describe_topic,
 )
+from odradek.controller.placement import DEFAULT_FACTOR, factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType
 from odradek.model import check_topic_name
@@ -66,7 +69,8 @@ def _entries(services: Services, wanted: DescribeConfigsResource) -> list[Config
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}, not {name}: ask that one"
             )
-        return describe_broker(services.config, keys)
+        factor = factor_of_cluster(services.image)
+        return describe_broker(services.config, keys, {DEFAULT_FACTOR: factor})
     if wanted.resource_type == ResourceType.GROUP and name:
         return describe_group(services.image.group_overrides(name), services.config, keys)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {wanted.resource_type} is not described here")

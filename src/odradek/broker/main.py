@@ -14,7 +14,8 @@ from typing import Protocol
 
 from odradek.broker import descriptors
 from odradek.broker.collector import Collector
-from odradek.broker.node import GroupsOfNode, Node, TransactionsOfNode
+from odradek.broker.coordinators import GroupsOfNode, TransactionsOfNode
+from odradek.broker.node import Node
 from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork

@@ -13,18 +13,18 @@ connections, sync everything, answer those who wait, unlock the directory.
 """
 
 import asyncio
-import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from odradek.broker.binding import bind, bind_again, names_address
+from odradek.broker.coordinators import GroupsOfNode, NodeCoordinators, TransactionsOfNode
+from odradek.broker.settings import bounds, check_supported
 from odradek.config.broker import BrokerConfig
-from odradek.config.broker_definitions import RACK_AWARE_SELECTOR, parse_per_address
-from odradek.config.definition import ConfigError
+from odradek.config.broker_definitions import RACK_AWARE_SELECTOR
 from odradek.config.listeners import Listener
-from odradek.config.unsupported import refuse_protected_listeners
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host import log_lines, metrics
 from odradek.host.interface import Host
@@ -32,8 +32,6 @@ from odradek.host.metrics import Metrics
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
-from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek.net.bounds import Bounds, ListenerBounds
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
 from odradek.net.transport import Converse
@@ -43,7 +41,7 @@ from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
 from odradek.requests.fetch_sessions import FetchSessions
-from odradek.requests.services import Coordinators, Groups, Services, Transactions, Verifier
+from odradek.requests.services import Services
 from odradek.requests.turns import Turns
 from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
@@ -66,29 +64,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFAULT_REQUEST_MEMORY = 512 << 20
-
 
 class BrokerFailed(Exception):
     """Why a broker stopped by itself."""
-
-
-class CoordinatorsOfNode(Coordinators, Protocol):
-    """Coordinators, as the node that they belong to sees them."""
-
-    def new_role(self, replica: Replica) -> None: ...
-    def removed(self, replica: Replica) -> None: ...
-    def metadata_changed(self, delta: MetadataDelta) -> None: ...
-    def close(self) -> None: ...
-
-
-class GroupsOfNode(Groups, CoordinatorsOfNode, Protocol):
-    @property
-    def group_count(self) -> int: ...
-
-
-class TransactionsOfNode(Transactions, CoordinatorsOfNode, Protocol):
-    pass
 
 
 class Node:
@@ -126,8 +104,7 @@ class Node:
         self._network = network
         self._rng = rng
         self._files = files
-        self._new_groups = new_groups
-        self._new_transactions = new_transactions
+        self._coordinators = NodeCoordinators(new_groups, new_transactions, lambda: self.services)
         self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
         self._store = LogStore(
@@ -143,9 +120,6 @@ class Node:
             raise
 
     def _build(self, on_long_work: Callable[[], None]) -> None:
-        self._groups: GroupsOfNode | None = None
-        self._transactions: TransactionsOfNode | None = None
-        self._verifier: Verifier | None = None
         self._is_loaded = False  # the logs are open
         turns = Turns(self._host.monotonic, on_long_work)
         self._build_metadata(turns)
@@ -154,7 +128,7 @@ class Node:
         self.services = self._new_services(turns)
         if self.metadata.quorum.is_caught_up:
             self._load()
-        self._server = self._network.serve(self._new_converse(self.services), _bounds(self.config))
+        self._server = self._network.serve(self._new_converse(self.services), bounds(self.config))
         self._monitoring = None if self.config.metrics_listener is None else self._new_monitoring(turns)
         self._is_started = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -218,6 +192,7 @@ class Node:
             self.metadata,
             fetch_settings(config),
             self._follower_quota,
+            self._store.delete_records,
         )
         self._in_sync = InSyncReplicas(
             self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
@@ -254,9 +229,9 @@ class Node:
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
             max_fetch_bytes=config["fetch.max.bytes"],
             turns=turns,
-            get_groups=self._get_groups,
-            get_transactions=self._get_transactions,
-            get_verifier=self._get_verifier,
+            get_groups=self._coordinators.get_groups,
+            get_transactions=self._coordinators.get_transactions,
+            get_verifier=self._coordinators.get_verifier,
             peers=self._peers,
             host=host,
             quorum=self.metadata.quorum,
@@ -278,10 +253,7 @@ class Node:
         log.info("%s, in %s (%s)", self._store.report, took, self.data_dir)
         self._is_loaded = True
         self._partitions.open_all(image)
-        if OFFSETS_TOPIC in image.topics:
-            self._get_groups()
-        if TRANSACTIONS_TOPIC in image.topics:
-            self._get_transactions()
+        self._coordinators.load(image)
 
     def _new_monitoring(self, turns: Turns) -> "Monitoring":
         """Imported only where somebody can read what it says."""
@@ -294,34 +266,13 @@ class Node:
             replicas=self.replicas,
             metrics=self.metrics,
             traffic={"clients": self._server.traffic, "nodes": self._network.traffic},
+            throttled={"leader": self._leader_quota, "follower": self._follower_quota},
             connection_count=lambda: self._server.connection_count,
-            group_count=lambda: 0 if self._groups is None else self._groups.group_count,
+            group_count=lambda: self._coordinators.group_count,
             failure=lambda: "" if self.failure is None else str(self.failure),
             is_started=lambda: self._is_started,
         )
         return Monitoring(parts, turns)
-
-    def _get_groups(self) -> GroupsOfNode:
-        if self._groups is None:
-            self._groups = self._new_groups(self.services)
-        return self._groups
-
-    def _get_verifier(self) -> Verifier:
-        if self._verifier is None:
-            from odradek.services.verification import Verifier  # with the coordinators' code: not at start
-
-            self._verifier = Verifier(self.services)
-        return self._verifier
-
-    def _get_transactions(self) -> TransactionsOfNode:
-        if self._transactions is None:
-            self._transactions = self._new_transactions(self.services)
-        return self._transactions
-
-    @property
-    def _coordinators(self) -> tuple[CoordinatorsOfNode, ...]:
-        """Those that were needed so far."""
-        return tuple(each for each in (self._groups, self._transactions) if each is not None)
 
     # --- news of one part for the others ---
 
@@ -361,14 +312,12 @@ class Node:
     def _new_role(self, replica: Replica) -> None:
         self._replication.new_role(replica)
         self._compactor.appended(replica)  # maybe before a restart, and not since
-        for coordinators in self._coordinators:
-            coordinators.new_role(replica)
+        self._coordinators.new_role(replica)
 
     def _removed(self, replica: Replica) -> None:
         self._replication.removed(replica)
         self._compactor.removed(replica)
-        for coordinators in self._coordinators:
-            coordinators.removed(replica)
+        self._coordinators.removed(replica)
 
     def _failed(self, reason: str) -> None:
         if self.failure is None:
@@ -382,8 +331,7 @@ class Node:
             self.metadata.settle()
 
     def _tell_coordinators(self, delta: MetadataDelta) -> None:
-        for coordinators in self._coordinators:
-            coordinators.metadata_changed(delta)
+        self._coordinators.metadata_changed(delta)
 
     def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
@@ -395,7 +343,7 @@ class Node:
                 lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
                 self._compactor.reconfigure,
                 lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
-                lambda config: self._server.reconfigure(_bounds(config)),
+                lambda config: self._server.reconfigure(bounds(config)),
             ):
                 try:
                     reconfigure(config)
@@ -408,7 +356,9 @@ class Node:
         """Take part in the quorum; then, as a broker, bind, register and accept. When this returns, clients are
         served."""
         await self._serve_pages()
-        controllers = self._bind_controllers()
+        controllers = bind_again(
+            self._server, self.config.controller_listeners, self.metadata.quorum.recorded_ports
+        )
         self.controller_listeners = self.config.advertised_listeners(controllers, self._host.hostname())
         self.metadata.quorum.start(
             tuple(Endpoint(item.name, item.host, item.port) for item in self.controller_listeners)
@@ -423,7 +373,7 @@ class Node:
             registering = self._lifecycle.register_controller(self.controller_listeners)
             self._tasks.append(self._host.create_task(registering))
         if self.config.is_broker:
-            bound = self._bind(self.config.broker_listeners)
+            bound = bind(self._server, self.config.broker_listeners)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
             await self._lifecycle.register(self.listeners, self._store.was_clean)
             self._tasks.append(self._host.create_task(self._lifecycle.run()))
@@ -447,30 +397,9 @@ class Node:
         """Before anything else, so that /readyz says what the node waits for."""
         listener = self.config.metrics_listener
         if listener is not None and self._monitoring is not None:
-            with _names_address(listener.host, listener.port):
+            with names_address(listener.host, listener.port):
                 self.metrics_port = await self._network.serve_pages(*listener, self._monitoring.page)
             log.info("metrics: http://%s:%d/metrics", listener.host or "localhost", self.metrics_port)
-
-    def _bind_controllers(self) -> list[Listener]:
-        """Where the system chooses the port, it is that of the last start if it is free: nodes that have joined this
-        one know no other."""
-        known = self.metadata.quorum.recorded_ports
-        wanted = self.config.controller_listeners
-        again = [item._replace(port=item.port or known.get(item.name, 0)) for item in wanted]
-        try:
-            return self._bind(again)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or again == list(wanted):
-                raise
-            return self._bind(wanted)
-
-    def _bind(self, listeners: Iterable[Listener]) -> list[Listener]:
-        bound = []
-        for listener in listeners:
-            with _names_address(listener.host, listener.port):
-                port = self._server.listen(listener.name, listener.host, listener.port)
-            bound.append(listener._replace(port=port))
-        return bound
 
     async def stop(self) -> None:
         """Stop cleanly: the next start has nothing to recover."""
@@ -483,8 +412,7 @@ class Node:
         await self.metadata.stop()  # while other nodes can still reach this one
         self._server.stop_listening()
         await self._flusher.close()  # everything appended is synced, and its waiters are told
-        for coordinators in self._coordinators:
-            coordinators.close()
+        self._coordinators.close()
         self._peers.close()
         for replica in self.replicas:
             replica.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -514,47 +442,3 @@ def answer_requests(services: Services) -> Converse:
     watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"], lateness)
     handlers = controller_handlers(services)
     return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin
-
-
-@contextmanager
-def _names_address(host: str, port: int) -> Iterator[None]:
-    """Adds the address to an error."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error}") from error
-
-
-def check_listeners(config: BrokerConfig) -> None:
-    """Refuse TLS and SASL, which are not supported: a listener that should be protected must not be open instead."""
-    refuse_protected_listeners(config.listeners, config.controller_protocol)
-
-
-def check_supported(config: BrokerConfig) -> None:
-    """Refuse settings that are not supported."""
-    check_listeners(config)
-    if len(config.log_dirs) > 1:
-        names = ",".join(str(directory) for directory in config.log_dirs)
-        raise ConfigError("log.dirs", names, "more than one directory is not supported")
-
-
-def _bounds(config: BrokerConfig) -> Bounds:
-    memory = config["queued.max.request.bytes"]
-    return Bounds(
-        max_frame_size=config["socket.request.max.bytes"],
-        max_request_memory=memory if memory > 0 else DEFAULT_REQUEST_MEMORY,
-        max_connections=config["max.connections"],
-        max_connections_per_address=config["max.connections.per.ip"],
-        max_connections_of_address=parse_per_address(config["max.connections.per.ip.overrides"]),
-        max_new_connections_per_second=config["max.connection.creation.rate"],
-        of_listener={
-            listener.name: ListenerBounds(
-                config.for_listener(listener.name, "max.connections"),
-                config.for_listener(listener.name, "max.connection.creation.rate"),
-            )
-            for listener in config.listeners
-        },
-        max_idle_seconds=config["connections.max.idle.ms"] / 1000,
-        socket_send_buffer=-1,
-        socket_receive_buffer=-1,
-    )

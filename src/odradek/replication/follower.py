@@ -18,7 +18,7 @@ from collections.abc import Callable
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
-from odradek.records.batch import Buffer
+from odradek.records.batch import HEADER_SIZE, Buffer, read_header
 from odradek.replication.progress import UNKNOWN_OFFSET
 from odradek.replication.role import Role
 from odradek.replication.settings import ReplicaSettings
@@ -94,12 +94,24 @@ class Follower(Role):
         """Batches of the leader's log, with the offsets they have there; a last one that is cut short is left out.
         Returns the bytes taken."""
         self._check_open()
+        self._maybe_start_before(batches)
         end_offset = self.log.end_offset
         try:
             return self.log.append_as_follower(batches, now_ms)
         finally:
             if self.log.end_offset != end_offset:  # batches before the failed one stay
                 self._appended()
+
+    def _maybe_start_before(self, batches: Buffer) -> None:
+        """The leader's log may start in the middle of a batch, where records were deleted. If we start over there, we
+        get that batch as a whole; the leader's log start, which comes with it, hides its first records again."""
+        log = self.log
+        if log.end_offset != log.log_start_offset or len(batches) < HEADER_SIZE:
+            return
+        first = read_header(batches)
+        if first.base_offset < log.end_offset <= first.last_offset:
+            log.truncate_fully_and_start_at(first.base_offset)
+            self.high_watermark = log.end_offset
 
     def truncate(self, epoch: int, end_offset: int, leader_start_offset: int) -> None:
         """The leader's log has diverged from ours: `epoch` is its newest that is not newer than our last record's, and
@@ -151,10 +163,10 @@ class Follower(Role):
         """We have everything that was committed when the leader last responded."""
         return 0 <= self.leader_high_watermark <= self.log.end_offset
 
-    def learn_log_start(self, offset: int) -> None:
-        """Records that the leader has deleted are deleted here too, as far as they are committed here."""
-        if self.log.log_start_offset < offset <= self.high_watermark:
-            self.log.delete_records_before(offset)
+    def has_to_start_at(self, offset: int) -> bool:
+        """Records that the leader has deleted are to be deleted here too, as far as they are committed here. The next
+        fetch tells the leader that this is done, so it has to be on disk by then."""
+        return self.log.log_start_offset < offset <= self.high_watermark
 
     def start_over(self, offset: int) -> None:
         """All our records are older than the leader's log, which starts here."""

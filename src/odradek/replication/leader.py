@@ -50,6 +50,7 @@ class Leader(Role):
         "_appended",
         "_end_waiters",
         "_offset_waiters",
+        "_start_waiters",
         "epoch_start_offset",
         "has_enough_replicas",
         "isr",
@@ -80,6 +81,7 @@ class Leader(Role):
         self._appended = appended
         self._offset_waiters = OffsetWaiters(topic_partition)
         self._end_waiters = ChangeWaiters(topic_partition)
+        self._start_waiters: ChangeWaiters | None = None  # few partitions ever have any
         self.partition_epoch = registration.partition_epoch  # of the registration in force; never falls
         self.replicas = replica_set(registration.replicas)  # of the registration in force; we are one of them
         self.isr = replica_set(registration.isr)  # of the registration in force; within `replicas`
@@ -119,24 +121,15 @@ class Leader(Role):
         self._tell_of_append()
         return appended
 
-    def append_marker(
-        self,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        transaction_version: int,
-        now_ms: int,
-    ) -> int:
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> int:
         """End a producer's transaction. Returns the offset of the last record that has to be committed for that: one of
         an earlier marker, if this one repeats it."""
         if self.closed_with:
             raise KafkaError(self.closed_with)
-        self.log.producers.forget_committed(self.high_watermark)  # if nobody reads, nobody else does
-        if self.log.producers.is_repeated_marker(producer_id, producer_epoch, transaction_version):
+        producers = self.log.producers
+        producers.forget_committed(self.high_watermark)  # if nobody reads, nobody else does
+        if producers.is_repeated_marker(end.producer_id, end.producer_epoch, end.transaction_version):
             return self.log.end_offset - 1
-        end = TransactionEnd(producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version)
         batch = marker_batch(end, now_ms)
         last_offset = self.log.append_as_leader(
             batch, read_header(batch), self.leader_epoch, now_ms, False, None, marker_of(end)
@@ -156,7 +149,7 @@ class Leader(Role):
 
     def _try_to_append_marker(self, end: TransactionEnd, now_ms: int) -> int | KafkaError:
         try:
-            return self.append_marker(**end._asdict(), now_ms=now_ms)
+            return self.append_marker(end, now_ms)
         except KafkaError as error:
             return error
 
@@ -236,8 +229,11 @@ class Leader(Role):
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} has no replica of {self.topic_partition}"
             )
         progress.fetched(offset, self.log.end_offset, broker_epoch, now_ms)
+        has_deleted = log_start_offset != progress.log_start_offset
         progress.log_start_offset = log_start_offset
         self.maybe_advance_high_watermark()
+        if has_deleted:
+            self._wake_start_waiters()
 
     def was_caught_up(self, replica: int, then_ms: int) -> None:
         """The replica had caught up at that time: it fetched then, and its offset was still the end of the log."""
@@ -289,6 +285,7 @@ class Leader(Role):
         self.maybe_advance_high_watermark()
         if self._end_waiters:
             self._end_waiters.wake()  # a parked fetch of a replica that left the ISR has to be looked at
+        self._wake_start_waiters()  # a replica that nobody waits for any more may have left
 
     def configure(self, settings: ReplicaSettings) -> None:
         self.settings = settings
@@ -309,6 +306,35 @@ class Leader(Role):
                 replica: known.get(replica) or Progress(now_ms if replica in self.isr else 0)
                 for replica in sorted(others)
             }
+
+    # --- where the logs start ---
+
+    def log_start_moved(self) -> None:
+        """Records were deleted: the followers are told at once."""
+        if self._end_waiters:
+            self._end_waiters.wake()
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """Below it records are deleted on every replica whose broker is alive; UNKNOWN_OFFSET while one of them has not
+        fetched in this epoch."""
+        lowest = self.log.log_start_offset
+        for replica, progress in self.progress.items():
+            if progress.log_start_offset < lowest and is_alive(replica):
+                lowest = progress.log_start_offset
+        return lowest
+
+    def when_low_watermark_may_move(self, waiter: Waiter) -> None:
+        """Call once, when another replica has deleted records, or the ISR changes."""
+        if self.closed_with:
+            waiter(self.closed_with)
+            return
+        if self._start_waiters is None:
+            self._start_waiters = ChangeWaiters(self.topic_partition)
+        self._start_waiters.add(waiter)
+
+    def _wake_start_waiters(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        if self._start_waiters is not None:
+            self._start_waiters.wake(error)
 
     # --- waiting ---
 
@@ -331,10 +357,13 @@ class Leader(Role):
     def forget_waiter(self, waiter: Waiter) -> None:
         super().forget_waiter(waiter)
         self._end_waiters.discard(waiter)
+        if self._start_waiters is not None:
+            self._start_waiters.discard(waiter)
 
     @property
     def has_waiters(self) -> bool:
-        return bool(self._offset_waiters or self._high_watermark_waiters or self._end_waiters)
+        waiters = self._offset_waiters, self._high_watermark_waiters, self._end_waiters, self._start_waiters
+        return any(waiters)
 
     # --- the end ---
 
@@ -345,3 +374,4 @@ class Leader(Role):
         self._offset_waiters.end(error)
         self._high_watermark_waiters.wake(error)
         self._end_waiters.wake(error)
+        self._wake_start_waiters(error)

@@ -29,12 +29,14 @@ class Window:
 class ReplicationQuota:
     def __init__(self, windows: int = 11, window_ms: int = 1000) -> None:
         self.bytes_per_second = MAX_LONG
+        self.total_bytes = 0  # since the start
         self._window_ms = window_ms
         self._kept_ms = windows * window_ms
         # The oldest first. One more than the quota names: the first is usually past in part.
         self._windows: deque[Window] = deque(maxlen=windows + 1)
 
     def record(self, byte_count: int, now_ms: int) -> None:
+        self.total_bytes += byte_count
         windows = self._windows
         if not windows or now_ms - windows[-1].began_ms >= self._window_ms:
             windows.append(Window(now_ms))

@@ -9,9 +9,10 @@ A partition that is not looked at has not moved, so the replica has all of it. W
 time of the replica's last fetch: until then the replica was caught up.
 
 A new high watermark does not end a replica's wait: it learns it with the response. Unless the reader *hurries*, because
-consumers wait for it at the followers (KIP-392).
+consumers wait for it at the followers (KIP-392). A new log start does: whoever had records deleted waits for all
+replicas.
 
-A change of the log start calls nobody back, so every few seconds all partitions are due.
+Retention, which moves the log start too, calls nobody back, so every few seconds all partitions are due.
 
 A `Reader` reads the logs; the clock and the deadlines of waits are those of `requests.services`.
 """
@@ -111,16 +112,15 @@ class ReplicaSession:
 
     # --- waiting ---
 
-    def wait(self, fetch: "ReplicaFetch", until_ms: int, services: Services) -> None:
+    def wait(self, fetch: "ReplicaFetch", services: Services) -> None:
         """Let a fetch wait. Nearly all waits end before their time, so one timer serves many of them. A replica that
         asks again without waiting for its response gets that now."""
         if self.waiting is not None:
             self.waiting.time_out()
-        fetch.until_ms = until_ms
         self.waiting = fetch
-        if self._timer is None or until_ms < self._timer_ms:
+        if self._timer is None or fetch.until_ms < self._timer_ms:
             self._cancel_timer()
-            self._set_timer(until_ms, services)
+            self._set_timer(fetch.until_ms, services)
 
     def _set_timer(self, until_ms: int, services: Services) -> None:
         self._timer_ms = until_ms
@@ -194,7 +194,7 @@ class ReplicaSession:
 class ReplicaFetch:
     """One fetch of a replica, from its first look to its response. It waits for data, an error or its deadline."""
 
-    def __init__(self, reader: Reader, known: ReplicaSession, min_bytes: int) -> None:
+    def __init__(self, reader: Reader, known: ReplicaSession, min_bytes: int, until_ms: int) -> None:
         self._reader = reader
         self._known = known
         self._min_bytes = min_bytes
@@ -202,9 +202,13 @@ class ReplicaFetch:
         self._answers: dict[Wanted, FetchedPartition] = {}
         self._size = 0
         self._ends_wait = False  # something has to be told at once
-        self.until_ms = 0  # the end of its wait
+        self.until_ms = until_ms  # the end of its wait
 
-    def read(self) -> Steps[None]:
+    def read(self) -> None:
+        for wanted in self._known.take_due():
+            self._look_at(wanted, self._reader.read_first)
+
+    def read_in_steps(self) -> Steps[None]:
         for wanted in self._known.take_due():
             self._look_at(wanted, self._reader.read_first)
             yield
@@ -219,6 +223,7 @@ class ReplicaFetch:
         answer = self._answers[wanted] = read(wanted, size_of_others)
         self._size = size_of_others + answer.length
         has_news = self.hurries and answer.high_watermark != wanted.told_high_watermark
+        has_news |= 0 <= wanted.told_log_start_offset < answer.log_start_offset
         if answer.error_code or answer.divergence is not None or has_news:
             self._ends_wait = True
         try:
@@ -228,6 +233,9 @@ class ReplicaFetch:
         self._known.looked_at(wanted, leader, answer)
 
     # --- waiting ---
+
+    def wait(self, services: Services) -> None:
+        self._known.wait(self, services)
 
     def woken(self, error: ErrorCode) -> None:
         self._look_again()

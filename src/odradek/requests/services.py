@@ -141,11 +141,11 @@ class FirstBatch(NamedTuple):
 class Verifier(Protocol):
     """Asks the coordinator of a transaction before the transaction begins in a partition."""
 
-    async def verify(
+    def verify(
         self, version: int, transactional_id: str, batches: Sequence[FirstBatch]
-    ) -> list[Verification | KafkaError]:
+    ) -> list[Verification | KafkaError] | Awaitable[list[Verification | KafkaError]]:
         """For the batches of one producer in a Produce of this version: what each is appended with, or why it must not
-        be."""
+        be. At once, if the coordinator is on this broker and need not wait for anything."""
 
     async def verify_offsets(
         self, version: int, transactional_id: str, producer_id: int, producer_epoch: int, partition: int
@@ -157,9 +157,11 @@ class Verifier(Protocol):
 class Peers(Protocol):
     """Other brokers, and this one."""
 
-    async def ask(self, broker_id: int, message: Message, version: int, timeout_seconds: float) -> Message:
-        """The response to a request. Raises OSError where there is none in time, ProtocolError where it cannot be
-        read."""
+    def ask(
+        self, broker_id: int, message: Message, version: int, timeout_seconds: float
+    ) -> Message | Awaitable[Message]:
+        """The response to a request, if it is there at once; else something to await. Both raise OSError where there is
+        none in time, ProtocolError where it cannot be read."""
 
 
 NO_NODE = -1

@@ -59,8 +59,10 @@ class Flusher:
             self._mark(replica)
             return
         replica.log_written()
-        config = replica.log.config
-        if replica.log.end_offset - replica.log.synced_offset >= config.flush_messages:
+        written = replica.log
+        config = written.config
+        unsynced = 0 if config.flush_messages == NEVER else written.end_offset - written.synced_offset
+        if unsynced >= config.flush_messages:
             self._mark(replica)
         elif config.flush_ms != NEVER:
             self._host.call_later(config.flush_ms / 1000, self._mark, replica)

@@ -18,6 +18,7 @@ from odradek.host.metrics import SECONDS, Histogram, Metrics, Traffic
 from odradek.metadata.delta import MetadataDelta, TopicChange
 from odradek.metadata.image import NO_LEADER, Partition
 from odradek.net.pages import TEXT, Page
+from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
 from odradek.requests.naming import api_name
 from odradek.requests.turns import Turns
@@ -39,6 +40,7 @@ class Parts(NamedTuple):
     replicas: Replicas
     metrics: Metrics
     traffic: Mapping[str, Traffic]  # by who connects: clients to this node, or this node to others
+    throttled: Mapping[str, ReplicationQuota]  # by what this node is: leader or follower
     connection_count: Callable[[], int]
     group_count: Callable[[], int]
     failure: Callable[[], str]  # why the node stops; empty while it does not
@@ -153,6 +155,10 @@ class Monitoring:
             ("unclean_leader_elections_total", metrics.unclean_leader_elections),
         ):
             text.add(name, [({}, value)])
+        text.add(
+            "throttled_replication_bytes_total",
+            [({"role": role}, quota.total_bytes) for role, quota in self._of.throttled.items()],
+        )
 
     def _write_metadata(self, text: "Exposition") -> None:
         quorum, image = self._quorum, self._of.metadata.image
@@ -238,6 +244,7 @@ HELP = {
     "log_size_bytes": "Size of all logs.",
     "isr_shrinks_total": "Replicas that left the ISR of a partition led here.",
     "isr_expands_total": "Replicas that joined the ISR of a partition led here.",
+    "throttled_replication_bytes_total": "Bytes of throttled replicas, sent as leader or fetched as follower (KIP-73).",
     "leader_elections_total": "New leaders of partitions, while this node was the active controller.",
     "unclean_leader_elections_total": "Those of them that may have lost records.",
     "active_controller": "1 if this node is the active controller.",

@@ -15,6 +15,7 @@ has not caught up, while the quota is exceeded.
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.config.broker import BrokerConfig
@@ -52,6 +53,8 @@ SESSION_ERRORS = (
 RETRY_SECONDS = 0.05
 THROTTLED_SECONDS = 0.1  # until a partition that was held back is looked at again
 
+DeleteRecords = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
+
 
 class FetchSettings(NamedTuple):
     min_bytes: int
@@ -85,8 +88,10 @@ class Replication:
         metadata: BrokerMetadata,
         settings: FetchSettings,
         quota: ReplicationQuota,
+        delete_records: DeleteRecords,
     ) -> None:
-        """`listener` names the listener on which brokers reach each other; `quota` is that of throttled partitions."""
+        """`listener` names the listener on which brokers reach each other; `quota` is that of throttled partitions.
+        `delete_records` moves log start offsets, on disk when it returns; it returns errors by partition."""
         self._node_id = node_id
         self._listener = listener
         self._host = host
@@ -94,6 +99,7 @@ class Replication:
         self._metadata = metadata
         self._settings = settings
         self.quota = quota
+        self.delete_records = delete_records
         self._fetchers: dict[int, Fetcher] = {}
         self._leader_of: dict[TopicPartition, int] = {}
 
@@ -344,6 +350,7 @@ class Fetcher:
             raise FetchRefused(ErrorCode(response.error_code))
         self._session.answered(response.session_id)
         grown = []
+        starts: dict[TopicPartition, tuple[Key, int]] = {}
         for partition in response.partitions:
             key = partition.key
             self._changed[key] = None
@@ -354,17 +361,24 @@ class Fetcher:
             try:
                 if self._take_partition(follower, partition):
                     grown.append(follower)
+                if follower.has_to_start_at(partition.log_start_offset):
+                    starts[follower.topic_partition] = key, partition.log_start_offset
             except (KafkaError, OSError) as error:
-                name = str(follower.topic_partition)
-                self._log(
-                    logging.WARNING,
-                    f"{name} {error}",
-                    "%s cannot follow its leader, trying again: %s",
-                    name,
-                    error,
-                )
-                self._pause(key)
+                self._failed(key, follower.topic_partition, error)
+        if starts:
+            self._delete_records(starts)
         return grown
+
+    def _delete_records(self, starts: Mapping[TopicPartition, tuple[Key, int]]) -> None:
+        """What the leader has deleted. The next request says where our logs start, and tells it that this is done."""
+        errors = self._replication.delete_records({name: offset for name, (_, offset) in starts.items()})
+        for name, error in errors.items():
+            self._failed(starts[name][0], name, error)
+
+    def _failed(self, key: Key, name: TopicPartition, error: Exception) -> None:
+        what = f"{name} {error}"
+        self._log(logging.WARNING, what, "%s cannot follow its leader, trying again: %s", name, error)
+        self._pause(key)
 
     def _is_asked_for(self, key: Key, follower: Follower) -> bool:
         asked, now = self._wanted.get(key), _position(follower)
@@ -386,7 +400,6 @@ class Fetcher:
             if follower.settings.throttled_as_follower and _is_throttled(follower):
                 self._replication.quota.record(len(partition.records), self._replication.host.steady_ms())
         follower.learn_high_watermark(partition.high_watermark)
-        follower.learn_log_start(partition.log_start_offset)
         return has_grown
 
     def _pause(self, key: Key, seconds: float | None = None) -> None:

@@ -1,0 +1,39 @@
+"""Binding a node's listeners to addresses."""
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from odradek.config.listeners import Listener
+from odradek.net.network import Server
+
+
+def bind(server: Server, listeners: Iterable[Listener]) -> list[Listener]:
+    """Listen on them. Returns them with the ports that the system chose."""
+    bound = []
+    for listener in listeners:
+        with names_address(listener.host, listener.port):
+            port = server.listen(listener.name, listener.host, listener.port)
+        bound.append(listener._replace(port=port))
+    return bound
+
+
+def bind_again(server: Server, wanted: Sequence[Listener], known: Mapping[str, int]) -> list[Listener]:
+    """Where the system chooses the port, it is that of the last start (`known`) if it is free: nodes that have joined
+    this one know no other."""
+    again = [item._replace(port=item.port or known.get(item.name, 0)) for item in wanted]
+    try:
+        return bind(server, again)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or again == list(wanted):
+            raise
+        return bind(server, wanted)
+
+
+@contextmanager
+def names_address(host: str, port: int) -> Iterator[None]:
+    """Adds the address to an error."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error}") from error

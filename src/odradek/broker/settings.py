@@ -1,0 +1,45 @@
+"""What a node takes from its settings first: whether it can run with them, and the bounds of its server."""
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.broker_definitions import parse_per_address
+from odradek.config.definition import ConfigError
+from odradek.config.unsupported import refuse_protected_listeners
+from odradek.net.bounds import Bounds, ListenerBounds
+
+DEFAULT_REQUEST_MEMORY = 512 << 20
+
+
+def check_listeners(config: BrokerConfig) -> None:
+    """Refuse TLS and SASL, which are not supported: a listener that should be protected must not be open instead."""
+    refuse_protected_listeners(config.listeners, config.controller_protocol)
+
+
+def check_supported(config: BrokerConfig) -> None:
+    """Refuse settings that are not supported."""
+    check_listeners(config)
+    if len(config.log_dirs) > 1:
+        names = ",".join(str(directory) for directory in config.log_dirs)
+        raise ConfigError("log.dirs", names, "more than one directory is not supported")
+
+
+def bounds(config: BrokerConfig) -> Bounds:
+    """Of connections and their requests."""
+    memory = config["queued.max.request.bytes"]
+    return Bounds(
+        max_frame_size=config["socket.request.max.bytes"],
+        max_request_memory=memory if memory > 0 else DEFAULT_REQUEST_MEMORY,
+        max_connections=config["max.connections"],
+        max_connections_per_address=config["max.connections.per.ip"],
+        max_connections_of_address=parse_per_address(config["max.connections.per.ip.overrides"]),
+        max_new_connections_per_second=config["max.connection.creation.rate"],
+        of_listener={
+            listener.name: ListenerBounds(
+                config.for_listener(listener.name, "max.connections"),
+                config.for_listener(listener.name, "max.connection.creation.rate"),
+            )
+            for listener in config.listeners
+        },
+        max_idle_seconds=config["connections.max.idle.ms"] / 1000,
+        socket_send_buffer=-1,
+        socket_receive_buffer=-1,
+    )
