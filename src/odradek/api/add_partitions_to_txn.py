@@ -14,7 +14,7 @@ from odradek.errors import ErrorCode
 from odradek.model import INTERNAL_TOPICS
 from odradek.requests.fencing import fenced_for
 from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.requests.services import Amend, Services, as_it_is
 from odradek.wire.codec import Steps
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -34,25 +34,39 @@ def handle(
 ) -> Steps[AddPartitionsToTxnResponse | None] | AddPartitionsToTxnResponse | None:
     if request.version < BROKERS_SINCE:
         return _handle_client(services, request, message)
-    return _handle_broker(services, request, message)
+    if len(message.transactions) == 1:
+        return _handle_one(services, request, message)
+    return _handle_many(services, request, message)
 
 
 def _handle_client(
     services: Services, request: Request, message: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | None:
-    asked = _as_one(message)
-
     def amend(response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
         return _for_client(response, request.version)
 
-    if not all(_may_join(services, topic, True) for topic in asked.topics):
-        return amend(AddPartitionsToTxnResponse(results_by_transaction=[_refusal(services, asked, True)]))
-    one = AddPartitionsToTxnRequest([asked])
-    services.transactions.handle(request, one, asked.transactional_id, amend)
+    one = AddPartitionsToTxnRequest([_as_one(message)])
+    refused = _handle_one(services, request, one, amend, is_client=True)
+    return None if refused is None else amend(refused)
+
+
+def _handle_one(
+    services: Services,
+    request: Request,
+    message: AddPartitionsToTxnRequest,
+    amend: Amend = as_it_is,
+    is_client: bool = False,
+) -> AddPartitionsToTxnResponse | None:
+    """As nearly every request: about a single transaction."""
+    (asked,) = message.transactions
+    for topic in asked.topics:
+        if not _may_join(services, topic, is_client):
+            return AddPartitionsToTxnResponse(results_by_transaction=[_refusal(services, asked, is_client)])
+    services.transactions.handle(request, message, asked.transactional_id, amend)
     return None
 
 
-def _handle_broker(
+def _handle_many(
     services: Services, request: Request, message: AddPartitionsToTxnRequest
 ) -> Steps[AddPartitionsToTxnResponse | None]:
     refused: list[AddPartitionsToTxnResult] = []

@@ -18,7 +18,8 @@
   `replica.selector.class`, the leader sends it to the replica in its rack: the response then has no records. An offset
   that the follower does not have is OFFSET_OUT_OF_RANGE, as in Kafka, and the client goes back to the leader.
 
-Left out: the leader of a partition in the refusal of one who does not lead it (KIP-951); clients ask for metadata.
+- A broker that does not lead a partition, or knows a newer epoch of it than the client, says who leads it and where
+  (KIP-951, version 16 on).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +35,7 @@ from odradek.replication.waiters import Waiter
 from odradek.requests.dispatch import answer_error
 from odradek.requests.fetch_reading import Reading
 from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
+from odradek.requests.leader_hints import HINTED, leader_hint
 from odradek.requests.refused import log_refused_partition, log_unreadable
 from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.requests.request import Request
@@ -41,7 +43,7 @@ from odradek.requests.services import Services
 from odradek.requests.throttled_reads import ThrottledReads
 from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.segments.row import Slice
-from odradek.wire.codec import Steps, drain
+from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import (
     Divergence,
     FetchedPartition,
@@ -49,12 +51,13 @@ from odradek.wire.fetch_response import (
     encode_fetch_response,
     encode_in_steps,
 )
-from odradek.wire.messages.fetch import FetchRequest
+from odradek.wire.messages.fetch import FetchPartition, FetchRequest
 
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 FOLLOWERS_SINCE = 11
 TOPIC_IDS_SINCE = 13
+HINTS_SINCE = 16
 Find = Callable[[str, int], Role]  # by topic and partition
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -71,7 +74,7 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
     if fetch.is_replica and session.is_incremental:
-        drain(fetch.fetch_what_changed())
+        fetch.fetch_what_changed()
         return None
     reading = fetch.read()
     if fetch.is_enough(reading):
@@ -95,7 +98,7 @@ def _fetch_in_steps(
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
     if fetch.is_replica and session.is_incremental:
-        yield from fetch.fetch_what_changed()
+        yield from fetch.fetch_what_changed_in_steps()
         return
     reading = yield from fetch.read_in_steps()
     if fetch.is_enough(reading):
@@ -155,20 +158,31 @@ class Fetching:
             yield
         return reading
 
-    def fetch_what_changed(self) -> Steps[None]:
+    def fetch_what_changed(self) -> None:
         """Of a replica, in its session."""
-        message, session, now_ms = self._message, self._session, self._services.host.steady_ms()
+        fetch = self._fetch_of_replica()
+        fetch.read()
+        self._answer_or_wait(fetch)
+
+    def fetch_what_changed_in_steps(self) -> Steps[None]:
+        fetch = self._fetch_of_replica()
+        yield from fetch.read_in_steps()
+        self._answer_or_wait(fetch)
+
+    def _fetch_of_replica(self) -> ReplicaFetch:
+        session, now_ms = self._session, self._services.host.steady_ms()
         known = session.keeper
         if not isinstance(known, ReplicaSession) or known.replica_id != self.replica_id:
             session.end()
             known = session.keeper = ReplicaSession(session, self.replica_id, now_ms)
-        known.fetched(message, now_ms)
-        fetch = ReplicaFetch(self, known, message.min_bytes)
-        yield from fetch.read()
-        if fetch.is_enough or message.max_wait_ms <= 0 or not session.partitions:
+        known.fetched(self._message, now_ms)
+        return ReplicaFetch(self, known, self._message.min_bytes, now_ms + self._message.max_wait_ms)
+
+    def _answer_or_wait(self, fetch: ReplicaFetch) -> None:
+        if fetch.is_enough or self._message.max_wait_ms <= 0 or not self._session.partitions:
             fetch.answer()
         else:
-            known.wait(fetch, now_ms + message.max_wait_ms, self._services)
+            fetch.wait(self._services)
             self._request.on_abandoned = fetch.end
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
@@ -181,20 +195,26 @@ class Fetching:
         """For a replica: its fetch counts when it comes, and not again each time that we look for something to send."""
         if self.is_replica:
             try:
-                self._note_fetch(wanted)
+                leader = self.leader_of(wanted)
+                counts = self._note_fetch(leader, wanted.asked)
             except KafkaError as error:
                 return self._refused(wanted, error)
+            has_all = wanted.asked.fetch_offset == leader.log.end_offset  # nearly always
+            if counts and has_all:
+                return self._describe(leader, wanted.asked.partition)
         return self.read_partition(wanted, size_so_far)
 
-    def _note_fetch(self, wanted: Wanted) -> None:
-        leader, asked = self.leader_of(wanted), wanted.asked
+    def _note_fetch(self, leader: Leader, asked: FetchPartition) -> bool:
+        """Whether it counts: one from a log that has parted from the leader's, or that ends elsewhere, does not."""
         leader.check_leader_epoch(asked.current_leader_epoch)
         if self._divergence(leader, asked.last_fetched_epoch, asked.fetch_offset) is not None:
-            return
-        if leader.log.log_start_offset <= asked.fetch_offset <= leader.log.end_offset:
-            epoch, now_ms = self._message.replica_state.replica_epoch, self._services.host.steady_ms()
-            leader.replica_fetched(self.replica_id, epoch, asked.fetch_offset, now_ms, asked.log_start_offset)
-            self._services.replica_fetched(leader)
+            return False
+        if not leader.log.log_start_offset <= asked.fetch_offset <= leader.log.end_offset:
+            return False
+        epoch, now_ms = self._message.replica_state.replica_epoch, self._services.host.steady_ms()
+        leader.replica_fetched(self.replica_id, epoch, asked.fetch_offset, now_ms, asked.log_start_offset)
+        self._services.replica_fetched(leader)
+        return True
 
     def look_again(self, reading: Reading, position: int) -> None:
         """Read one partition again, and keep what was read of the others."""
@@ -242,7 +262,10 @@ class Fetching:
             return self._describe(leader, index)._replace(error_code=error.code)
         log_refused_partition(self._request, topic, index, error)
         aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
-        return FetchedPartition(index, error.code, aborted=aborted)
+        hint = None
+        if error.code in HINTED and self._request.version >= HINTS_SINCE:
+            hint = leader_hint(self._services, self._request, topic, index)
+        return FetchedPartition(index, error.code, aborted=aborted, leader=hint)
 
     def leader_of(self, wanted: Wanted) -> Leader:
         """For a replica, which reads from nobody else. It is looked up once for each epoch: a leader that is not closed

@@ -15,14 +15,17 @@
   NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 - Internal topics are for coordinators only: INVALID_TOPIC_EXCEPTION.
-- The first batch of a transaction in a partition waits for its coordinator (`services.verification`), and later
-  requests on the connection wait with it. Further batches of the transaction need no question.
+- NOT_LEADER_OR_FOLLOWER comes with the leader and its address (KIP-951, version 10 on), unless the partition moved
+  while its batch was being checked.
+- The first batch of a transaction in a partition needs the word of its coordinator (`services.verification`). One on
+  this broker mostly gives it at once; else the requests that arrived together wait for it, and later ones on the
+  connection with them. Further batches of the transaction need no question.
 """
 
 import asyncio
-from collections.abc import Container, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Container, Coroutine, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any
 
@@ -43,6 +46,7 @@ from odradek.records.validation import (
     prepare_batch,
 )
 from odradek.replication.leader import Leader
+from odradek.requests.leader_hints import leader_hint
 from odradek.requests.refused import (
     log_refusal,
     log_refused_batch,
@@ -67,7 +71,9 @@ from odradek.wire.produce import (
 from odradek.wording import count_of, some
 
 ALL = -1
+HINTS_SINCE = 10
 MANY_PARTITIONS = 200  # more are appended in several turns of the event loop
+A_FEW_PARTITIONS = 10  # are appended without a pause even so
 # Refusals that do not say where the log starts.
 TELL_NOTHING = frozenset(
     {
@@ -89,10 +95,6 @@ class ManyRecords(TakesLong):
         self.leader = leader
         self.batch = batch
         self.header = header
-
-
-class BeginsTransaction(TakesLong):
-    """A batch whose transaction is not open in its partition, or that must not be in this request."""
 
 
 class NotVerified(KafkaError):
@@ -182,52 +184,39 @@ class Production:
 
 
 Run = Sequence[tuple[Request, ProduceRequest]]
-TransactionalBatch = tuple[TopicBatches, int, BatchHeader]  # its topic, and the index of its partition
-# Where a transaction begins, once its coordinator was asked: by partition, producer id and producer epoch.
-Verified = Mapping[tuple[Leader, int, int], Verification | KafkaError]
-NOTHING_VERIFIED: Verified = {}
+Answer = list[Verification | KafkaError]  # of a coordinator, to first batches of a transaction
 
 
 def handle_all(services: Services, run: Run) -> Coroutine[Any, Any, None] | None:
-    """Returns the remaining work if one of the requests takes long: that one, and all after it."""
-    if _begins_transaction(services, run[0][1]):
-        return _begin_transactions(services, [(request, _copy(message)) for request, message in run])
-    count, reason = _handle_together(services, run)
-    if reason is None:
-        return None
-    rest = [(request, _copy(message)) for request, message in run[count:]]
-    if isinstance(reason, BeginsTransaction):
-        return _begin_transactions(services, rest)
-    return handle_in_turns(services, rest)
-
-
-def _handle_together(
-    services: Services, run: Run, verified: Verified = NOTHING_VERIFIED
-) -> tuple[int, TakesLong | None]:
-    """Up to the first request that takes long. Returns how many these are, and why that one does."""
-    appends = Appends(services, verified)
+    """Returns the remaining work if a coordinator has to be waited for, or if one of the requests takes long: that one,
+    and all after it."""
+    appends = Appends(services)
     productions: list[Production] = []
-    reason: TakesLong | None = None
     for request, message in run:
         try:
             productions.append(appends.add(request, message))
-        except TakesLong as takes_long:
-            reason = takes_long
+        except TakesLong:
             break
+    rest = [(request, _copy(message)) for request, message in run[len(productions) :]]
+    if appends.first_batches and (answers := appends.verify()) is not None:
+        appends.keep()
+        return _write_when_verified(services, appends, answers, productions, rest)
     appends.write()
     _answer(services, productions)
-    return len(productions), reason
+    return handle_in_turns(services, rest) if rest else None
 
 
-async def _begin_transactions(services: Services, run: Run) -> None:
-    """All requests of a run are asked about at once, and then handled together as far as that goes."""
-    verified = await _verify(services, run)
-    while run:
-        count, reason = _handle_together(services, run, verified)
-        run = run[count:]
-        if reason is not None:
-            await handle_in_turns(services, run[:1])
-            run = run[1:]
+async def _write_when_verified(
+    services: Services,
+    appends: "Appends",
+    answers: Awaitable[None],
+    productions: Sequence[Production],
+    rest: Run,
+) -> None:
+    await answers
+    appends.write()
+    _answer(services, productions)
+    await handle_in_turns(services, rest)
 
 
 async def handle_in_turns(services: Services, run: Run) -> None:
@@ -240,13 +229,13 @@ async def handle_in_turns(services: Services, run: Run) -> None:
 
 
 async def _append_in_turns(services: Services, request: Request, message: ProduceRequest) -> Production:
-    """A batch is written as soon as it is checked: in the next turn its partition may be gone."""
+    """A batch is written as soon as it is checked, but those of a transaction that begins once all are verified."""
     production = Production(request, message)
-    refusal = _refusal_of(message, _transactional_batches(message))
+    refusal = _refusal_of(message)
     if refusal is not None:
         _refuse_all(production, message, refusal)
         return production
-    appends = Appends(services, await _verify(services, [(request, message)]))
+    appends = Appends(services)
     pace = services.turns.pace()
     for topic in message.topics:
         name = appends.name_of(topic)
@@ -254,8 +243,13 @@ async def _append_in_turns(services: Services, request: Request, message: Produc
         production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
         for index, records in topic.partitions:
             answers.append(await appends.add_in_turns(production, message, name, index, records))
-            appends.write()
+            if not appends.first_batches:
+                appends.write()
             await pace.step()
+    if appends.first_batches and (verified := appends.verify()) is not None:
+        await verified
+    while appends.write(most=A_FEW_PARTITIONS):
+        await pace.step()
     return production
 
 
@@ -269,76 +263,22 @@ def _refuse_all(production: Production, message: ProduceRequest, error: KafkaErr
         production.answers.append(ProducedTopic(topic.name, topic.topic_id, refused))
 
 
-def _refusal_of(message: ProduceRequest, batches: Sequence[TransactionalBatch]) -> KafkaError | None:
+def _refusal_of(message: ProduceRequest) -> KafkaError | None:
     """Why the whole request is refused, whatever is in its partitions."""
-    producers = {(header.producer_id, header.producer_epoch) for _, _, header in batches}
+    producers = {
+        (header.producer_id, header.producer_epoch)
+        for topic in message.topics
+        for _, records in topic.partitions
+        if records
+        and len(records) >= HEADER_SIZE
+        and (header := read_header(records)).attributes & TRANSACTIONAL
+    }
     if producers and message.transactional_id is None:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(producers) > 1:
         reason = "Transactional records contained more than one producer ID"
         return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
     return None
-
-
-async def _verify(services: Services, run: Run) -> Verified:
-    """Ask the coordinators about all batches of a run that begin a transaction."""
-    questions: dict[tuple[int, str, int, int], list[FirstBatch]] = {}
-    for request, message in run:
-        if message.transactional_id is None:
-            continue
-        batches = _transactional_batches(message)
-        if _refusal_of(message, batches) is None:
-            for batch in _first_batches(services, batches):
-                question = request.version, message.transactional_id, batch.producer_id, batch.producer_epoch
-                questions.setdefault(question, []).append(batch)
-    if not questions:
-        return NOTHING_VERIFIED
-    verify = services.verification.verify
-    asked = [verify(version, name, batches) for (version, name, _, _), batches in questions.items()]
-    answers = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
-    return {
-        (batch.leader, batch.producer_id, batch.producer_epoch): result
-        for batches, results in zip(questions.values(), answers, strict=True)
-        for batch, result in zip(batches, results, strict=True)
-    }
-
-
-def _begins_transaction(services: Services, message: ProduceRequest) -> bool:
-    """As the first request of a run mostly does, if it is transactional: then it is verified before it is tried."""
-    if message.transactional_id is None or _has_many_partitions(message):
-        return False
-    return next(_first_batches(services, _transactional_batches(message)), None) is not None
-
-
-def _has_many_partitions(message: ProduceRequest) -> bool:
-    topics = message.topics
-    return len(topics) > MANY_PARTITIONS or any(len(topic.partitions) > MANY_PARTITIONS for topic in topics)
-
-
-def _first_batches(services: Services, batches: Iterable[TransactionalBatch]) -> Iterator[FirstBatch]:
-    for topic, index, header in batches:
-        name = topic.name or services.topic_name(topic.topic_id)
-        if name is None or name in INTERNAL_TOPICS:
-            continue
-        try:
-            leader = services.replicas.leader(name, index)
-        except KafkaError:
-            continue  # which is told to the client when the batch would be appended
-        producer_id, epoch = header.producer_id, header.producer_epoch
-        if not leader.log.producers.has_open_transaction(producer_id, epoch):
-            yield FirstBatch(leader, producer_id, epoch, header.base_sequence)
-
-
-def _transactional_batches(message: ProduceRequest) -> list[TransactionalBatch]:
-    """The headers of all transactional batches, some of which may still turn out to be none."""
-    return [
-        (topic, index, header)
-        for topic in message.topics
-        for index, records in topic.partitions
-        if records
-        and len(records) >= HEADER_SIZE
-        and (header := read_header(records)).attributes & TRANSACTIONAL
-    ]
 
 
 def _copy(message: ProduceRequest) -> ProduceRequest:
@@ -371,15 +311,18 @@ def _answer(services: Services, productions: Sequence[Production]) -> None:
 
 
 class Appends:
-    """The appends of a run of requests, gathered by partition."""
+    """The appends of a run of requests, gathered by partition. Those that begin a transaction are verified before they
+    are written."""
 
-    __slots__ = ("_batches", "_now_ms", "_services", "_verified")
+    __slots__ = ("_batches", "_now_ms", "_services", "_verified", "first_batches")
 
-    def __init__(self, services: Services, verified: Verified) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
         self._now_ms = services.now_ms()
         self._batches: dict[Leader, list[tuple[BatchAnswer, tuple[memoryview, BatchHeader]]]] = {}
-        self._verified = verified
+        self.first_batches: list[tuple[Production, FirstBatch]] = []  # that begin a transaction, unverified
+        # What they are written with, or why not: by partition, producer id and producer epoch.
+        self._verified: dict[tuple[Leader, int, int], Verification | KafkaError] = {}
 
     def add(self, request: Request, message: ProduceRequest) -> Production:
         """Check all batches of a request; those that may be appended are written by `write`."""
@@ -408,6 +351,7 @@ class Appends:
 
     def _take_back(self, production: Production) -> None:
         """Its batches were the last ones gathered for their partitions."""
+        self.first_batches = [each for each in self.first_batches if each[0] is not production]
         for answer in production.batches:
             gathered = self._batches[answer.leader]
             gathered.pop()
@@ -425,10 +369,6 @@ class Appends:
         """As `add`, of one partition, however many records have to be looked at."""
         try:
             return self._add(production, message, topic, index, records)
-        except BeginsTransaction:  # it was open when the coordinators were asked
-            error = KafkaError(ErrorCode.INVALID_TXN_STATE, "The transaction has ended")
-            log_refused_partition(production.request, topic, index, error)
-            return ProducedPartition(index, error.code, error_message=error.message)
         except ManyRecords as many:
             answer = BatchAnswer(index, many.leader)
             try:
@@ -465,7 +405,9 @@ class Appends:
             leader = self._leader(message.acks, topic, index)
         except KafkaError as error:
             log_refused_partition(production.request, topic, index, error)
-            return ProducedPartition(index, error.code, error_message=error.message or None)
+            refused = ProducedPartition(index, error.code, error_message=error.message or None)
+            _maybe_hint(self._services, production.request, topic, refused)
+            return refused
         answer = BatchAnswer(index, leader)
         try:
             if message.acks == ALL and not leader.has_enough_replicas:
@@ -512,17 +454,53 @@ class Appends:
         if production.producer[0] == NO_PRODUCER_ID:
             production.producer = producer
         if production.producer != producer or production.transactional_id is None:
-            raise BeginsTransaction
+            raise TakesLong  # the whole request is refused: see `_refusal_of`
         if not leader.log.producers.has_open_transaction(*producer):
-            verified = self._verified.get((leader, *producer))
-            if verified is None:
-                raise BeginsTransaction
-            if isinstance(verified, KafkaError):
-                raise NotVerified(verified.code, verified.message)
+            self.first_batches.append((production, FirstBatch(leader, *producer, header.base_sequence)))
 
-    def write(self) -> None:
-        batches_by_leader, self._batches = self._batches, {}
-        for leader, gathered in batches_by_leader.items():
+    # --- verification ---
+
+    def verify(self) -> Coroutine[Any, Any, None] | None:
+        """Ask the coordinators about all batches that begin a transaction. Returns what has to be awaited, unless all
+        of them have answered at once."""
+        questions: dict[tuple[int, str, tuple[int, int]], list[FirstBatch]] = {}
+        for production, batch in self.first_batches:
+            name = production.transactional_id
+            assert name is not None
+            questions.setdefault((production.request.version, name, production.producer), []).append(batch)
+        self.first_batches = []
+        late: list[tuple[list[FirstBatch], Awaitable[Answer]]] = []
+        for (version, name, _), batches in questions.items():
+            answer = self._services.verification.verify(version, name, batches)
+            if isinstance(answer, list):
+                self._heard(batches, answer)
+            else:
+                late.append((batches, answer))
+        return self._hear(late) if late else None
+
+    async def _hear(self, late: Sequence[tuple[list[FirstBatch], Awaitable[Answer]]]) -> None:
+        answers = await asyncio.gather(*(answer for _, answer in late))
+        for (batches, _), answer in zip(late, answers, strict=True):
+            self._heard(batches, answer)
+
+    def _heard(self, batches: list[FirstBatch], answer: Answer) -> None:
+        for (leader, producer_id, producer_epoch, _), verified in zip(batches, answer, strict=True):
+            self._verified[leader, producer_id, producer_epoch] = verified
+
+    def keep(self) -> None:
+        """The memory of the frames is about to be overwritten."""
+        for gathered in self._batches.values():
+            gathered[:] = [
+                (answer, (memoryview(bytearray(batch)), header)) for answer, (batch, header) in gathered
+            ]
+
+    # --- writing ---
+
+    def write(self, most: int | None = None) -> bool:
+        """All that was gathered, or that for a few partitions. False if there was nothing."""
+        leaders = list(islice(self._batches, most))
+        for leader in leaders:
+            gathered = self._batches.pop(leader)
             batches = [batch for _, batch in gathered]
             if self._verified:
                 results = [self._append_verified(leader, *batch) for batch in batches]
@@ -530,23 +508,34 @@ class Appends:
                 results = leader.append_all(batches, self._now_ms)
             for (answer, _), result in zip(gathered, results, strict=True):
                 answer.appended(result)
+        return bool(leaders)
 
     def _append_verified(
         self, leader: Leader, batch: memoryview, header: BatchHeader
     ) -> AppendResult | KafkaError:
         """With what the log asks for where a transaction begins."""
-        verified = self._verified.get((leader, header.producer_id, header.producer_epoch))
-        verification = verified if isinstance(verified, Verification) else None
+        producer = header.producer_id, header.producer_epoch
+        verified = self._verified.get((leader, *producer))
+        if isinstance(verified, KafkaError):
+            if not leader.log.producers.has_open_transaction(*producer):
+                return NotVerified(verified.code, verified.message)
+            verified = None  # another request has begun it meanwhile
         try:
-            return leader.append(batch, header, self._now_ms, verification=verification)
+            return leader.append(batch, header, self._now_ms, verification=verified)
         except KafkaError as error:
             return error
+
+
+def _maybe_hint(services: Services, request: Request, topic: str | None, answer: ProducedPartition) -> None:
+    """If another broker leads the partition, say which."""
+    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= HINTS_SINCE and topic:
+        answer.leader_hint = leader_hint(services, request, topic, answer.index)
 
 
 class Acknowledgement:
     """Responses that wait until all their batches are committed, or until they time out."""
 
-    __slots__ = ("_productions", "_remaining", "_timer")
+    __slots__ = ("_productions", "_remaining", "_services", "_timer")
 
     def __init__(self, productions: list[Production]) -> None:
         self._productions = productions
@@ -559,6 +548,7 @@ class Acknowledgement:
         return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
 
     def wait(self, services: Services, timeout_ms: int) -> None:
+        self._services = services
         remaining = self._remaining
         for production in self._productions:
             production.request.subject = self
@@ -591,6 +581,8 @@ class Acknowledgement:
             for answer in production.batches:
                 if answer.leader in leaders and not answer.is_committed:
                     answer.fail(error)
+                    topic = answer.leader.topic_partition.topic
+                    _maybe_hint(self._services, production.request, topic, answer)
 
     def _send(self) -> None:
         assert self._timer is not None

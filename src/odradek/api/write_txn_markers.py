@@ -10,7 +10,7 @@
 - Brokers send it; so does an administrator who ends a transaction that was left hanging.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ from odradek.replication.leader import Leader
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.storage.producers.markers import TransactionEnd
-from odradek.wire.codec import Steps, drain
+from odradek.wire.codec import Steps
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -40,22 +40,21 @@ NOT_READY = frozenset(
     }
 )
 
-MANY_MARKERS = 200  # are answered in several turns of the event loop
 MOST_TOGETHER = 100  # markers of a partition that are written as one
 
-Place = tuple[int, TopicPartition]  # a producer, and the partition where its transaction ends
+Place = int  # of a marker among the results of its request
 
 
 def handle(services: Services, request: Request, message: WriteTxnMarkersRequest) -> Steps[None]:
     markers = Markers(services, request)
-    by_partition: dict[TopicPartition, list[TransactionEnd]] = {}
+    by_partition: dict[TopicPartition, list[tuple[Place, TransactionEnd]]] = {}
     for marker in message.markers:
         end = _end_of(marker)
         for topic in marker.topics:
+            results = markers.results_for(end.producer_id, topic.name)
             for index in topic.partition_indexes:
-                name = TopicPartition(topic.name, index)
-                markers.expect(end, name)
-                by_partition.setdefault(name, []).append(end)
+                place = markers.expect(results, index)
+                by_partition.setdefault(TopicPartition(topic.name, index), []).append((place, end))
                 yield
     for name, ends in by_partition.items():
         for first in range(0, len(ends), MOST_TOGETHER):
@@ -75,12 +74,14 @@ def _end_of(marker: WritableTxnMarker) -> TransactionEnd:
 
 
 class Markers:
-    """The markers of one request."""
+    """The markers of one request, and its response, in which each of them gets its code once that is known."""
 
     def __init__(self, services: Services, request: Request) -> None:
         self._services = services
         self._request = request
-        self._results: dict[Place, ErrorCode] = {}
+        self._producers: dict[int, WritableTxnMarkerResult] = {}
+        self._topics: dict[tuple[int, str], WritableTxnMarkerTopicResult] = {}
+        self._results: list[WritableTxnMarkerPartitionResult] = []  # of all producers, by place
         self._uncommitted: set[Place] = set()
         self._is_complete = False  # no more markers will be written
         self._timer: Timer | None = None
@@ -89,32 +90,44 @@ class Markers:
         """What the request waits for, for the log if it is slow."""
         return f"{count_of(len(self._uncommitted), 'marker')} to be committed"
 
-    def expect(self, end: TransactionEnd, name: TopicPartition) -> None:
-        """A marker, in the order of the request."""
-        place = end.producer_id, name
-        self._results[place] = ErrorCode.NONE
-        self._uncommitted.add(place)
+    def results_for(self, producer_id: int, topic: str) -> list[WritableTxnMarkerPartitionResult]:
+        found = self._topics.get((producer_id, topic))
+        if found is None:
+            found = self._topics[producer_id, topic] = WritableTxnMarkerTopicResult(topic)
+            producer = self._producers.get(producer_id)
+            if producer is None:
+                producer = self._producers[producer_id] = WritableTxnMarkerResult(producer_id)
+            producer.topics.append(found)
+        return found.partitions
 
-    def write(self, name: TopicPartition, ends: Sequence[TransactionEnd]) -> None:
+    def expect(self, results: list[WritableTxnMarkerPartitionResult], index: int) -> Place:
+        """A marker, in the order of the request."""
+        result = WritableTxnMarkerPartitionResult(index, ErrorCode.NONE)
+        results.append(result)
+        self._results.append(result)
+        place = len(self._results) - 1
+        self._uncommitted.add(place)
+        return place
+
+    def write(self, name: TopicPartition, markers: Sequence[tuple[Place, TransactionEnd]]) -> None:
         """Markers of one partition."""
-        places = [(end.producer_id, name) for end in ends]
         try:
             leader = self._services.replicas.leader(*name)
             if name.topic == OFFSETS_TOPIC:
-                for end, place in zip(ends, places, strict=True):
+                for place, end in markers:
                     self._services.groups.end_transaction(name.partition, end, partial(self._done, [place]))
             else:
                 leader.check_enough_replicas()
-                self._append(leader, ends, places)
+                self._append(leader, markers)
         except KafkaError as error:
-            self._done(places, error.code)
+            self._done([place for place, _ in markers], error.code)
 
-    def _append(self, leader: Leader, ends: Sequence[TransactionEnd], places: Sequence[Place]) -> None:
+    def _append(self, leader: Leader, markers: Sequence[tuple[Place, TransactionEnd]]) -> None:
         """Those that are written wait as one, until the last of them is committed."""
         appended: list[Place] = []
         end_offset = 0
-        results = leader.append_markers(ends, self._services.now_ms())
-        for place, result in zip(places, results, strict=True):
+        results = leader.append_markers([end for _, end in markers], self._services.now_ms())
+        for (place, _), result in zip(markers, results, strict=True):
             if isinstance(result, KafkaError):
                 self._done([place], result.code)
             else:
@@ -123,14 +136,19 @@ class Markers:
         if appended:
             leader.when_committed(end_offset, partial(self._done, appended))
 
-    def _done(self, places: Sequence[Place], code: ErrorCode) -> None:
+    def _done(self, places: Iterable[Place], code: ErrorCode) -> None:
         awaited = self._uncommitted.intersection(places)
-        if awaited:
-            self._uncommitted -= awaited
-            seen = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
-            self._results.update(dict.fromkeys(awaited, seen))
-            if self._is_complete and not self._uncommitted:
-                self._respond()
+        if not awaited:
+            return
+        self._uncommitted -= awaited
+        if code:
+            self._fail(awaited, ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code)
+        if self._is_complete and not self._uncommitted:
+            self._respond()
+
+    def _fail(self, places: Iterable[Place], code: ErrorCode) -> None:
+        for place in places:
+            self._results[place].error_code = code
 
     def respond_when_committed(self) -> None:
         self._is_complete = True
@@ -142,27 +160,11 @@ class Markers:
         self._timer = self._services.deadlines.add(timeout_ms, self._time_out)
 
     def _time_out(self) -> None:
-        uncommitted, self._uncommitted = self._uncommitted, set()
-        self._results.update(dict.fromkeys(uncommitted, ErrorCode.REQUEST_TIMED_OUT))
+        self._fail(self._uncommitted, ErrorCode.REQUEST_TIMED_OUT)
+        self._uncommitted.clear()
         self._respond()
 
     def _respond(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if len(self._results) > MANY_MARKERS:
-            self._request.answer_when_made(self._response())
-        else:
-            self._request.answer(drain(self._response()))
-
-    def _response(self) -> Steps[WriteTxnMarkersResponse]:
-        markers: dict[int, WritableTxnMarkerResult] = {}
-        topics: dict[tuple[int, str], WritableTxnMarkerTopicResult] = {}
-        for (producer_id, name), code in self._results.items():
-            topic = topics.get((producer_id, name.topic))
-            if topic is None:
-                topic = topics[producer_id, name.topic] = WritableTxnMarkerTopicResult(name.topic)
-                marker = markers.setdefault(producer_id, WritableTxnMarkerResult(producer_id))
-                marker.topics.append(topic)
-            topic.partitions.append(WritableTxnMarkerPartitionResult(name.partition, code))
-            yield
-        return WriteTxnMarkersResponse(list(markers.values()))
+        self._request.answer(WriteTxnMarkersResponse(list(self._producers.values())))

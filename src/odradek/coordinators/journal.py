@@ -6,12 +6,12 @@ from typing import Protocol
 from odradek.coordinators.runtime import Producer, StateBatch
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TopicPartition
-from odradek.records.batch import BatchHeader, Buffer, read_header
-from odradek.records.record import Record, build_batch, decode_batch
+from odradek.records.batch import BatchHeader, Buffer
+from odradek.records.record import build_keyed_batch, decode_batch
 from odradek.storage.log.log import Log
 from odradek.storage.log.reading import read_batches
 from odradek.storage.log.run import AppendResult
-from odradek.storage.producers.markers import read_marker
+from odradek.storage.producers.markers import TransactionEnd, read_marker
 
 Waiter = Callable[[ErrorCode], None]
 
@@ -29,16 +29,7 @@ class JournalLeader(Protocol):
         self, batch: bytearray, header: BatchHeader, now_ms: int, *, check_sequence: bool
     ) -> AppendResult: ...
 
-    def append_marker(
-        self,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        transaction_version: int,
-        now_ms: int,
-    ) -> int: ...
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> int: ...
 
     def when_committed(self, offset: int, waiter: Waiter) -> None: ...
 
@@ -67,20 +58,20 @@ class Journal:
             return self._append_marker(batch, now_ms)
         if batch.producer is not None and not batch.is_verified:
             self._check_open(batch.producer)
-        encoded = encode(batch, now_ms)
-        return leader.append(encoded, read_header(encoded), now_ms, check_sequence=False).last_offset
+        encoded, header = encode(batch, now_ms)
+        return leader.append(encoded, header, now_ms, check_sequence=False).last_offset
 
     def _append_marker(self, batch: StateBatch, now_ms: int) -> int:
         producer, marker = batch.producer, batch.marker
         assert producer is not None and marker is not None
-        return self._leader.append_marker(
-            producer_id=producer.id,
-            producer_epoch=producer.epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            is_commit=not marker.is_abort,
-            transaction_version=batch.transaction_version,
-            now_ms=now_ms,
+        end = TransactionEnd(
+            producer.id,
+            producer.epoch,
+            marker.coordinator_epoch,
+            not marker.is_abort,
+            batch.transaction_version,
         )
+        return self._leader.append_marker(end, now_ms)
 
     def _check_open(self, producer: Producer) -> None:
         """Records that began a transaction which its coordinator does not know, or has ended meanwhile, would be
@@ -112,13 +103,12 @@ class Journal:
             yield [decode(header, batch) for header, batch in piece]
 
 
-def encode(batch: StateBatch, now_ms: int) -> bytearray:
+def encode(batch: StateBatch, now_ms: int) -> tuple[bytearray, BatchHeader]:
     """Records; a marker is the leader's own."""
     producer = batch.producer
-    records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(batch.records)]
     if producer is None:
-        return build_batch(records)
-    return build_batch(records, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True)
+        return build_keyed_batch(batch.records, now_ms)
+    return build_keyed_batch(batch.records, now_ms, producer.id, producer.epoch, transactional=True)
 
 
 def decode(header: BatchHeader, batch: Buffer) -> StateBatch:

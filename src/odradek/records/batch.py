@@ -25,6 +25,8 @@ from struct import Struct
 from typing import NamedTuple
 
 HEADER = Struct(">qiibIhiqqqhii")
+BEFORE_CRC = Struct(">qiibI")  # its two parts: up to the CRC, and what the CRC covers
+COVERED = Struct(">hiqqqhii")
 HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61
 
@@ -48,6 +50,7 @@ NO_TIMESTAMP = -1
 _PLACEMENT = Struct(">qii")
 
 Buffer = bytes | bytearray | memoryview
+new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
@@ -98,7 +101,7 @@ class BatchHeader(NamedTuple):
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The caller has checked that 61 bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return new_tuple(BatchHeader, HEADER.unpack_from(buffer, position))  # `_make` would take twice as long
 
 
 def patch_placement(buffer: bytearray | memoryview, base_offset: int, length: int, leader_epoch: int) -> None:

@@ -12,7 +12,15 @@ Readers skip unknown types, so they are `None` and not an error.
 from enum import IntEnum
 from struct import Struct
 
-from odradek.records.batch import CONTROL, LENGTH_END, MAGIC, NO_SEQUENCE, TRANSACTIONAL
+from odradek.records.batch import (
+    BEFORE_CRC,
+    CONTROL,
+    COVERED,
+    LENGTH_END,
+    MAGIC,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+)
 from odradek.records.crc import crc32c
 from odradek.records.record import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, Record, build_batch, invalid
 
@@ -21,10 +29,9 @@ MARKER_VERSION = 0
 
 _KEY = Struct(">hh")
 _MARKER = Struct(">hi")
-# A marker's batch has always the same size: what the CRC covers, and what is before that.
-_BEFORE_CRC = Struct(">qiibI")
-_MARKER_BATCH = Struct(">hiqqqhii BBBBB hh B hi B")
-MARKER_BATCH_SIZE = _BEFORE_CRC.size + _MARKER_BATCH.size
+# A marker's batch has always the same size. This is what the CRC covers.
+_MARKER_BATCH = Struct(f"{COVERED.format} BBBBB hh B hi B")
+MARKER_BATCH_SIZE = BEFORE_CRC.size + _MARKER_BATCH.size
 # Of the one record, as varints: its size, attributes, timestamp and offset deltas; the sizes of key and value.
 _RECORD_START = (2 * 16, 0, 0, 0, 2 * _KEY.size)
 _VALUE_SIZE = 2 * _MARKER.size
@@ -97,7 +104,7 @@ def build_marker_batch(
         *(KEY_VERSION, ControlType.COMMIT if commit else ControlType.ABORT),
         *(_VALUE_SIZE, MARKER_VERSION, coordinator_epoch, 0),
     )
-    before = _BEFORE_CRC.pack(
+    before = BEFORE_CRC.pack(
         base_offset, MARKER_BATCH_SIZE - LENGTH_END, leader_epoch, MAGIC, crc32c(covered)
     )
     return bytearray(before + covered)

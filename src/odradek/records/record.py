@@ -22,14 +22,17 @@ and takes 120 ms to import: it may read only padded buffers, and is used only if
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.records.batch import (
+    BEFORE_CRC,
     CODEC_MASK,
     CONTROL,
+    COVERED,
     CRC_OFFSET,
     CRC_START,
     DELETE_HORIZON,
@@ -62,6 +65,7 @@ FAR_TIMESTAMP = 2**62  # beyond this, the sum of a base timestamp and a delta ma
 Headers = tuple[tuple[bytes, bytes | None], ...]
 
 _CRC = Struct(">I")
+NULL_SIZE = b"\x01"  # -1, of a key or a value
 
 
 class TimestampType(IntEnum):
@@ -292,6 +296,33 @@ def build_batch(
     return pack_batch(header, encode_records(records, first, base_timestamp), level=level)
 
 
+def build_keyed_batch(
+    records: Sequence[tuple[bytes, bytes | None]],
+    timestamp: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    *,
+    transactional: bool = False,
+) -> tuple[bytearray, BatchHeader]:
+    """The batch that `build_batch` would build of keys and values with the same time, and its header: for coordinators,
+    which write one for every step of a transaction."""
+    attributes = TRANSACTIONAL if transactional else 0
+    count = len(records)
+    fields = attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count
+    covered = COVERED.pack(*fields) + b"".join(
+        [_encode_keyed(delta, key, value) for delta, (key, value) in enumerate(records)]
+    )
+    length = CRC_START - LENGTH_END + len(covered)
+    header = BatchHeader(0, length, NO_LEADER_EPOCH, MAGIC, crc32c(covered), *fields)
+    return bytearray(BEFORE_CRC.pack(*header[:5]) + covered), header
+
+
+def _encode_keyed(offset_delta: int, key: bytes, value: bytes | None) -> bytes:
+    rest = NULL_SIZE if value is None else varint(len(value)) + value
+    body = b"\0\0" + varint(offset_delta) + varint(len(key)) + key + rest + b"\0"
+    return varint(len(body)) + body
+
+
 def pack_batch(header: BatchHeader, records: Buffer, *, level: int | None = None) -> bytearray:
     """`header` in front of `records`, which are compressed as it says; its length and CRC are filled in."""
     payload = compress(header.attributes & CODEC_MASK, records, level) if records else b""
@@ -336,7 +367,7 @@ def _within_int64(timestamp_delta: int) -> int:
 
 def write_nullable(output: bytearray, data: bytes | None) -> None:
     if data is None:
-        output.append(1)  # -1
+        output += NULL_SIZE
     else:
         write_varint(output, len(data))
         output += data
@@ -349,3 +380,10 @@ def write_varint(output: bytearray, value: int) -> None:
         output.append(value & 0x7F | 0x80)
         value >>= 7
     output.append(value)
+
+
+@lru_cache(1024)
+def varint(value: int) -> bytes:
+    output = bytearray()
+    write_varint(output, value)
+    return bytes(output)

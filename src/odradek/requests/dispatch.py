@@ -39,6 +39,7 @@ FETCH = 1
 MAX_ELEMENTS = 200_000  # of all arrays of one request together
 LARGE_FRAME = 16 * 1024  # is read in steps
 LARGE_PRODUCE_FRAME = 4 << 20  # is appended in several turns
+MAX_READERS = 1_000  # of Produce requests, one for each connection
 MAX_RUN = 500  # Produce requests handled as one: enough to share a write
 
 Effect = Awaitable[None]
@@ -65,7 +66,7 @@ class Dispatcher:
         self.turns: Turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
         self._produced = services.metrics.of_api(PRODUCE)
-        self._produce_reader = ProduceReader()
+        self._produce_readers: dict[str, ProduceReader] = {}  # by the client's address
         self._productions: list[tuple[Request, ProduceRequest]] = []
         self._produce_versions = _versions_of(PRODUCE, kind)
         produce = registry.module_of(PRODUCE)
@@ -76,7 +77,8 @@ class Dispatcher:
         """Handle the request; an effect must be awaited before the next one may be handled."""
         if request.api_key == PRODUCE and request.version in self._produce_versions:
             productions = self._productions
-            productions.append((request, self._produce_reader.read(frame, body, request.version)))
+            reader = self._produce_readers.get(request.client_address) or self._new_reader(request)
+            productions.append((request, reader.read(frame, body, request.version)))
             if len(frame) > LARGE_PRODUCE_FRAME:
                 return self._produce_in_turns(self._services, self._take_run())
             return self.finish() if len(productions) >= MAX_RUN else None
@@ -107,6 +109,13 @@ class Dispatcher:
         return api_key != PRODUCE and size > LARGE_FRAME
 
     # --- Produce ---
+
+    def _new_reader(self, request: Request) -> ProduceReader:
+        """Of connections that are closed readers remain, until there are too many."""
+        if len(self._produce_readers) >= MAX_READERS:
+            self._produce_readers.clear()
+        reader = self._produce_readers[request.client_address] = ProduceReader()
+        return reader
 
     def finish(self) -> Effect | None:
         """Handle the Produce requests gathered so far: their frames are about to be overwritten."""

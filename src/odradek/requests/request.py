@@ -7,8 +7,8 @@ from odradek.net.transport import Part
 from odradek.requests.refused import log_refusals
 from odradek.requests.session import Session
 from odradek.requests.turns import Turns
-from odradek.wire.codec import Message, Steps
-from odradek.wire.frame import RequestHeader, encode_response_in_steps
+from odradek.wire.codec import Message, Steps, takes_steps
+from odradek.wire.frame import RequestHeader, encode_response, encode_response_in_steps
 
 Answered = Callable[["Request"], None]
 
@@ -64,7 +64,12 @@ class Request:
 
     def answer(self, message: Message) -> None:
         log_refusals(self, message)
-        self.answer_in_steps(self._encode(message))
+        if takes_steps(type(message), self.version):
+            self.answer_in_steps(self._encode(message))
+        else:
+            assert self.unfinished is None, "a request is answered once"
+            frame = encode_response(message, self.api_key, self.version, self.correlation_id)
+            self.answer_parts((frame,))
 
     def answer_when_made(self, making: Steps[Message]) -> None:
         """With a message that is built in as many turns as it takes."""

@@ -18,7 +18,8 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.replication.leader import Leader
 from odradek.requests.services import Services
-from odradek.services.shards import InternalTopic, Shards
+from odradek.services.creation import InternalTopic, factor_set
+from odradek.services.shards import Shards
 from odradek.storage.producers.markers import Marker, TransactionEnd
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def offsets_topic(config: BrokerConfig) -> InternalTopic:
     return InternalTopic(
         OFFSETS_TOPIC,
         config["offsets.topic.num.partitions"],
-        config["offsets.topic.replication.factor"],
+        factor_set(config, "offsets.topic.replication.factor"),
         {
             "cleanup.policy": "compact",
             "compression.type": "producer",

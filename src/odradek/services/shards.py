@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from odradek.coordinators.journal import Journal
@@ -25,20 +26,13 @@ from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from odradek.requests.request import Request
 from odradek.requests.services import Amend, Services, as_it_is
-from odradek.services.creation import create_internal_topic
+from odradek.services.creation import InternalTopic, create_internal_topic
 from odradek.wire.codec import Steps
 from odradek.wording import shown
 
 log = logging.getLogger(__name__)
 
 AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)
-
-
-class InternalTopic(NamedTuple):
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: dict[str, str]
 
 
 class RunningShard(NamedTuple, Generic[AnyCoordinator]):
@@ -106,7 +100,7 @@ class Shards(Generic[AnyCoordinator]):
     async def _create_topic(self) -> str:
         """Returns why it failed; empty if it did not. The next FindCoordinator tries again."""
         try:
-            await create_internal_topic(self._services, *self._topic)
+            await create_internal_topic(self._services, self._topic)
         except Exception as error:
             reason = f"Cannot create {self._topic.name}: {error}"
             self._log_not_created(reason, error)
@@ -132,7 +126,7 @@ class Shards(Generic[AnyCoordinator]):
 
     def handle(self, request: Request, message: Any, key: str, amend: Amend = as_it_is) -> None:
         """A request about one group or transactional id."""
-        request.subject = f"{self._noun} {shown(key)}"
+        request.subject = subject_of(self._noun, key)
         token = request if amend is as_it_is else Amended(request, amend)
         self._submit(self.partition_for(key), request, message, token)
 
@@ -140,7 +134,7 @@ class Shards(Generic[AnyCoordinator]):
         self, request: Request, parts: list[Any], key: str, amend: Amend = as_it_is
     ) -> Steps[None]:
         """The same, in parts that are handled in order."""
-        request.subject = f"{self._noun} {shown(key)}"
+        request.subject = subject_of(self._noun, key)
         shard = self.partition_for(key)
         return self._gather(request, [(shard, part) for part in parts], amend)
 
@@ -246,6 +240,12 @@ class Shards(Generic[AnyCoordinator]):
     def close(self) -> None:
         for shard in self._shards.values():
             shard.runner.resign("this broker is stopping", logging.DEBUG)
+
+
+@lru_cache(1024)
+def subject_of(noun: str, key: str) -> str:
+    """As log lines show it; the same keys come again and again."""
+    return f"{noun} {shown(key)}"
 
 
 def names_topic(delta: MetadataDelta, name: str) -> bool:

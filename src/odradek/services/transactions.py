@@ -24,7 +24,8 @@ from odradek.model import TRANSACTIONS_TOPIC
 from odradek.replication.leader import Leader
 from odradek.requests.request import Request
 from odradek.requests.services import Services
-from odradek.services.shards import InternalTopic, Shards, context_of
+from odradek.services.creation import InternalTopic, factor_set
+from odradek.services.shards import Shards, context_of
 from odradek.services.txn_markers import MarkerJob, MarkerSender
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def transactions_topic(config: BrokerConfig) -> InternalTopic:
     return InternalTopic(
         TRANSACTIONS_TOPIC,
         config["transaction.state.log.num.partitions"],
-        config["transaction.state.log.replication.factor"],
+        factor_set(config, "transaction.state.log.replication.factor"),
         {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",

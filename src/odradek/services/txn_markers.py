@@ -12,7 +12,7 @@ the transaction is over there.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from odradek.coordinators.transactions.effects import WriteMarkers
@@ -22,6 +22,7 @@ from odradek.host.log_lines import counted
 from odradek.metadata.image import NO_LEADER
 from odradek.model import TopicPartition
 from odradek.requests.services import Services
+from odradek.wire.codec import Message
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -62,15 +63,19 @@ class MarkerJob:
         return min(FIRST_PAUSE_SECONDS * (1 << min(self.failures - 1, 10)), LONGEST_PAUSE_SECONDS)
 
 
+Sent = dict[MarkerJob, list[TopicPartition]]  # what is in a request
+Codes = dict[int, dict[TopicPartition, ErrorCode]]  # what came back, by producer id
+
+
 class Queue:
     """Of one broker."""
 
     def __init__(self) -> None:
-        self.waiting: dict[MarkerJob, list[TopicPartition]] = {}
+        self.waiting: Sent = {}
         self.under_way = 0
 
-    def take(self) -> dict[MarkerJob, list[TopicPartition]]:
-        taken: dict[MarkerJob, list[TopicPartition]] = {}
+    def take(self) -> Sent:
+        taken: Sent = {}
         count = 0
         for job, partitions in self.waiting.items():
             count += len(partitions)
@@ -103,8 +108,9 @@ class MarkerSender:
         if job.is_over or not job.is_wanted():
             return
         by_broker: dict[int, list[TopicPartition]] = {}
+        topics = self._services.image.topics
         for each in partitions:
-            topic = self._services.image.topics.get(each.topic)
+            topic = topics.get(each.topic)
             partition = topic.partitions.get(each.partition) if topic is not None else None
             if partition is None:
                 job.missing.discard(each)  # deleted
@@ -132,17 +138,49 @@ class MarkerSender:
     def _flush(self, broker_id: int, queue: Queue) -> None:
         if queue.waiting and queue.under_way < MOST_REQUESTS:
             queue.under_way += 1
-            task = self._host.create_task(self._send(broker_id, queue))
+            self._host.call_soon(self._send, broker_id, queue)
+
+    def _send(self, broker_id: int, queue: Queue) -> None:
+        """In the next turn, so that those which come in this one travel with it."""
+        sent = queue.take()
+        if not sent:
+            self._heard_from(broker_id, queue, sent, {})
+            return
+        message = WriteTxnMarkersRequest([_marker_of(job, partitions) for job, partitions in sent.items()])
+        try:
+            answer = self._services.peers.ask(
+                broker_id, message, message.MAX_VERSION, REQUEST_TIMEOUT_SECONDS
+            )
+        except Exception as error:
+            self._heard_from(broker_id, queue, sent, self._nothing_known(broker_id, error))
+            return
+        if isinstance(answer, WriteTxnMarkersResponse):
+            self._heard_from(broker_id, queue, sent, _codes_of(answer))
+        else:
+            assert isinstance(answer, Awaitable)
+            task = self._host.create_task(self._hear(broker_id, queue, sent, answer))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
 
-    async def _send(self, broker_id: int, queue: Queue) -> None:
-        """Begins in the next turn, so that those which come in this one travel with it."""
-        sent = queue.take()
+    async def _hear(self, broker_id: int, queue: Queue, sent: Sent, answer: Awaitable[Message]) -> None:
         try:
-            codes = await self._ask(broker_id, sent) if sent else {}
-        finally:
-            queue.under_way -= 1
+            codes = _codes_of(await answer)
+        except Exception as error:
+            codes = self._nothing_known(broker_id, error)
+        self._heard_from(broker_id, queue, sent, codes)
+
+    def _nothing_known(self, broker_id: int, error: Exception) -> Codes:
+        """Of a broker that does not respond."""
+        if isinstance(error, (OSError, ProtocolError)):
+            self._tell_of_failure(f"broker {broker_id}", str(error) or type(error).__name__)
+        else:
+            log.error(
+                "cannot send markers to broker %d, trying again: this is a bug", broker_id, exc_info=error
+            )
+        return {}
+
+    def _heard_from(self, broker_id: int, queue: Queue, sent: Sent, codes: Codes) -> None:
+        queue.under_way -= 1
         for job, partitions in sent.items():
             try:
                 self._heard(job, partitions, codes.get(job.markers.producer_id, {}))
@@ -152,28 +190,6 @@ class MarkerSender:
                     shown(job.markers.transactional_id),
                 )
         self._flush(broker_id, queue)
-
-    async def _ask(
-        self, broker_id: int, sent: dict[MarkerJob, list[TopicPartition]]
-    ) -> dict[int, dict[TopicPartition, ErrorCode]]:
-        """By producer id. Of a broker that does not respond nothing is known."""
-        message = WriteTxnMarkersRequest([_marker_of(job, partitions) for job, partitions in sent.items()])
-        try:
-            response = await self._services.peers.ask(
-                broker_id, message, message.MAX_VERSION, REQUEST_TIMEOUT_SECONDS
-            )
-        except (OSError, ProtocolError) as error:
-            self._tell_of_failure(f"broker {broker_id}", str(error) or type(error).__name__)
-            return {}
-        assert isinstance(response, WriteTxnMarkersResponse)
-        return {
-            marker.producer_id: {
-                TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
-                for topic in marker.topics
-                for each in topic.partitions
-            }
-            for marker in response.markers
-        }
 
     def _heard(
         self, job: MarkerJob, partitions: list[TopicPartition], codes: dict[TopicPartition, ErrorCode]
@@ -200,6 +216,20 @@ class MarkerSender:
     def _tell_of_failure(self, whose: str, reason: str) -> None:
         message = "the markers of transactions do not reach %s: %s"
         counted(log, logging.WARNING, whose, reason, message, whose, reason)
+
+
+def _codes_of(response: Message) -> Codes:
+    assert isinstance(response, WriteTxnMarkersResponse)
+    return {
+        marker.producer_id: {
+            TopicPartition(topic.name, each.partition_index): (
+                ErrorCode(each.error_code) if each.error_code else ErrorCode.NONE
+            )
+            for topic in marker.topics
+            for each in topic.partitions
+        }
+        for marker in response.markers
+    }
 
 
 def _marker_of(job: MarkerJob, partitions: list[TopicPartition]) -> WritableTxnMarker:

@@ -7,7 +7,8 @@ coordinator only verifies that; with `transaction.version` 2 the first Produce (
 
 What is asked in one turn of the event loop goes to a coordinator in one AddPartitionsToTxn, and no more than
 `MAX_UNDER_WAY` of them wait for a response: what is asked meanwhile goes with the next. A transactional id is named
-once in each request.
+once in each request. A coordinator on this broker is asked at once, and mostly answers at once: then the batch is
+appended in the turn of the event loop in which it came.
 
 The guard against a transaction that ends between the response and the append is in the log: see
 `storage.producers.verification`.
@@ -16,7 +17,7 @@ The guard against a transaction that ends between the response and the append is
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
@@ -32,6 +33,7 @@ from odradek.records.batch import NO_SEQUENCE
 from odradek.replication.leader import Leader
 from odradek.requests.services import FirstBatch, Services
 from odradek.storage.producers.verification import NOT_REQUIRED, Verification
+from odradek.wire.codec import Message
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -59,6 +61,7 @@ LONGEST_PAUSE_SECONDS = 0.02
 CONCURRENT_PATIENCE_SECONDS = 0.1
 
 Errors = Mapping[TopicPartition, ErrorCode]  # of the partitions that were not verified
+Answers = ErrorCode | Mapping[str, Errors]  # by transactional id, or one for all
 
 # Producers of all ages retry NOT_ENOUGH_REPLICAS, and do not look for another leader because of it.
 TRY_AGAIN = frozenset(
@@ -79,24 +82,37 @@ SEEN_BY_GROUPS = {
 }
 
 
+Verified = list[Verification | KafkaError]  # for each batch: what it is appended with, or why it must not be
+Begun = Sequence[tuple[Leader, Verification]]  # verifications under way, of one transaction
+
+
 class Question:
     """About one transaction, which has the partitions or gets them."""
 
-    __slots__ = ("answer", "partitions", "transaction")
+    __slots__ = ("_when_answered", "errors", "partitions", "transaction")
 
     def __init__(
         self, transaction: AddPartitionsToTxnTransaction, partitions: Collection[TopicPartition]
     ) -> None:
         self.transaction = transaction
         self.partitions = partitions
-        self.answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+        self.errors: Errors | None = None  # the answer, once it is there
+        self._when_answered: asyncio.Future[None] | None = None
 
     def refuse(self, code: ErrorCode) -> None:
         self.reply(dict.fromkeys(self.partitions, code))
 
     def reply(self, errors: Errors) -> None:
-        if not self.answer.done():
-            self.answer.set_result(errors)
+        self.errors = errors
+        if self._when_answered is not None and not self._when_answered.done():
+            self._when_answered.set_result(None)
+
+    async def answer(self) -> Errors:
+        if self.errors is None:
+            self._when_answered = asyncio.get_running_loop().create_future()
+            await self._when_answered
+        assert self.errors is not None
+        return self.errors
 
 
 class Verifier:
@@ -106,22 +122,22 @@ class Verifier:
 
     # --- Produce ---
 
-    async def verify(
+    def verify(
         self, version: int, transactional_id: str, batches: Sequence[FirstBatch]
-    ) -> list[Verification | KafkaError]:
+    ) -> Verified | Awaitable[Verified]:
         """For the first batches of one transaction in some partitions, all of one producer, sent in a Produce of this
         version: what each is appended with, or why it must not be."""
         adds = self._adds(version >= PRODUCE_ADDS_SINCE)
         if not adds and not self._is_required:
             return [NOT_REQUIRED] * len(batches)
         begun = [self._begin(batch, adds) for batch in batches]
-        errors = await self._ask(transactional_id, begun, adds)
-        return [
-            verification
-            if (code := errors.get(leader.topic_partition)) is None
-            else _seen_by_producer(code, version)
-            for leader, verification in begun
-        ]
+        question = self._ask(transactional_id, begun, adds)
+        if question.errors is not None and not _may_ask_again(question.errors, adds):
+            return _verified(version, begun, question.errors)
+        return self._verify_later(version, begun, adds, question)
+
+    async def _verify_later(self, version: int, begun: Begun, adds: bool, question: Question) -> Verified:
+        return _verified(version, begun, await self._settle(begun, adds, question))
 
     # --- TxnOffsetCommit ---
 
@@ -145,7 +161,8 @@ class Verifier:
             begun = self._begin(FirstBatch(leader, producer_id, producer_epoch, NO_SEQUENCE), adds)
         except KafkaError as error:
             return SEEN_BY_GROUPS.get(error.code, error.code)
-        errors = await self._ask(transactional_id, [begun], adds)
+        errors = await self._settle([begun], adds, self._ask(transactional_id, [begun], adds))
+        _give_up_refused([begun], errors)
         code = errors.get(leader.topic_partition)
         if code is not None:
             code = _seen_by_client(code, version >= OFFSETS_KNOW_ABORTABLE_SINCE)
@@ -172,40 +189,18 @@ class Verifier:
         )
         return leader, verification
 
-    async def _ask(
-        self, transactional_id: str, begun: Sequence[tuple[Leader, Verification]], adds: bool
-    ) -> Errors:
-        """Ask the coordinator, again if the transaction before is still being ended. A verification that no retry can
-        bring to an end is forgotten."""
+    def _ask(self, transactional_id: str, begun: Begun, adds: bool) -> Question:
         _, first = begun[0]
         partitions = {leader.topic_partition: None for leader, _ in begun}
-        patience_ends = self._services.host.monotonic() + CONCURRENT_PATIENCE_SECONDS
-        pause_seconds = FIRST_PAUSE_SECONDS
-        while True:
-            transaction = AddPartitionsToTxnTransaction(
-                transactional_id,
-                first.producer_id,
-                first.producer_epoch,
-                verify_only=not adds,
-                topics=_by_topic(partitions),
-            )
-            errors = await self._ask_once(Question(transaction, list(partitions)))
-            if (
-                not adds
-                or ErrorCode.CONCURRENT_TRANSACTIONS not in errors.values()
-                or self._services.host.monotonic() >= patience_ends
-            ):
-                break
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
-        for leader, verification in begun:
-            code = errors.get(leader.topic_partition)
-            if code is not None and code not in TRY_AGAIN:
-                leader.log.producers.give_up(verification)
-        return errors
-
-    async def _ask_once(self, question: Question) -> Errors:
-        broker_id = self._coordinator_of(question.transaction.transactional_id)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id,
+            first.producer_id,
+            first.producer_epoch,
+            verify_only=not adds,
+            topics=_by_topic(partitions),
+        )
+        question = Question(transaction, partitions)
+        broker_id = self._coordinator_of(transactional_id)
         if broker_id == NO_LEADER:
             question.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
@@ -213,7 +208,19 @@ class Verifier:
             if coordinator is None:
                 coordinator = self._coordinators[broker_id] = AskedCoordinator(self._services, broker_id)
             coordinator.ask(question)
-        return await question.answer
+        return question
+
+    async def _settle(self, begun: Begun, adds: bool, question: Question) -> Errors:
+        """The answer. The question is asked again if the transaction before is still being ended."""
+        patience_ends = self._services.host.monotonic() + CONCURRENT_PATIENCE_SECONDS
+        pause_seconds = FIRST_PAUSE_SECONDS
+        while True:
+            errors = await question.answer()
+            if not _may_ask_again(errors, adds) or self._services.host.monotonic() >= patience_ends:
+                return errors
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+            question = self._ask(question.transaction.transactional_id, begun, adds)
 
     def _coordinator_of(self, transactional_id: str) -> int:
         """The leader of the partition that has this id, from the metadata: as FindCoordinator finds it."""
@@ -229,13 +236,17 @@ class AskedCoordinator:
     def __init__(self, services: Services, broker_id: int) -> None:
         self._services = services
         self._broker_id = broker_id
+        self._is_here = broker_id == services.node_id
         self._waiting: deque[Question] = deque()
         self._under_way = 0
         self._is_due = False  # a request will be sent at the end of this turn of the event loop
 
     def ask(self, question: Question) -> None:
         self._waiting.append(question)
-        self._maybe_send_soon()
+        if self._is_here and not self._is_due and self._under_way < MAX_UNDER_WAY:
+            self._send()
+        else:
+            self._maybe_send_soon()
 
     def _maybe_send_soon(self) -> None:
         if not self._is_due and self._waiting and self._under_way < MAX_UNDER_WAY:
@@ -244,6 +255,26 @@ class AskedCoordinator:
 
     def _send(self) -> None:
         self._is_due = False
+        questions = self._take()
+        self._under_way += 1
+        message = AddPartitionsToTxnRequest([question.transaction for question in questions.values()])
+        timeout_seconds = min(self._services.config["request.timeout.ms"] / 1000, LONGEST_WAIT_SECONDS)
+        try:
+            answer = self._services.peers.ask(
+                self._broker_id, message, ADD_PARTITIONS_VERSION, timeout_seconds
+            )
+        except Exception as error:
+            self._heard(questions, self._failed(error))
+            return
+        if isinstance(answer, AddPartitionsToTxnResponse):
+            self._heard(questions, _errors_of(answer))
+        else:
+            assert isinstance(answer, Awaitable)
+            self._services.host.create_task(self._hear(questions, answer))
+            self._maybe_send_soon()
+
+    def _take(self) -> dict[str, Question]:
+        """By transactional id, each of which is in a request once."""
         questions: dict[str, Question] = {}
         later: deque[Question] = deque()
         for question in self._waiting:
@@ -251,22 +282,18 @@ class AskedCoordinator:
             if known is not question:
                 later.append(question)
         self._waiting = later
-        self._under_way += 1
-        self._services.host.create_task(self._ask(questions))
-        self._maybe_send_soon()
+        return questions
 
-    async def _ask(self, questions: Mapping[str, Question]) -> None:
+    async def _hear(self, questions: Mapping[str, Question], answer: Awaitable[Message]) -> None:
         try:
-            answers = await self._ask_broker(questions.values())
-        except (OSError, ProtocolError) as error:
-            self._tell_of_failure(error)
-            answers = ErrorCode.NETWORK_EXCEPTION
-        except Exception:
-            log.exception("a question to broker %d about transactions failed: this is a bug", self._broker_id)
-            answers = ErrorCode.UNKNOWN_SERVER_ERROR
-        finally:
-            self._under_way -= 1
-            self._maybe_send_soon()
+            errors = _errors_of(await answer)
+        except Exception as error:
+            errors = self._failed(error)
+        self._heard(questions, errors)
+
+    def _heard(self, questions: Mapping[str, Question], answers: Answers) -> None:
+        self._under_way -= 1
+        self._maybe_send_soon()
         for transactional_id, question in questions.items():
             if isinstance(answers, ErrorCode):
                 question.refuse(answers)
@@ -275,29 +302,16 @@ class AskedCoordinator:
             else:
                 question.reply(errors)
 
-    async def _ask_broker(self, questions: Iterable[Question]) -> ErrorCode | dict[str, Errors]:
-        """The errors of each transaction, or one for all."""
-        message = AddPartitionsToTxnRequest([question.transaction for question in questions])
-        timeout_seconds = min(self._services.config["request.timeout.ms"] / 1000, LONGEST_WAIT_SECONDS)
-        response = await self._services.peers.ask(
-            self._broker_id, message, ADD_PARTITIONS_VERSION, timeout_seconds
+    def _failed(self, error: Exception) -> ErrorCode:
+        if isinstance(error, (OSError, ProtocolError)):
+            self._tell_of_failure(error)
+            return ErrorCode.NETWORK_EXCEPTION
+        log.error(
+            "a question to broker %d about transactions failed: this is a bug",
+            self._broker_id,
+            exc_info=error,
         )
-        assert isinstance(response, AddPartitionsToTxnResponse)
-        if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            return ErrorCode.INVALID_TXN_STATE  # that is between the brokers, and not for the client
-        if response.error_code:
-            return ErrorCode(response.error_code)
-        return {
-            result.transactional_id: {
-                TopicPartition(topic.name, partition.partition_index): ErrorCode(
-                    partition.partition_error_code
-                )
-                for topic in result.topic_results
-                for partition in topic.results_by_partition
-                if partition.partition_error_code
-            }
-            for result in response.results_by_transaction
-        }
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _tell_of_failure(self, error: Exception) -> None:
         counted(
@@ -309,6 +323,46 @@ class AskedCoordinator:
             self._broker_id,
             error,
         )
+
+
+def _errors_of(response: Message) -> Answers:
+    assert isinstance(response, AddPartitionsToTxnResponse)
+    if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return ErrorCode.INVALID_TXN_STATE  # that is between the brokers, and not for the client
+    if response.error_code:
+        return ErrorCode(response.error_code)
+    return {
+        result.transactional_id: {
+            TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
+            for topic in result.topic_results
+            for partition in topic.results_by_partition
+            if partition.partition_error_code
+        }
+        for result in response.results_by_transaction
+    }
+
+
+def _may_ask_again(errors: Errors, adds: bool) -> bool:
+    """The transaction before is still being ended."""
+    return adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+
+
+def _give_up_refused(begun: Begun, errors: Errors) -> None:
+    """A verification that no retry can bring to an end is forgotten."""
+    for leader, verification in begun if errors else ():
+        code = errors.get(leader.topic_partition)
+        if code is not None and code not in TRY_AGAIN:
+            leader.log.producers.give_up(verification)
+
+
+def _verified(version: int, begun: Begun, errors: Errors) -> Verified:
+    _give_up_refused(begun, errors)
+    return [
+        verification
+        if (code := errors.get(leader.topic_partition)) is None
+        else _seen_by_producer(code, version)
+        for leader, verification in begun
+    ]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[AddPartitionsToTxnTopic]:

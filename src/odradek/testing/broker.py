@@ -17,8 +17,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
+from odradek.testing.block import Block
 from odradek.testing.control import Control, ControlClosed
 from odradek.testing.faults import Faults
 from odradek.testing.port import KeptPort
@@ -42,7 +42,7 @@ def as_settings(named: Mapping[str, Setting]) -> dict[str, str]:
     }
 
 
-class Broker:
+class Broker(Block):
     """A broker with its own data, on a port that it keeps across restarts.
 
     `bootstrap` is its address, `log` its log, `faults` the faults that a test can ask for. It is a context manager:
@@ -235,19 +235,6 @@ class Broker:
         self.crash()
         self._port.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> "Broker":
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- what a test asks of it ---
 

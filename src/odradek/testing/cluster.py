@@ -12,10 +12,10 @@ Every node is a broker and a controller. All start at the same time, and each fo
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from odradek.model import id_to_text
+from odradek.testing.block import Block
 from odradek.testing.broker import BrokerFailed, Setting, as_settings
 from odradek.testing.node import Node, Place
 from odradek.testing.patience import until
@@ -58,7 +58,7 @@ def default_settings(brokers: int) -> dict[str, str]:
     }
 
 
-class Cluster:
+class Cluster(Block):
     """`cluster[1]` to `cluster[3]` are its brokers, `bootstrap` the addresses of all. It is a context manager: its
     brokers are ended, and their data removed, at the end of the block."""
 
@@ -124,19 +124,6 @@ class Cluster:
         """End all brokers, and remove their data."""
         for node in self:
             node.close()
-
-    def __enter__(self) -> "Cluster":
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- what a test asks of it ---
 

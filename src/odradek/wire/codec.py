@@ -48,6 +48,7 @@ __all__ = [
     "read_in_steps",
     "read_message",
     "read_uvarint",
+    "takes_steps",
     "wire_struct",
     "write_in_steps",
     "write_message",

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.wire.codec import ELEMENTS_PER_STEP, Steps, drain, write_uvarint
+from odradek.wire.leader_hint import Address, LeaderHint, encoded_addresses, encoded_leader
 
 PARTITION_V4 = Struct(">ihqq")  # index, error, high watermark, last stable offset
 PARTITION_V5 = Struct(">ihqqq")  # and log start offset
@@ -26,8 +27,8 @@ TOPIC_IDS_SINCE = 13
 NO_TAGS = bytes(3)  # of the partition, its topic, and the response
 SMALL_COUNTS = [*(bytes((count + 1,)) for count in range(127)), b"\0"]  # the last is that of -1
 REMEMBERED_TOPICS = 1024
-DIVERGING_EPOCH_TAG = 0
-DIVERGING_EPOCH = Struct(">iq")
+DIVERGING_EPOCH_TAG, CURRENT_LEADER_TAG = 0, 1
+DIVERGING_EPOCH = Struct(">iqx")  # epoch, end offset, no tagged fields
 
 S = TypeVar("S")
 
@@ -50,6 +51,7 @@ class FetchedPartition(NamedTuple):
     length: int = 0
     divergence: Divergence | None = None
     preferred_replica: int = -1  # where the client should read instead
+    leader: LeaderHint | None = None  # where it is, if it is not here; since version 16
 
 
 class FetchedTopic(NamedTuple):
@@ -64,7 +66,7 @@ def encode_fetch_response(
     """A whole frame in parts."""
     if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
         answer = topics[0].partitions[0]
-        if not answer.aborted and answer.divergence is None and answer.preferred_replica < 0:
+        if not (answer.aborted or answer.error_code or answer.divergence) and answer.preferred_replica < 0:
             session = SESSION.pack(0, error_code, session_id)
             return _encode_one_answer(version, correlation_id, session, topics[0], answer)
     return drain(encode_in_steps(version, correlation_id, error_code, session_id, topics))
@@ -133,6 +135,7 @@ class _Encoder:
         self.out = bytearray(FRAME_START.size)
         self.parts: list[object] = [self.out]
         self.records_size = 0
+        self.addresses: dict[Address, None] = {}  # of leaders that are elsewhere
 
     def encode(
         self, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
@@ -147,7 +150,8 @@ class _Encoder:
         self.write_count(len(topics))
         for topic in topics:
             yield from self.write_topic(topic)
-        self.write_no_tags()
+        if self.flexible:
+            self.out += encoded_addresses(self.addresses)
         size = sum(len(part) for part in self.parts if isinstance(part, bytearray)) + self.records_size
         FRAME_START.pack_into(first, 0, size - 4, correlation_id)
         return self.parts
@@ -183,7 +187,7 @@ class _Encoder:
             self.out = bytearray()
             self.parts.append(self.out)
         if self.flexible:
-            self.write_partition_tags(answer.divergence)
+            self.write_partition_tags(answer.divergence, answer.leader)
 
     def write_aborted(self, aborted: list[tuple[int, int]] | None) -> None:
         """Null where the client did not ask for committed records only."""
@@ -192,10 +196,13 @@ class _Encoder:
             self.out += ABORTED.pack(producer_id, first_offset)
             self.write_no_tags()
 
-    def write_partition_tags(self, divergence: Divergence | None) -> None:
-        if divergence is None:
-            self.out.append(0)
-            return
-        self.out += bytes((1, DIVERGING_EPOCH_TAG, DIVERGING_EPOCH.size + 1))
-        self.out += DIVERGING_EPOCH.pack(divergence.epoch, divergence.end_offset)
-        self.out.append(0)
+    def write_partition_tags(self, divergence: Divergence | None, leader: LeaderHint | None) -> None:
+        self.out.append((divergence is not None) + (leader is not None))
+        if divergence is not None:
+            self.out += bytes((DIVERGING_EPOCH_TAG, DIVERGING_EPOCH.size))
+            self.out += DIVERGING_EPOCH.pack(divergence.epoch, divergence.end_offset)
+        if leader is not None:
+            field = encoded_leader(leader)
+            self.out += bytes((CURRENT_LEADER_TAG, len(field))) + field
+            if leader.address is not None:
+                self.addresses[leader.address] = None

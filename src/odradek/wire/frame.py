@@ -14,7 +14,6 @@ from odradek.wire.codec import (
     Buffer,
     Message,
     Steps,
-    drain,
     read_uvarint,
     write_in_steps,
     write_message,
@@ -84,18 +83,24 @@ def skip_response_header(frame: Buffer, api_key: int, version: int, position: in
 
 def encode_response(message: Message, api_key: int, version: int, correlation_id: int) -> bytearray:
     """A whole frame."""
-    return drain(encode_response_in_steps(message, api_key, version, correlation_id))
+    frame = _begin_response(api_key, version)
+    write_message(message, version, frame)
+    RESPONSE_START.pack_into(frame, 0, len(frame) - SIZE.size, correlation_id)
+    return frame
 
 
 def encode_response_in_steps(
     message: Message, api_key: int, version: int, correlation_id: int
 ) -> Steps[bytearray]:
-    frame = bytearray(8)
-    if has_tagged_response_header(api_key, version):
-        frame.append(0)
+    frame = _begin_response(api_key, version)
     yield from write_in_steps(message, version, frame)
     RESPONSE_START.pack_into(frame, 0, len(frame) - SIZE.size, correlation_id)
     return frame
+
+
+def _begin_response(api_key: int, version: int) -> bytearray:
+    """Room for its start, which is written last."""
+    return bytearray(9 if has_tagged_response_header(api_key, version) else 8)
 
 
 def encode_request(

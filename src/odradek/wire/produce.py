@@ -13,9 +13,11 @@ from odradek.errors import ProtocolError
 from odradek.model import NO_TOPIC_ID
 from odradek.wire.codec import ELEMENTS_PER_STEP, Buffer, Steps, drain, read_uvarint, write_uvarint
 from odradek.wire.frame import RESPONSE_START, SIZE, skip_tagged_fields
+from odradek.wire.leader_hint import Address, LeaderHint, encoded_addresses, encoded_leader
 
 LOG_START_SINCE = 5
 FLEXIBLE = 9
+CURRENT_LEADER_TAG = 0
 REMEMBERED_TOPICS = 1024
 MAX_ELEMENTS = (
     10_000  # topics and partitions of one request; the largest request of a client has no room for more
@@ -54,11 +56,14 @@ class ProduceRequest(NamedTuple):
 class ProducedPartition:
     """The result for one partition; changed while the response waits, if its batch is not committed in time."""
 
+    leader_hint: LeaderHint  # set only if another broker leads it
+
     __slots__ = (
         "base_offset",
         "error_code",
         "error_message",
         "index",
+        "leader_hint",
         "log_start_offset",
         "record_errors",
         "time_ms",
@@ -92,84 +97,83 @@ class ProducedTopic(NamedTuple):
 
 
 class ProduceReader:
-    """Reads requests, and remembers the beginning of one with a single partition.
+    """Reads the requests of one connection, and remembers the beginning of one with a single partition.
 
-    A client that sends many small requests repeats everything except the batch. So the bytes before the batch are
-    compared with those of an earlier request, and parsed only if they differ. A request is remembered once another one
-    for its partition has followed it: where each is for another partition, that would be in vain.
+    A client that sends many small requests repeats everything except the partition and its batch. So the bytes before
+    those are compared with those of an earlier request, and parsed only if they differ. A request is remembered once
+    another one for its topic has followed it: where each is for another topic, that would be in vain.
     """
 
-    __slots__ = ("_beginning", "_index", "_last", "_seen", "_topic", "_version")
+    __slots__ = ("_beginning", "_last", "_seen", "_topic", "_version")
 
     def __init__(self) -> None:
         self._version = -1
-        self._beginning = b""  # from the first byte of the message to the size of the batch
+        self._beginning = b""  # from the first byte of the message to the index of the partition
         self._last = ProduceRequest(None, 0, 0, [])
         self._topic = TopicBatches("", NO_TOPIC_ID, [])
-        self._index = 0
         self._seen: tuple[object, ...] = ()  # what the last request that was parsed is for
 
     def read(self, frame: memoryview, position: int, version: int) -> ProduceRequest:
         if version == self._version:
             end = position + len(self._beginning)
             if frame[position:end] == self._beginning:
-                batch = _only_batch(frame, end, version)
-                if batch is not None:
-                    return self._like_the_last(batch)
+                partition = _only_partition(frame, end, version)
+                if partition is not None:
+                    return self._like_the_last(partition)
         request = read_produce_request(frame, position, version)
         self._remember(frame, position, version, request)
         return request
 
-    def _like_the_last(self, batch: memoryview) -> ProduceRequest:
+    def _like_the_last(self, partition: tuple[int, memoryview]) -> ProduceRequest:
         transactional_id, acks, timeout_ms, _ = self._last
         name, topic_id, _ = self._topic
-        topic = TopicBatches(name, topic_id, [(self._index, batch)])
+        topic = TopicBatches(name, topic_id, [partition])
         return ProduceRequest(transactional_id, acks, timeout_ms, [topic])
 
     def _remember(self, frame: memoryview, position: int, version: int, request: ProduceRequest) -> None:
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return
-        ((index, batch),) = request.topics[0].partitions
-        seen = version, request.transactional_id, request.topics[0][:2], index
+        seen = version, request.transactional_id, request.acks, request.topics[0][:2]
         if seen != self._seen:
             self._seen = seen
             return
+        ((index, batch),) = request.topics[0].partitions
         if (
             not batch or len(batch) > SMALL_BATCH
         ):  # for large ones the comparison below is slow, and gains nothing
             return
         end = len(frame) - len(batch) - _sizes_around(len(batch), version)
-        if _only_batch(frame, end, version) == batch:
+        if _only_partition(frame, end, version) == (index, batch):
             self._version = version
             self._beginning = bytes(frame[position:end])
             self._topic = request.topics[0]._replace(partitions=[])
-            self._index = index
             self._last = request._replace(topics=[])
 
 
 def _sizes_around(size: int, version: int) -> int:
-    """Bytes of the size field before the only batch, and of the empty tagged fields after it."""
+    """Bytes of the index and the size before the only batch, and of the empty tagged fields after it."""
     if version < FLEXIBLE:
-        return _INT32.size
+        return _INDEX_AND_SIZE.size
     before = bytearray()
     write_uvarint(before, size + 1)
-    return len(before) + len(NO_TAGGED_FIELDS)
+    return _INT32.size + len(before) + len(NO_TAGGED_FIELDS)
 
 
-def _only_batch(frame: memoryview, position: int, version: int) -> memoryview | None:
-    """The batch whose size is here, if only the end of the message follows it."""
+def _only_partition(frame: memoryview, position: int, version: int) -> tuple[int, memoryview] | None:
+    """The partition whose index is here, and its batch, if only the end of the message follows."""
     try:
         if version < FLEXIBLE:
-            (size,) = _INT32.unpack_from(frame, position)
-            start, end = position + _INT32.size, len(frame)
+            index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
+            start, end = position + _INDEX_AND_SIZE.size, len(frame)
         else:
-            size, start = read_uvarint(frame, position)
+            (index,) = _INT32.unpack_from(frame, position)
+            size, start = read_uvarint(frame, position + _INT32.size)
             size, end = size - 1, len(frame) - len(NO_TAGGED_FIELDS)
             if frame[end:] != NO_TAGGED_FIELDS:
                 return None
     except (StructError, IndexError, ValueError):
         return None
-    return frame[start:end] if start + size == end and size > 0 else None
+    return (index, frame[start:end]) if start + size == end and size > 0 else None
 
 
 def read_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequest:
@@ -304,6 +308,7 @@ def encode_answers_in_steps(
     version: int, correlation_id: int, topics: list[ProducedTopic]
 ) -> Steps[bytearray]:
     flexible = version >= FLEXIBLE
+    addresses: dict[Address, None] = {}  # of leaders that are elsewhere
     out = bytearray(RESPONSE_START.size)
     if flexible:
         out.append(0)
@@ -312,14 +317,14 @@ def encode_answers_in_steps(
         _write_topic_key(out, topic, version)
         _write_count(out, len(topic.partitions), flexible)
         for count, answer in enumerate(topic.partitions):
-            _write_partition(out, answer, version, flexible)
+            _write_partition(out, answer, version, flexible, addresses)
             if count % ELEMENTS_PER_STEP == 0:
                 yield
         if flexible:
             out.append(0)
     out += NO_ELEMENTS  # throttle time
     if flexible:
-        out.append(0)
+        out += encoded_addresses(addresses)
     RESPONSE_START.pack_into(out, 0, len(out) - SIZE.size, correlation_id)
     return out
 
@@ -349,7 +354,9 @@ def _write_string(out: bytearray, text: str | None, flexible: bool) -> None:
     out += encoded
 
 
-def _write_partition(out: bytearray, answer: ProducedPartition, version: int, flexible: bool) -> None:
+def _write_partition(
+    out: bytearray, answer: ProducedPartition, version: int, flexible: bool, addresses: dict[Address, None]
+) -> None:
     if version < LOG_START_SINCE:
         out += _ANSWER_V4.pack(answer.index, answer.error_code, answer.base_offset, answer.time_ms)
         return
@@ -368,4 +375,15 @@ def _write_partition(out: bytearray, answer: ProducedPartition, version: int, fl
                 out.append(0)
         _write_string(out, answer.error_message, flexible)
     if flexible:
+        _write_leader(out, getattr(answer, "leader_hint", None), addresses)
+
+
+def _write_leader(out: bytearray, hint: LeaderHint | None, addresses: dict[Address, None]) -> None:
+    """All tagged fields of a partition."""
+    if hint is None:
         out.append(0)
+        return
+    field = encoded_leader(hint)
+    out += bytes((1, CURRENT_LEADER_TAG, len(field))) + field
+    if hint.address is not None:
+        addresses[hint.address] = None

@@ -4,10 +4,13 @@ from odradek.wire.schema import Buffer
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits."""
+    """An unsigned varint of at most 32 bits. Nearly all take one or two bytes."""
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
+    second = buffer[position + 1]
+    if second < 0x80:
+        return byte & 0x7F | second << 7, position + 2
     value = shift = 0
     while True:
         byte = buffer[position]

@@ -16,9 +16,23 @@ from odradek.coordinators.transactions.states import BY_NUMBER, EMPTY
 from odradek.coordinators.transactions.transaction import NO_PRODUCER_ID, Transaction
 from odradek.errors import ProtocolError
 from odradek.model import TopicPartition
-from odradek.wire.codec import FOREVER, Buffer, Wire, read_message, wire_struct, write_message
+from odradek.wire.codec import (
+    FOREVER,
+    Buffer,
+    Wire,
+    read_message,
+    wire_struct,
+    write_message,
+    write_uvarint,
+)
 
 _INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_VALUE_START = struct.Struct(">hqhib")  # version, producer id, producer epoch, timeout, state
+_VALUE_TIMES = struct.Struct(">qq")  # updated, started
+_TAGGED_ID = struct.Struct(">BBq")
+_TAGGED_VERSION = struct.Struct(">BBh")
+NULL_ARRAY = (_INT32.pack(-1), b"\x00")  # in each version of the value
 KEY_VERSION = 0
 HIGHEST_VALUE_VERSION = 1
 FLEXIBLE_VALUES_SINCE = 1  # transaction.version
@@ -35,6 +49,8 @@ class TransactionLogKey:
 
 @wire_struct
 class PartitionsOfTopic:
+    FLEXIBLE_SINCE: ClassVar[int] = 1
+
     topic: Annotated[str, Wire("string")] = ""
     partition_ids: Annotated[list[int], Wire("int32[]")] = field(default_factory=list)
 
@@ -63,14 +79,47 @@ class TransactionLogValue:
 def encode(
     transactional_id: str, transaction: Transaction | None, transaction_version: int
 ) -> tuple[bytes, bytes | None]:
-    """`transaction_version` is the cluster's finalized level."""
+    """By hand: three records for each transaction. `transaction_version` is the cluster's finalized level."""
     key = _key_of(transactional_id)
     if transaction is None:
         return key, None
     version = 1 if transaction_version >= FLEXIBLE_VALUES_SINCE else 0
-    value = bytearray(_INT16.pack(version))
-    write_message(_value_of(transaction), version, value)
-    return key, bytes(value)
+    (_, producer_id, epoch, _, _, _, timeout_ms, state, partitions, started_ms, updated_ms, _) = transaction
+    value = _VALUE_START.pack(version, producer_id, epoch, timeout_ms, state)
+    if state is EMPTY:
+        value += NULL_ARRAY[version]
+    else:
+        write = _write_partitions if len(partitions) > MANY_PARTITIONS else _known_partitions
+        value += write(partitions, version)
+    value += _VALUE_TIMES.pack(updated_ms, started_ms)
+    return key, value + _tagged_fields(transaction) if version else value
+
+
+def _tagged_fields(transaction: Transaction) -> bytes:
+    """Those of version 1 that do not have their default value: a tag, a size and a number each."""
+    count, fields = 0, b""
+    if transaction.previous_producer_id != NO_PRODUCER_ID:
+        count, fields = 1, _TAGGED_ID.pack(0, 8, transaction.previous_producer_id)
+    if transaction.next_producer_id != NO_PRODUCER_ID:
+        count, fields = count + 1, fields + _TAGGED_ID.pack(1, 8, transaction.next_producer_id)
+    if transaction.client_version:
+        count, fields = count + 1, fields + _TAGGED_VERSION.pack(2, 2, transaction.client_version)
+    return bytes((count,)) + fields
+
+
+def _write_partitions(partitions: frozenset[TopicPartition], version: int) -> bytes:
+    value = bytearray()
+    topics = by_topic(partitions)
+    if version:
+        write_uvarint(value, len(topics) + 1)
+    else:
+        value += _INT32.pack(len(topics))
+    for topic, indexes in topics:
+        write_message(PartitionsOfTopic(topic, indexes), version, value)
+    return bytes(value)
+
+
+_known_partitions = lru_cache(REMEMBERED)(_write_partitions)
 
 
 @lru_cache(REMEMBERED)
@@ -103,32 +152,6 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
         (topic, [each.partition for each in some])
         for topic, some in groupby(sorted(partitions), key=attrgetter("topic"))
     ]
-
-
-def _topics_of(partitions: frozenset[TopicPartition]) -> list[PartitionsOfTopic]:
-    return _made_topics(partitions) if len(partitions) > MANY_PARTITIONS else _known_topics(partitions)
-
-
-def _made_topics(partitions: frozenset[TopicPartition]) -> list[PartitionsOfTopic]:
-    return [PartitionsOfTopic(topic, indexes) for topic, indexes in by_topic(partitions)]
-
-
-_known_topics = lru_cache(REMEMBERED)(_made_topics)
-
-
-def _value_of(transaction: Transaction) -> TransactionLogValue:
-    return TransactionLogValue(
-        producer_id=transaction.producer_id,
-        previous_producer_id=transaction.previous_producer_id,
-        next_producer_id=transaction.next_producer_id,
-        producer_epoch=transaction.producer_epoch,
-        transaction_timeout_ms=transaction.timeout_ms,
-        transaction_status=transaction.state,
-        transaction_partitions=None if transaction.state is EMPTY else _topics_of(transaction.partitions),
-        transaction_last_update_timestamp_ms=transaction.updated_ms,
-        transaction_start_timestamp_ms=transaction.started_ms,
-        client_transaction_version=transaction.client_version,
-    )
 
 
 def _transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
