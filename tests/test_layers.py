@@ -49,7 +49,10 @@ PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
 # `cli format`, which makes its directory. The other commands are clients like any other.
-RUNS_A_BROKER = {"cli/up.py", "cli/up_join.py", "cli/up_home.py", "cli/up_processes.py", "cli/format.py"}
+RUNS_A_BROKER = {
+    *("cli/up.py", "cli/up_join.py", "cli/up_claim.py", "cli/up_home.py", "cli/up_processes.py"),
+    "cli/format.py",
+}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
 from odradek.records.batch import read_header
+from odradek.storage.producers.markers import TransactionEnd
 from tests.broker.transactional import Transactional, batch_of
 
 NONE = ErrorCode.NONE
@@ -93,12 +94,10 @@ def test_a_transaction_that_ends_while_it_is_verified_takes_no_offsets(tmp_path:
         await broker.coordinator.was_asked.wait()
         leader = broker.broker.replicas.leader(OFFSETS_TOPIC, 1)
         leader.append_marker(
-            producer_id=7,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            is_commit=False,
-            transaction_version=1,
-            now_ms=0,
+            TransactionEnd(
+                producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False, transaction_version=1
+            ),
+            0,
         )
         broker.coordinator.may_answer.set()
         assert await waiting is ErrorCode.INVALID_TXN_STATE

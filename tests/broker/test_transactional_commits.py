@@ -59,7 +59,7 @@ def run(directory: Path, scenario: Callable[[InProcess, Coordinator], Awaitable[
         settings = {"offsets.topic.num.partitions": "1"}
         async with InProcess(str(directory), settings=settings) as broker:
             coordinator = Coordinator()
-            broker.broker._verifier = coordinator  # type: ignore[assignment]
+            broker.broker._coordinators._verifier = coordinator  # type: ignore[assignment]
             await broker.create_topic("t", partitions=2)
             await broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4)
             await scenario(broker, coordinator)

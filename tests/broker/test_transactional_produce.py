@@ -96,9 +96,10 @@ def test_verification_may_be_switched_off_for_clients_that_add_partitions(tmp_pa
     asyncio.run(test())
 
 
-def test_what_is_asked_together_goes_in_one_request(tmp_path: Path) -> None:
+def test_what_is_asked_together_goes_to_another_broker_in_one_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
+            broker.broker.services.node_id = 2
             writes = [
                 broker.write(0, producer=producer, transactional_id=f"tx-{producer}") for producer in range(3)
             ]
@@ -112,6 +113,7 @@ def test_what_is_asked_together_goes_in_one_request(tmp_path: Path) -> None:
 def test_a_transactional_id_is_named_once_in_a_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
+            broker.broker.services.node_id = 2
             writes = [broker.write(0, partitions=(index,)) for index in range(2)]
             assert await asyncio.gather(*writes) == [NONE] * 2
             assert [len(request.transactions) for request in broker.coordinator.requests] == [1, 1]

@@ -155,6 +155,14 @@ def standing_still(both: Both, sides: list[Cluster]) -> Iterator[None]:
             os.kill(victim, signal.SIGCONT)
 
 
+def await_cancelled(side: Cluster, name: str) -> None:
+    """Node 1 may hear of it after the controller has answered."""
+    side.until(
+        describe_request(name),
+        lambda answer: set(answer.topics[0].partitions[0].replica_nodes) == {1, 2},
+    )
+
+
 def test_a_move_that_takes_its_time_is_listed_replaced_and_cancelled_alike(both: Both) -> None:
     topics = ("w-cancel", "w-replace", "w-more", "w-back", "w-all")
 
@@ -178,9 +186,11 @@ def test_a_move_that_takes_its_time_is_listed_replaced_and_cancelled_alike(both:
         move(side, "w-cancel", [VICTIM, 1], "the same target again")
         move(side, "w-cancel", None)
         move(side, "w-cancel", None)
+        await_cancelled(side, "w-cancel")
         describe(side, "w-cancel", label="cancelled")
         for name in ("w-replace", "w-more"):
             move(side, name, None, "cancelled")
+            await_cancelled(side, name)
             describe(side, name, label="cancelled")
         move(side, "w-back", [1, 2], "the original replicas")
         ongoing(side, "back", [listing.ListPartitionReassignmentsTopics("w-back", [0])])

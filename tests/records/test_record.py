@@ -20,6 +20,7 @@ from odradek.records.record import (
     Record,
     TimestampType,
     build_batch,
+    build_keyed_batch,
     decode_batch,
     header_of,
     patch_crc,
@@ -88,6 +89,27 @@ def test_what_is_built_is_read(
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, 3, 17)
     assert (header.leader_epoch, header.record_count) == (leader_epoch, len(records))
     assert read_keys(batch, header) == [(r.offset, r.key, r.value is None) for r in records]
+
+
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=9_000)), min_size=1, max_size=4
+    ),
+    st.integers(0, 2**40),
+    st.sampled_from([(-1, -1, False), (7, 3, True), (2**62, 2**15 - 1, True)]),
+)
+def test_keyed_batches_are_those_that_the_general_code_builds(
+    records: list[tuple[bytes, bytes | None]], timestamp: int, producer: tuple[int, int, bool]
+) -> None:
+    producer_id, epoch, transactional = producer
+    batch, header = build_keyed_batch(records, timestamp, producer_id, epoch, transactional=transactional)
+    assert batch == build_batch(
+        [Record(offset, timestamp, key, value) for offset, (key, value) in enumerate(records)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transactional=transactional,
+    )
+    assert header == read_header(batch)
 
 
 def test_log_append_time_is_every_records_time() -> None:

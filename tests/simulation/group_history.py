@@ -154,7 +154,8 @@ class GroupHistory:
 
     def check_unknown(self, session: Session) -> None:
         """A member was told that it is none, in response to a request that has just been answered."""
-        is_informed = session.last_lost + self._rebalance_seconds < self._now()
+        # One that could not be told to give up partitions was put out for that, at some time since it was heard.
+        is_informed = session.last_lost + self._rebalance_seconds < session.last_heard
         is_heard = self._now() < session.last_heard + self._session_seconds
         if is_heard and is_informed and not session.may_have_left:
             silent = self._now() - session.last_heard

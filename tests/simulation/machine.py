@@ -145,7 +145,7 @@ class Machine:
         task.add_done_callback(finish)
         ended.add_done_callback(finish)
         await done
-        if not task.done():
+        if ended.done():  # maybe just after it was done
             raise PowerCut
         task.result()
 

@@ -259,7 +259,7 @@ class ConsumerMember(ClassicMember):
         )
 
     async def heartbeat(self, session: Session) -> None:
-        """After a response was lost everything is said again, so that the coordinator does so too."""
+        """After a response was lost, or was an error, everything is said again, so that the coordinator does so too."""
         owned = [TopicPartitionsInRequest(topic, indexes) for topic, indexes in self._owned.items()]
         request = ConsumerGroupHeartbeatRequest(
             self.group.name, session.member_id, session.generation, topic_partitions=owned
@@ -289,6 +289,7 @@ class ConsumerMember(ClassicMember):
         elif code in REFUSED:
             self.refused(session, code)
         elif code in AGAIN:
+            session.last_lost = self.play.world.now()  # what it may have been told before
             await self.pause(0.03)
         else:
             raise Violation(f"ConsumerGroupHeartbeat was answered with {ErrorCode(code).name}")

@@ -31,6 +31,13 @@ class Mutation(NamedTuple):
         return source.replace(self.old, self.new)
 
 
+class Planted(NamedTuple):
+    name: str
+    bug: str
+    seed: int  # that catches it
+    mutations: tuple[Mutation, ...]
+
+
 class MutatedLoader(SourceFileLoader):
     def __init__(self, name: str, path: str, mutations: Sequence[Mutation]) -> None:
         super().__init__(name, path)

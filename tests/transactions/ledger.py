@@ -11,12 +11,14 @@ A record says in its value which transaction it is of; a committed offset says s
 
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from odradek.errors import ErrorCode
 from tests.simulation.connection import Violation
 from tests.transactions.epochs import is_used_up
 
 Place = tuple[str, int]  # a partition, by name
+Spot = tuple[UUID, int]  # a partition of one topic id
 
 
 @dataclass(eq=False)
@@ -28,8 +30,9 @@ class Attempt:
     producer_id: int
     epoch: int
     is_newer_protocol: bool
+    group: str  # of which it sends offsets
     sent: dict[Place, list[int]] = field(default_factory=dict)  # the numbers of its records
-    acknowledged: dict[Place, list[int]] = field(default_factory=dict)
+    acknowledged: dict[Spot, list[int]] = field(default_factory=dict)
     start: int | None = None
     end: int | None = None
     offsets_acknowledged: bool = False
@@ -45,10 +48,6 @@ class Attempt:
             f"transaction {self.number} of {self.transactional_id} (producer {self.producer_id}, epoch {self.epoch}, "
             f"{'newer' if self.is_newer_protocol else 'older'} protocol)"
         )
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.sent and self.end is None
 
     def new_records(self, place: Place, count: int) -> list[int]:
         numbers = list(range(self.count, self.count + count))
@@ -78,8 +77,10 @@ class Ledger:
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def begin(self, transactional_id: str, producer_id: int, epoch: int, is_newer_protocol: bool) -> Attempt:
-        attempt = Attempt(len(self.attempts), transactional_id, producer_id, epoch, is_newer_protocol)
+    def begin(
+        self, transactional_id: str, producer_id: int, epoch: int, is_newer_protocol: bool, group: str
+    ) -> Attempt:
+        attempt = Attempt(len(self.attempts), transactional_id, producer_id, epoch, is_newer_protocol, group)
         self.attempts.append(attempt)
         return attempt
 
@@ -173,15 +174,21 @@ class Ledger:
 
     # --- the end ---
 
-    def check_end(self, stored: dict[Place, dict[int, set[int]]], offsets: Place) -> None:
-        """`stored` are the records of each attempt that are in each partition; all transactions have ended."""
+    def check_end(
+        self, stored: dict[Spot, dict[int, set[int]]], offsets: Place, names: dict[Spot, Place]
+    ) -> None:
+        """`stored` are the records of each attempt that are in each partition, `names` the partitions that are there;
+        all transactions have ended."""
         for attempt in self.attempts:
-            if attempt.told is True and not attempt.is_empty and attempt.fate is not True:
+            is_left = attempt.offsets_acknowledged or not attempt.acknowledged.keys().isdisjoint(names)
+            if attempt.told is True and is_left and attempt.fate is not True:
                 raise Violation(f"T4: {attempt} was answered as committed, and is not")
             if attempt.fate is not True:
                 continue
-            for place, numbers in attempt.acknowledged.items():
-                found = stored.get(place, {}).get(attempt.number, set())
+            for spot, numbers in attempt.acknowledged.items():
+                if spot not in names:
+                    continue  # its topic was deleted
+                place, found = names[spot], stored.get(spot, {}).get(attempt.number, set())
                 if not found >= set(numbers) or attempt.places.get(place) is not True:
                     raise Violation(
                         f"T4: {attempt} is committed, but {place} has {found} of its records {numbers}: "
@@ -189,20 +196,27 @@ class Ledger:
                     )
             if attempt.offsets_acknowledged and attempt.places.get(offsets) is not True:
                 raise Violation(f"T9: {attempt} is committed, but its offsets are not: {attempt.places}")
-        for transactional_id in dict.fromkeys(attempt.transactional_id for attempt in self.attempts):
-            self._check_chain(transactional_id)
+        for group in dict.fromkeys(attempt.group for attempt in self.attempts):
+            self._check_chain(group)
 
-    def _check_chain(self, transactional_id: str) -> None:
-        """Every number was consumed once."""
+    def _check_chain(self, group: str) -> None:
+        """Every number was consumed once, whoever did it."""
         position = 0
-        for attempt in self.of(transactional_id):
-            if attempt.fate and attempt.end is not None:
-                if attempt.start != position:
-                    raise Violation(
-                        f"T9: {attempt} consumed {attempt.start} to {attempt.end}, after {position}: "
-                        "some were consumed twice, or not at all"
-                    )
-                position = attempt.end
+        consumed = [
+            (attempt.start, attempt.end, attempt)
+            for attempt in self.attempts
+            if attempt.group == group
+            and attempt.fate
+            and attempt.start is not None
+            and attempt.end is not None
+        ]
+        for start, end, attempt in sorted(consumed, key=lambda each: each[0]):
+            if start != position:
+                raise Violation(
+                    f"T9: {attempt} consumed {start} to {end}, after {position}: "
+                    "some were consumed twice, or not at all"
+                )
+            position = end
 
 
 def _fate(is_commit: bool) -> str:

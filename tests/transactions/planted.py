@@ -7,18 +7,10 @@ python -m tests.transactions.planted NAME FIRST      find the first seed from th
 
 import subprocess
 import sys
-from typing import NamedTuple
 
-from tests.simulation.mutation import Mutation, plant
+from tests.simulation.mutation import Mutation, Planted, plant
 
 MAX_SEEDS = 500
-
-
-class Planted(NamedTuple):
-    name: str
-    bug: str
-    seed: int  # that catches it
-    mutations: tuple[Mutation, ...]
 
 
 PLANTED = [
@@ -155,7 +147,7 @@ PLANTED = [
     Planted(
         "prepared-aborted",
         "the timeout aborts a transaction that is prepared for its commit",
-        1,
+        11,
         (
             Mutation(
                 "coordinators.transactions.states",
@@ -269,6 +261,52 @@ PLANTED = [
                 "coordinators.transactions.transaction",
                 "        return self.producer_epoch >= LAST_EPOCH_OF_A_PRODUCER\n",
                 "        return False\n",
+            ),
+        ),
+    ),
+    Planted(
+        "expired-open",
+        "a transactional id is forgotten though a transaction is open",
+        6,
+        (
+            Mutation(
+                "coordinators.transactions.coordinator",
+                "            if transaction.state in AT_REST and transaction.updated_ms <= oldest_ms\n",
+                "            if transaction.updated_ms <= oldest_ms\n",
+            ),
+        ),
+    ),
+    Planted(
+        "deleted-topic",
+        "a transaction does not end while a topic that it wrote to is deleted",
+        14,
+        (
+            Mutation(
+                "services.txn_markers",
+                "                job.missing.discard(each)  # deleted\n",
+                "                by_broker.setdefault(NO_LEADER, []).append(each)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "zombie",
+        "the offsets of whoever is no member any more are taken in a transaction",
+        19,
+        (
+            Mutation(
+                "coordinators.offsets",
+                """        generation = request.generation_id_or_member_epoch
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if generation < 0:
+                return None
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+""",
+                """        generation = request.generation_id_or_member_epoch
+        group = None
+        if group is None:
+            return None
+""",
             ),
         ),
     ),

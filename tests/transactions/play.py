@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
+from odradek.host.simulated import EPOCH_MS
 from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.records.batch import BatchHeader, read_header
 from odradek.records.record import decode_batch
@@ -14,14 +15,15 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.cluster.clusters import Cluster
-from tests.cluster.replicated import ReplicatedLog, ReplicatedLogs
+from tests.cluster.replicated import ReplicatedLogs
+from tests.cluster.replicated_log import ReplicatedLog
 from tests.cluster.traffic import ClusterPlay
 from tests.simulation.batches import whole_batches
 from tests.simulation.connection import Violation
 from tests.simulation.log_history import PartitionHistory
 from tests.simulation.world import World
 from tests.transactions.fold import ABORT, CONTROL_KEY
-from tests.transactions.ledger import Attempt, Ledger
+from tests.transactions.ledger import Attempt, Ledger, Place, Spot
 from tests.transactions.witness import TransactionWitness
 
 CONSUMED = ("apple", 0)  # what the groups commit offsets of
@@ -39,14 +41,30 @@ class Leading(NamedTuple):
     epoch: int
 
 
+class Owner(NamedTuple):
+    """A member of a group, and the generation or member epoch in which it was given the partition."""
+
+    member_id: str
+    generation: int
+
+
 class TransactionPlay(ClusterPlay):
     def __init__(self, world: World, cluster: Cluster, replicated: ReplicatedLogs) -> None:
         super().__init__(world, cluster, replicated)
         self.ledger = Ledger()
-        self.witness = TransactionWitness(replicated, self.ledger)
+        self.witness = TransactionWitness(replicated, self.ledger, lambda: EPOCH_MS + int(world.now() * 1000))
+        self.owners: dict[str, Owner] = {}  # of what each group consumes, as members were told
 
     def log_of(self, partition: PartitionHistory) -> ReplicatedLog:
         return self.replicated.logs[partition.topic.id, partition.index]
+
+    def names(self) -> dict[Spot, Place]:
+        """Of the partitions that are there."""
+        return {
+            (topic.id, index): (topic.name, index)
+            for topic in self.replicated.image.topics.values()
+            for index in topic.partitions
+        }
 
     def partitions(self) -> list[PartitionHistory]:
         return [partition for topic in self.topics() for partition in topic.partitions]
@@ -150,6 +168,8 @@ class TransactionPlay(ClusterPlay):
             if self.coordinator_log(transactional_id) is not log:
                 continue
             found = known.get(transactional_id)
+            if found is None and self.witness.may_expire(wanted):
+                continue
             for field in ("producer_id", "producer_epoch", "state", "partitions", "timeout_ms"):
                 if getattr(found, field, None) != getattr(wanted, field):
                     raise Violation(f"T10: the coordinator of {transactional_id} has {found}, not {wanted}")
@@ -180,7 +200,7 @@ class TransactionPlay(ClusterPlay):
         for batches in self.witness.fold(log).open_transactions().values():
             for data in batches:
                 found += [attempt for attempt, _ in self.witness.attempts_in(log, data)]
-        return [attempt for attempt in found if attempt.transactional_id == group]
+        return [attempt for attempt in found if attempt.group == group]
 
     def check_position(self, group: str, before: "Before", result: Any) -> int | None:
         """What a coordinator says about a group. None if that is not sure, or not stable."""

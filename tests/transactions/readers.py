@@ -75,6 +75,7 @@ class TransactionReader(ClusterClient):
     async def _list_latest(self, partition: PartitionHistory) -> None:
         """T5: for a read_committed consumer the log ends at the last stable offset."""
         connection, epoch = await self.leader_of(partition)
+        knew = self.play.knows(connection.node, partition.topic)
         wanted = [
             ListOffsetsTopic(partition.topic.name, [ListOffsetsPartition(partition.index, epoch, LATEST)])
         ]
@@ -84,6 +85,8 @@ class TransactionReader(ClusterClient):
             self._check_code(partition, result.error_code)
             await self.router.refresh()
             return
+        if not knew or not self.play.knows(connection.node, partition.topic):
+            return  # another topic of that name may have been meant
         stable = self.play.witness.fold(self.play.log_of(partition)).last_stable_offset
         if result.offset > stable:
             raise Violation(

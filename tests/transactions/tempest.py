@@ -10,6 +10,7 @@ again, and one topic is compacted.
 """
 
 import asyncio
+from random import Random
 from typing import NamedTuple
 
 from odradek.coordinators.transactions.states import COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
@@ -20,17 +21,19 @@ from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
 from tests.cluster.faults import LEADER_WITHIN, Fault
 from tests.cluster.leader_faults import BROKERS, LeaderFaults
+from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
 from tests.cluster.replicated import ReplicatedLogs
 from tests.cluster.router import Router
-from tests.cluster.storm import CONTROLLER, MIN_ISR, WHOLE_WITHIN, make_topic
+from tests.cluster.storm import CONTROLLER, MIN_ISR, WHOLE_WITHIN, Remaker, make_topic
 from tests.cluster.storm import SETTINGS as STORM_SETTINGS
 from tests.cluster.watch import Watch, WatchedLoop
 from tests.simulation.connection import Disconnected, Violation
 from tests.simulation.trace import Trace
 from tests.simulation.world import World
+from tests.transactions.membership import ClassicMembership, ConsumerMembership
 from tests.transactions.play import TransactionPlay
 from tests.transactions.readers import COMMITTED, UNCOMMITTED, OffsetsReader, TransactionReader
-from tests.transactions.worker import NEWER, OLDER, OLDER_BY_LEVEL, TIMEOUT_MS, Worker
+from tests.transactions.worker import NEWER, OLDER, OLDER_BY_LEVEL, TIMEOUT_MS, NewMembership, Worker
 
 SETTINGS = {
     **STORM_SETTINGS,
@@ -50,6 +53,15 @@ CLEANER = {
 }
 TOPICS = (("apple", 2, SMALL_SEGMENTS), ("bear", 1, COMPACTED))
 DOWNGRADE = 2
+# Some seeds have more in them, by the rest that they leave.
+MORE_EVERY = 8
+EXPIRING, MEMBERS = 6, 3
+EXPIRATION_MS = 600
+EXPIRING_SETTINGS = {
+    "transactional.id.expiration.ms": str(EXPIRATION_MS),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "150",
+}
+PAIR = "pair"  # the group of two workers
 MIN_SECONDS = 3.0
 MAX_SECONDS = 12.0
 ENDED_WITHIN = TIMEOUT_MS / 1000 + 10.0
@@ -77,7 +89,9 @@ class Tempest(LeaderFaults):
         world = World(seed, trace, loop)
         rng = world.new_rng()
         controllers = rng.choice([BROKERS, BROKERS, (CONTROLLER,)])
-        super().__init__(world, Cluster(world, controllers, BROKERS, SETTINGS), rng)
+        more = seed % MORE_EVERY
+        settings = {EXPIRING: EXPIRING_SETTINGS, MEMBERS: MEMBER_SETTINGS}.get(more, {})
+        super().__init__(world, Cluster(world, controllers, BROKERS, {**SETTINGS, **settings}), rng)
         self.mood = rng.choice(["network", "power", "restarts", "disks"])
         self.chronicle = Chronicle(self.cluster)
         self.replicated = ReplicatedLogs(self.cluster, self.chronicle, MIN_ISR)
@@ -90,15 +104,31 @@ class Tempest(LeaderFaults):
         self._faults_at_once = rng.choice([1, 1, 1, 2])
         newer, older = (NEWER, OLDER) if self._level == 2 else (OLDER_BY_LEVEL, OLDER_BY_LEVEL)
         kinds = [newer, older, rng.choice([newer, older])]
+        members = self._members(Random(f"members of {seed}")) if more == MEMBERS else {}
         self._workers = [
-            Worker(play, f"worker{number}", versions, number != 3) for number, versions in enumerate(kinds, 1)
+            Worker(play, f"worker{number}", versions, number != 3, members.get(number))
+            for number, versions in enumerate(kinds, 1)
         ]
-        ids = [worker.transactional_id for worker in self._workers]
+        self._groups = [PAIR] if members else [worker.transactional_id for worker in self._workers]
         self._readers = [TransactionReader(play, f"reader{number}", 0.06) for number in (1, 2)]
-        self._offsets_reader = OffsetsReader(play, "offsets", ids[:2], 0.15)
+        self._offsets_reader = OffsetsReader(play, "offsets", self._groups[:2], 0.15)
+        self._remaker = None
+        if more == EXPIRING:
+            play.witness.expiration_ms = EXPIRATION_MS
+            self._remaker = Remaker(play, "remaker")
         for machine in self.cluster.machines.values():
             machine.sync_seconds = rng.choice([0.0002, 0.0002, 0.004])
             machine.max_work_seconds = rng.choice([None, None, 0.03])
+
+    def _members(self, rng: Random) -> dict[int, NewMembership]:
+        """Of the two workers that share a group."""
+        kind = rng.choice([ClassicMembership, ConsumerMembership])
+        is_static = rng.random() < 0.5
+
+        def new(instance_id: str | None) -> NewMembership:
+            return lambda name: kind(self.play, name, PAIR, instance_id)
+
+        return {number: new(f"instance{number}" if is_static else None) for number in (1, 2)}
 
     @property
     def is_worth(self) -> bool:
@@ -189,6 +219,8 @@ class Tempest(LeaderFaults):
         await self._make_topics()
         clients = [*self._workers, *self._readers, self._offsets_reader]
         lives = [self.world.spawn(client.live()) for client in clients]
+        if self._remaker is not None:
+            lives.append(self.world.spawn(self._remaker.live()))
         faults = [self.world.spawn(self._have_faults()) for _ in range(self._faults_at_once)]
         faults.append(self.world.spawn(self._keep_running()))
         began = self.world.now()
@@ -246,7 +278,7 @@ class Tempest(LeaderFaults):
         for partition in self.play.partitions():
             await self._readers[0].read_all(partition, COMMITTED)
             await self._readers[1].read_all(partition, UNCOMMITTED)
-        self.play.ledger.check_end(witness.stored, (OFFSETS_TOPIC, 0))
+        self.play.ledger.check_end(witness.stored, (OFFSETS_TOPIC, 0), self.play.names())
         await self._check_offsets()
         witness.check_all()
         self._check_coordinators()
@@ -272,8 +304,7 @@ class Tempest(LeaderFaults):
 
     async def _check_offsets(self) -> None:
         """T9: what each group is told in the end is what its last committed transaction has sent."""
-        for worker in self._workers:
-            group = worker.transactional_id
+        for group in self._groups:
             end = self.world.now() + LEADER_WITHIN
             while self.play.offsets_log(group) is not None:
                 try:

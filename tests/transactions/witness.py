@@ -7,9 +7,11 @@ other partitions must follow from it (`fold`, `ledger`).
 - T5  the last stable offset of a leader is where the first open transaction begins
 - T6  the records between two markers of a producer are of one transaction, and its coordinator knew the partition
 - T7  a marker is written only after the decision is committed, and says the same; one decision for each transaction
+- T8  a transactional id is forgotten only if nobody has used it for long, and never with an open transaction
 - T10 whoever coordinates, the states follow each other by the table; a prepared transaction can only be completed
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from odradek.coordinators.records import OffsetCommitKey, decode
@@ -30,13 +32,16 @@ from odradek.records.record import decode_batch
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
 from tests.cluster.committed import Committed, read_log
-from tests.cluster.replicated import ReplicatedLog, ReplicatedLogs
+from tests.cluster.replicated import ReplicatedLogs
+from tests.cluster.replicated_log import ReplicatedLog
 from tests.simulation.connection import Violation
 from tests.transactions.fold import Data, LogFold, Marker, check_state, fold_log
-from tests.transactions.ledger import Attempt, Ledger, Place
+from tests.transactions.ledger import Attempt, Ledger, Place, Spot
 
 PREPARED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}
 AT_REST = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
+NEVER = 2**63
+COUNTS = ("decisions", "markers", "moves of coordinators", "checked states", "transactional ids that expired")
 # Our own table, not the product's.
 MOVES: dict[TransactionState | None, tuple[TransactionState, ...]] = {
     None: (EMPTY,),
@@ -61,21 +66,23 @@ def place_of(log: ReplicatedLog) -> Place:
 
 
 class TransactionWitness:
-    def __init__(self, replicated: ReplicatedLogs, ledger: Ledger) -> None:
+    def __init__(self, replicated: ReplicatedLogs, ledger: Ledger, now_ms: Callable[[], int]) -> None:
         self._replicated = replicated
         self._ledger = ledger
+        self._now_ms = now_ms
+        self.expiration_ms = NEVER  # of transactional ids
         self.folds: dict[ReplicatedLog, LogFold] = {}
         self.states: dict[str, Transaction] = {}  # as committed, by transactional id
         self._before: dict[str, Transaction] = {}  # the step that is being looked at
         self._owners: dict[int, str] = {}  # transactional ids by producer id
         self._decided: dict[Decided, set[TopicPartition]] = {}
-        self.stored: dict[Place, dict[int, set[int]]] = {}  # the records of each attempt
+        self.stored: dict[Spot, dict[int, set[int]]] = {}  # the records of each attempt
         self.positions: dict[str, Attempt] = {}  # the newest whose offsets are committed, by group
         self._committed: list[tuple[ReplicatedLog, list[Committed]]] = []
         self._appended: list[tuple[ReplicatedLog, list[Committed]]] = []
         self._leaders: dict[tuple[ReplicatedLog, int], Leader] = {}
         self._to_check: list[tuple[ReplicatedLog, Leader | Replica]] = []
-        self.counts = dict.fromkeys(("decisions", "markers", "moves of coordinators", "checked states"), 0)
+        self.counts = dict.fromkeys(COUNTS, 0)
 
     # --- what happens ---
 
@@ -129,13 +136,22 @@ class TransactionWitness:
             transactional_id, state = decoded
             before = self.states.get(transactional_id)
             if state is None:
-                self.states.pop(transactional_id, None)
+                self._expired(transactional_id, self.states.pop(transactional_id, None))
                 continue
             self._check_move(transactional_id, before, state)
             self.states[transactional_id] = state
             self._owners[state.producer_id] = transactional_id
             if state.state in PREPARED:
                 self._decide(state)
+
+    def _expired(self, transactional_id: str, before: Transaction | None) -> None:
+        """T8: only an id that nobody has used for long is forgotten, and never one with a transaction."""
+        self.counts["transactional ids that expired"] += 1
+        if before is not None and not self.may_expire(before):
+            raise Violation(f"T8: {transactional_id} was forgotten, in spite of {before}")
+
+    def may_expire(self, state: Transaction) -> bool:
+        return state.state in AT_REST and self._now_ms() - state.updated_ms >= self.expiration_ms
 
     def _check_move(self, transactional_id: str, before: Transaction | None, after: Transaction) -> None:
         if after.state not in MOVES[before.state if before is not None else None]:
@@ -228,7 +244,7 @@ class TransactionWitness:
             raise Violation(f"T6: a record of {attempt} in {log.name} joined {others.pop()}")
         if log.name.startswith(OFFSETS_TOPIC):
             return
-        known = self.stored.setdefault(place, {}).setdefault(attempt.number, set())
+        known = self.stored.setdefault((log.topic_id, log.index), {}).setdefault(attempt.number, set())
         if number in known:
             raise Violation(f"T1: record {number} of {attempt} is in {log.name} twice")
         if number not in attempt.sent.get(place, ()):
@@ -260,7 +276,7 @@ class TransactionWitness:
         for attempt in attempts:
             self._ledger.ended(attempt, place, marker.is_commit)
             if place[0] == OFFSETS_TOPIC and marker.is_commit:
-                self.positions[attempt.transactional_id] = attempt
+                self.positions[attempt.group] = attempt
 
     def _check_appended(self, log: ReplicatedLog, item: Committed) -> None:
         """T7: nobody writes a marker before the decision is durable."""
@@ -308,7 +324,8 @@ class TransactionWitness:
             if state.state not in AT_REST
         ] + [
             f"producer {producer_id} has a transaction in {fold.name} since {batches[0].header.base_offset}"
-            for fold in self.folds.values()
+            for log, fold in self.folds.items()
+            if log.topic_id in self._replicated.image.topics_by_id
             for producer_id, batches in fold.open_transactions().items()
         ]
 

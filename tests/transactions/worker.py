@@ -31,12 +31,14 @@ from tests.cluster.traffic import PRODUCE_TIMEOUT_MS, START_MS, ClusterClient
 from tests.simulation.connection import Connection, Disconnected, Violation
 from tests.simulation.log_history import PartitionHistory
 from tests.transactions.ledger import Attempt
+from tests.transactions.membership import REFUSED_OFFSETS, Membership
 from tests.transactions.play import CONSUMED, GROUP_AGAIN, TransactionPlay, offsets_request
 from tests.transactions.readers import OFFSETS_VERSION
 
 TIMEOUT_MS = 1_500
 PATIENCE_SECONDS = 2.5  # with one batch; then the transaction is aborted
 TOPIC_IDS_SINCE = 13
+MEMBERS_SINCE = 3  # TxnOffsetCommit
 KEYS = [b"k0", b"k1", b"k2"]
 
 COORDINATOR_AGAIN = GROUP_AGAIN | {
@@ -52,6 +54,9 @@ FENCED = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 }
+
+
+NewMembership = Callable[[str], Membership]  # by the name of its client
 
 
 class Versions(NamedTuple):
@@ -85,10 +90,19 @@ class Instance(ClusterClient):
     play: TransactionPlay
 
     def __init__(
-        self, play: TransactionPlay, name: str, transactional_id: str, versions: Versions, consumes: bool
+        self,
+        play: TransactionPlay,
+        name: str,
+        transactional_id: str,
+        versions: Versions,
+        consumes: bool,
+        membership: Membership | None = None,
     ) -> None:
+        """Without a membership its group is its own, and it is no member."""
         super().__init__(play, name)
         self.transactional_id = transactional_id
+        self._membership = membership
+        self._group = membership.group if membership is not None else transactional_id
         self._versions = versions
         self._consumes = consumes
         self._producer = (-1, -1)
@@ -104,6 +118,9 @@ class Instance(ClusterClient):
 
     async def serve(self) -> None:
         try:
+            if self._membership is not None:
+                self.play.world.spawn(self._membership.beat())
+                await self._membership.poll()
             await self._initialize()
             while True:
                 self._check_alive()
@@ -115,6 +132,8 @@ class Instance(ClusterClient):
             self.died = True
         finally:
             self.is_gone = True
+            if self._membership is not None:
+                self._membership.is_gone = True
             self.hang_up()
 
     def _check_alive(self) -> None:
@@ -122,7 +141,9 @@ class Instance(ClusterClient):
             raise Gone
 
     async def _transaction(self) -> None:
-        attempt = self.play.ledger.begin(self.transactional_id, *self._producer, self._versions.is_newer)
+        attempt = self.play.ledger.begin(
+            self.transactional_id, *self._producer, self._versions.is_newer, self._group
+        )
         self._added = set()
         course = self.rng.choices(["commit", "abort", "hold", "die", "stall"], [60, 14, 8, 8, 10])[0]
         steps = await self._plan(attempt)
@@ -153,7 +174,8 @@ class Instance(ClusterClient):
             for _ in range(self.rng.choice([1, 1, 2]))
         ]
         self.rng.shuffle(steps)
-        if self._consumes and self.rng.random() < 0.7:
+        consumes = self._consumes if self._membership is None else await self._membership.poll()
+        if consumes and self.rng.random() < 0.7:
             position = await self._position()
             end = position + self.rng.randint(1, 5)
             steps.insert(self.rng.randint(0, len(steps)), lambda: self._send_offsets(attempt, position, end))
@@ -165,7 +187,11 @@ class Instance(ClusterClient):
             raise Gone
         self.play.count("producers that stood still")
         self.is_stalled = True
+        if self._membership is not None:
+            self._membership.is_still = True
         await asyncio.sleep(0.1 + self.rng.random() * 2.0)
+        if self._membership is not None:
+            self._membership.is_still = False
 
     # --- coordinators ---
 
@@ -180,7 +206,8 @@ class Instance(ClusterClient):
 
     async def _coordinator(self, key_type: int) -> Connection:
         if key_type not in self._coordinators:
-            found = await self.router.coordinator_of(self.transactional_id, key_type)
+            key = self._group if key_type == GROUP else self.transactional_id
+            found = await self.router.coordinator_of(key, key_type)
             if found is None:
                 raise Disconnected("no coordinator")
             self._coordinators[key_type] = found
@@ -228,7 +255,8 @@ class Instance(ClusterClient):
         if code in FENCED:
             self._check_is_fenced(attempt, what, code)
             raise Fenced
-        if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
+        is_abortable = code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)
+        if is_abortable or (self._membership is not None and code in REFUSED_OFFSETS):
             self.play.count(f"answers of {ErrorCode(code).name}")
             raise Abortable
         raise Violation(f"{what} of {attempt} was answered with {ErrorCode(code).name}")
@@ -240,7 +268,9 @@ class Instance(ClusterClient):
         log = self.play.coordinator_log(self.transactional_id)
         if log is None or log.registration.leader != self._coordinators.get(TRANSACTION):
             return
-        if state is not None and (state.producer_id, state.producer_epoch) == self._producer:
+        if state is None or self.play.witness.may_expire(state):
+            return
+        if (state.producer_id, state.producer_epoch) == self._producer:
             raise Violation(
                 f"{what} of {attempt} was answered with {ErrorCode(code).name}, and nobody has taken its place"
             )
@@ -311,6 +341,9 @@ class Instance(ClusterClient):
                 code = result.error_code
                 if code == ErrorCode.NONE:
                     break
+                if not partition.topic.is_stable:
+                    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    patience_ends = 0.0
                 if code not in PRODUCE_AGAIN:
                     self._is_in_doubt = True
                     if code == ErrorCode.INVALID_PRODUCER_EPOCH:
@@ -327,8 +360,11 @@ class Instance(ClusterClient):
                 pass
         if not tries:
             self.play.ledger.check_accepted(attempt, newest, f"sequence {sequence} for {partition.name}")
+        if not partition.topic.is_stable:
+            self._is_in_doubt = True  # this may have been about the next topic of that name
+            raise Abortable
         self.play.check_stored(partition, attempt, sequence, result.base_offset)
-        attempt.acknowledged.setdefault((partition.topic.name, partition.index), []).extend(numbers)
+        attempt.acknowledged.setdefault((partition.topic.id, partition.index), []).extend(numbers)
         self.play.acknowledged += 1
         if self.rng.random() < 0.1:
             self._send_late(attempt, partition, request, result.base_offset)
@@ -362,8 +398,8 @@ class Instance(ClusterClient):
             self._check_alive()
             try:
                 connection = await self._coordinator(GROUP)
-                before = self.play.before(self.transactional_id, self._coordinators[GROUP], True)
-                request = offsets_request(self.transactional_id, True)
+                before = self.play.before(self._group, self._coordinators[GROUP], True)
+                request = offsets_request(self._group, True)
                 (found,) = (await connection.ask(request, OFFSETS_VERSION)).groups
             except Disconnected:
                 self._coordinators.pop(GROUP, None)
@@ -372,17 +408,18 @@ class Instance(ClusterClient):
             if found.error_code and found.error_code not in GROUP_AGAIN:
                 raise Violation(f"OffsetFetch was answered with {ErrorCode(found.error_code).name}")
             if not found.error_code:
-                position = self.play.check_position(
-                    self.transactional_id, before, found.topics[0].partitions[0]
-                )
+                position = self.play.check_position(self._group, before, found.topics[0].partitions[0])
                 if position is not None:
                     return position
             await self._try_again(GROUP, ErrorCode.NOT_COORDINATOR)
 
     async def _send_offsets(self, attempt: Attempt, position: int, end: int) -> None:
+        member = self._membership
+        if member is not None and self.rng.random() < 0.4:
+            await member.stand_still()
         if not self._versions.is_newer:
             request = AddOffsetsToTxnRequest(
-                self.transactional_id, attempt.producer_id, attempt.epoch, self.transactional_id
+                self.transactional_id, attempt.producer_id, attempt.epoch, self._group
             )
             await self._until_done(
                 attempt,
@@ -394,21 +431,28 @@ class Instance(ClusterClient):
         attempt.start, attempt.end = position, end
         topic, index = CONSUMED
         partitions = [TxnOffsetCommitRequestPartition(index, end, committed_metadata=attempt.metadata)]
+        commit = TxnOffsetCommitRequest(
+            self.transactional_id,
+            self._group,
+            attempt.producer_id,
+            attempt.epoch,
+            topics=[TxnOffsetCommitRequestTopic(topic, partitions)],
+        )
+        owner = self.play.owners.get(self._group)
+        if member is not None:
+            commit.generation_id, commit.member_id = member.generation, member.member_id
+            commit.group_instance_id = member.instance_id
         await self._until_done(
             attempt,
             GROUP,
-            TxnOffsetCommitRequest(
-                self.transactional_id,
-                self.transactional_id,
-                attempt.producer_id,
-                attempt.epoch,
-                topics=[TxnOffsetCommitRequestTopic(topic, partitions)],
-            ),
+            commit,
             self._versions.offsets,
             lambda response: [
                 partition.error_code for topic in response.topics for partition in topic.partitions
             ],
         )
+        if member is not None:
+            member.check_taken(owner, f"an offset of {attempt}", commit.member_id, commit.generation_id)
         attempt.offsets_acknowledged = True
 
     # --- the end of a transaction ---
@@ -500,6 +544,8 @@ class Instance(ClusterClient):
             return
         (result,) = response.responses[0].partition_responses
         self.play.count("late batches taken" if not result.error_code else "late batches refused")
+        if not partition.topic.is_stable:
+            return  # the next topic of that name may have taken it
         if result.error_code == ErrorCode.NONE and base_offset not in (None, result.base_offset):
             raise Violation(
                 f"T1: a batch of {attempt} was acknowledged at {base_offset} of {partition.name}, and when it came "
@@ -535,11 +581,15 @@ class Worker:
         transactional_id: str,
         versions: tuple[Versions, ...],
         consumes: bool,
+        new_membership: NewMembership | None = None,
     ) -> None:
         self._play = play
+        self._new_membership = new_membership
         self.transactional_id = transactional_id
         self._rng = play.world.new_rng()
         self._versions = versions
+        if new_membership is not None:
+            self._versions = tuple(each for each in versions if each.offsets >= MEMBERS_SINCE)
         self._consumes = consumes
         self._count = 0
 
@@ -561,4 +611,5 @@ class Worker:
         self._count += 1
         versions = self._rng.choice(self._versions)
         name = f"{self.transactional_id}.{self._count}"
-        return Instance(self._play, name, self.transactional_id, versions, self._consumes)
+        membership = self._new_membership(f"{name}-member") if self._new_membership is not None else None
+        return Instance(self._play, name, self.transactional_id, versions, self._consumes, membership)

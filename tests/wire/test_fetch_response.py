@@ -8,16 +8,25 @@ import pytest
 
 from odradek.wire.fetch_response import Divergence, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.wire.frame import encode_response
+from odradek.wire.leader_hint import Address, LeaderHint
 from odradek.wire.messages import fetch as generated
 
 VERSIONS = range(generated.FetchRequest.MIN_VERSION, generated.FetchRequest.MAX_VERSION + 1)
+HINTS_SINCE = 16
 
 
 class Piece(NamedTuple):
     data: bytes
 
 
-def random_partition(rng: random.Random) -> tuple[FetchedPartition, generated.PartitionData]:
+HINTS = (
+    LeaderHint(1, 7, Address(1, "one", 9092, None)),
+    LeaderHint(2, 8, Address(2, "two", 65535, "rack")),
+    LeaderHint(-1, 9, None),
+)
+
+
+def random_partition(rng: random.Random, version: int) -> tuple[FetchedPartition, generated.PartitionData]:
     index, error, high, stable, start = (rng.randrange(1000) for _ in range(5))
     aborted = rng.choice([None, [], [(1, 2), (3, 4)]])
     data = rng.randbytes(rng.choice([0, 1, 200]))
@@ -37,7 +46,18 @@ def random_partition(rng: random.Random) -> tuple[FetchedPartition, generated.Pa
     )
     if divergence:
         expected.diverging_epoch = generated.EpochEndOffset(*divergence)
+    if version >= HINTS_SINCE and (hint := rng.choice([None, *HINTS])):
+        answer = answer._replace(error_code=error or 6, leader=hint)
+        expected.error_code = answer.error_code
+        expected.current_leader = generated.LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
     return answer, expected
+
+
+def addresses_in(topics: list[FetchedTopic]) -> list[generated.NodeEndpoint]:
+    """Each once, in the order of the partitions."""
+    hints = [answer.leader for topic in topics for answer in topic.partitions if answer.leader is not None]
+    found = dict.fromkeys(hint.address for hint in hints if hint.address is not None)
+    return [generated.NodeEndpoint(*address) for address in found]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -48,11 +68,13 @@ def test_same_bytes(version: int) -> None:
         for _ in range(rng.choice([0, 1, 2, 130])):
             topic_id, pairs = (
                 uuid.UUID(int=rng.getrandbits(128)),
-                [random_partition(rng) for _ in range(rng.choice([0, 1, 3]))],
+                [random_partition(rng, version) for _ in range(rng.choice([0, 1, 3]))],
             )
             topics.append(FetchedTopic("topic", topic_id, [answer for answer, _ in pairs]))
             expected.append(generated.FetchableTopicResponse(topic_id, "topic", [one for _, one in pairs]))
         parts = encode_fetch_response(version, 99, 0, 1234, topics)
         frame = b"".join(part.data if isinstance(part, Piece) else bytes(part) for part in parts)
-        message = generated.FetchResponse(error_code=0, session_id=1234, responses=expected)
+        message = generated.FetchResponse(
+            error_code=0, session_id=1234, responses=expected, node_endpoints=addresses_in(topics)
+        )
         assert frame == bytes(encode_response(message, 1, version, 99))

@@ -11,8 +11,10 @@ from odradek.wire import produce
 from odradek.wire.codec import encode
 from odradek.wire.frame import encode_response
 from odradek.wire.messages import produce as generated
+from tests.wire.test_fetch_response import HINTS
 
 VERSIONS = range(generated.ProduceRequest.MIN_VERSION, generated.ProduceRequest.MAX_VERSION + 1)
+HINTS_SINCE = 10
 
 
 def random_request(rng: random.Random, version: int) -> generated.ProduceRequest:
@@ -82,7 +84,7 @@ def test_counts_beyond_the_frame_are_refused_before_anything_is_allocated() -> N
 def test_writes_what_the_codec_writes(version: int) -> None:
     rng = random.Random(version)
     for _ in range(50):
-        topics, expected = [], []
+        topics, expected, hints = [], [], []
         for _ in range(rng.choice([0, 1, 3, 200])):
             topic_id = uuid.UUID(int=rng.getrandbits(128))
             answers, responses = [], []
@@ -94,10 +96,18 @@ def test_writes_what_the_codec_writes(version: int) -> None:
                 answers.append(produce.ProducedPartition(*numbers, reason, records))
                 errors = [generated.BatchIndexAndErrorMessage(*error) for error in records]
                 responses.append(generated.PartitionProduceResponse(*numbers, errors, reason))
+                if numbers[1] and version >= HINTS_SINCE and (hint := rng.choice([None, *HINTS])):
+                    answers[-1].leader_hint = hint
+                    hints.append(hint)
+                    responses[-1].current_leader = generated.LeaderIdAndEpoch(*hint[:2])
             topics.append(produce.ProducedTopic("topic", topic_id, answers))
             expected.append(generated.TopicProduceResponse(topic_id, "topic", responses))
+        addresses = dict.fromkeys(hint.address for hint in hints if hint.address is not None)
+        response = generated.ProduceResponse(
+            expected, node_endpoints=[generated.NodeEndpoint(*address) for address in addresses]
+        )
         assert produce.encode_produce_response(version, 17, topics) == encode_response(
-            generated.ProduceResponse(expected), 0, version, 17
+            response, 0, version, 17
         )
 
 
@@ -145,13 +155,13 @@ def test_a_large_batch_is_neither_compared_nor_remembered() -> None:
     assert reader._beginning == b""
 
 
-def test_a_request_is_remembered_once_another_for_its_partition_has_followed() -> None:
+def test_a_request_is_remembered_once_another_for_its_topic_has_followed() -> None:
     reader = produce.ProduceReader()
-    for index in (3, 4, 3, 4):  # to remember those would be in vain
-        reader.read(memoryview(bytes(encode(one_batch_request(9, b"r", index=index), 9))), 0, 9)
+    for name in ("a", "b", "a", "b"):  # to remember those would be in vain
+        reader.read(memoryview(bytes(encode(one_batch_request(9, b"r", name=name), 9))), 0, 9)
         assert reader._beginning == b""
-    reader.read(memoryview(bytes(encode(one_batch_request(9, b"rest", index=4), 9))), 0, 9)
-    assert reader._beginning and reader._index == 4
+    reader.read(memoryview(bytes(encode(one_batch_request(9, b"rest", name="b", index=4), 9))), 0, 9)
+    assert reader._beginning and reader._topic.name == "b"
 
 
 def test_only_what_stands_before_the_batch_is_compared() -> None:
