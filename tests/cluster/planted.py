@@ -104,8 +104,8 @@ PLANTED = [
         (
             Mutation(
                 "replication.leader",
-                "        for replica in self.maximal_isr:\n",
-                "        for replica in self.isr:\n",
+                "        others = sorted(maximal_isr - {self.node_id})\n",
+                "        others = sorted(self.isr - {self.node_id})\n",
             ),
         ),
     ),

@@ -84,9 +84,24 @@ def test_responses_leave_in_the_order_of_their_requests() -> None:
         transport.flush()
         assert transport.sent == []
         handler.answer(1)
-        transport.flush()
         assert transport.sent == [b"\1", b"\2", b"\3"]
-        assert (transport.flushes_due, handler.conversations.waiting_in_all) == (1, 0)
+        assert handler.conversations.waiting_in_all == 0
+
+    scenario(work)
+
+
+def test_a_response_leaves_at_once_if_no_other_is_owed_and_else_waits_for_company() -> None:
+    async def work(handler: Handler) -> None:
+        transport, _ = handler.connect()
+        transport.arrive(*frames(1, 2, 3))
+        handler.answer(1)
+        assert (transport.sent, transport.flushes_due) == ([], 1)
+        handler.answer(2)
+        assert (transport.sent, transport.flushes_due) == ([], 1)
+        transport.flush()
+        assert transport.sent == [b"\1", b"\2"]
+        handler.answer(3)
+        assert (transport.sent, transport.flushes_due) == ([b"\1", b"\2", b"\3"], 1)
 
     scenario(work)
 

@@ -58,7 +58,6 @@ MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 FOLLOWERS_SINCE = 11
 TOPIC_IDS_SINCE = 13
 HINTS_SINCE = 16
-Find = Callable[[str, int], Role]  # by topic and partition
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -70,11 +69,12 @@ def handle(services: Services, request: Request, message: FetchRequest) -> Steps
         return None
     if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
         return _fetch_in_steps(services, request, message, session)
-    session.update(message)
-    services.fetch_sessions.keep(session, message)
+    named = session.update(message)
+    if not session.is_incremental:
+        services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
     if fetch.is_replica and session.is_incremental:
-        fetch.fetch_what_changed()
+        fetch.fetch_what_changed(named)
         return None
     reading = fetch.read()
     if fetch.is_enough(reading):
@@ -94,11 +94,11 @@ def _names_many(message: FetchRequest) -> bool:
 def _fetch_in_steps(
     services: Services, request: Request, message: FetchRequest, session: FetchSession
 ) -> Steps[None]:
-    yield from session.update_in_steps(message)
+    named = yield from session.update_in_steps(message)
     services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
     if fetch.is_replica and session.is_incremental:
-        yield from fetch.fetch_what_changed_in_steps()
+        yield from fetch.fetch_what_changed_in_steps(named)
         return
     reading = yield from fetch.read_in_steps()
     if fetch.is_enough(reading):
@@ -114,6 +114,7 @@ class Fetching:
     hurries = False  # a replica, where consumers wait for new high watermarks at the followers: it learns them at once
     _rack = ""  # of a consumer that may be sent to another replica
     _throttled: ThrottledReads | None = None
+    _now_ms = 0  # when it came, if it is a replica's
 
     def __init__(
         self, services: Services, request: Request, message: FetchRequest, session: FetchSession
@@ -126,9 +127,8 @@ class Fetching:
         self._committed_only = message.isolation_level == READ_COMMITTED
         self.replica_id = max(message.replica_id, message.replica_state.replica_id)
         self.is_replica = self.replica_id >= 0
-        needs_leader = self.is_replica or request.version < FOLLOWERS_SINCE
-        replicas = services.replicas
-        self._find: Find = replicas.leader if needs_leader else replicas.leader_or_follower
+        if self.is_replica:
+            self._now_ms = services.host.steady_ms()
         if services.selects_by_rack:
             self.hurries = self.is_replica
             self._rack = "" if self.is_replica else message.rack_id
@@ -158,24 +158,24 @@ class Fetching:
             yield
         return reading
 
-    def fetch_what_changed(self) -> None:
+    def fetch_what_changed(self, named: list[Wanted]) -> None:
         """Of a replica, in its session."""
-        fetch = self._fetch_of_replica()
+        fetch = self._fetch_of_replica(named)
         fetch.read()
         self._answer_or_wait(fetch)
 
-    def fetch_what_changed_in_steps(self) -> Steps[None]:
-        fetch = self._fetch_of_replica()
+    def fetch_what_changed_in_steps(self, named: list[Wanted]) -> Steps[None]:
+        fetch = self._fetch_of_replica(named)
         yield from fetch.read_in_steps()
         self._answer_or_wait(fetch)
 
-    def _fetch_of_replica(self) -> ReplicaFetch:
-        session, now_ms = self._session, self._services.host.steady_ms()
+    def _fetch_of_replica(self, named: list[Wanted]) -> ReplicaFetch:
+        session, now_ms = self._session, self._now_ms
         known = session.keeper
         if not isinstance(known, ReplicaSession) or known.replica_id != self.replica_id:
             session.end()
             known = session.keeper = ReplicaSession(session, self.replica_id, now_ms)
-        known.fetched(self._message, now_ms)
+        known.fetched(named, now_ms)
         return ReplicaFetch(self, known, self._message.min_bytes, now_ms + self._message.max_wait_ms)
 
     def _answer_or_wait(self, fetch: ReplicaFetch) -> None:
@@ -184,6 +184,12 @@ class Fetching:
         else:
             fetch.wait(self._services)
             self._request.on_abandoned = fetch.end
+
+    def finish(self, answers: Answers) -> None:
+        try:
+            self.answer(answers)
+        except Exception as error:
+            answer_error(self._request, self._message, error)
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
         try:
@@ -206,15 +212,26 @@ class Fetching:
 
     def _note_fetch(self, leader: Leader, asked: FetchPartition) -> bool:
         """Whether it counts: one from a log that has parted from the leader's, or that ends elsewhere, does not."""
-        leader.check_leader_epoch(asked.current_leader_epoch)
-        if self._divergence(leader, asked.last_fetched_epoch, asked.fetch_offset) is not None:
-            return False
+        if not self._continues(leader, asked):
+            leader.check_leader_epoch(asked.current_leader_epoch)
+            if self._divergence(leader, asked.last_fetched_epoch, asked.fetch_offset) is not None:
+                return False
         if not leader.log.log_start_offset <= asked.fetch_offset <= leader.log.end_offset:
             return False
-        epoch, now_ms = self._message.replica_state.replica_epoch, self._services.host.steady_ms()
-        leader.replica_fetched(self.replica_id, epoch, asked.fetch_offset, now_ms, asked.log_start_offset)
+        epoch = self._message.replica_state.replica_epoch
+        leader.replica_fetched(
+            self.replica_id, epoch, asked.fetch_offset, self._now_ms, asked.log_start_offset
+        )
         self._services.replica_fetched(leader)
         return True
+
+    @staticmethod
+    def _continues(leader: Leader, asked: FetchPartition) -> bool:
+        """Nearly always: the replica's last record is of the leader's own epoch, so its log is the leader's."""
+        return (
+            asked.last_fetched_epoch == asked.current_leader_epoch == leader.leader_epoch
+            and asked.fetch_offset <= leader.log.end_offset
+        )
 
     def look_again(self, reading: Reading, position: int) -> None:
         """Read one partition again, and keep what was read of the others."""
@@ -235,6 +252,11 @@ class Fetching:
         asked = wanted.asked
         room, minimum_one = self._limit - size_so_far, size_so_far == 0
         try:
+            if self.is_replica:
+                leader = self.leader_of(wanted)
+                if self._continues(leader, asked) and not leader.settings.throttled_as_leader:
+                    room = min(asked.partition_max_bytes, room)
+                    return self._services.replica_reads.read(leader, asked.fetch_offset, room, minimum_one)
             source = self.source_of(wanted)
             source.check_leader_epoch(asked.current_leader_epoch)
             if self._rack:
@@ -286,7 +308,10 @@ class Fetching:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
-        return self._find(topic, wanted.asked.partition)
+        replicas, index = self._services.replicas, wanted.asked.partition
+        if self.is_replica or self._request.version < FOLLOWERS_SINCE:
+            return replicas.leader(topic, index)
+        return replicas.leader_or_follower(topic, index)
 
     @staticmethod
     def _divergence(source: Role, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
@@ -351,7 +376,7 @@ class Fetching:
         self._request.on_abandoned = parked.end
         return parked
 
-    def finish(self, reading: Reading, positions: Sequence[int], is_fresh: bool) -> None:
+    def finish_wait(self, reading: Reading, positions: Sequence[int], is_fresh: bool) -> None:
         """Respond with these partitions, after a wait. `is_fresh` if all that has data was read just now."""
         try:
             if not is_fresh:
@@ -393,7 +418,7 @@ class Fetching:
     def _tell(self, topics: dict[object, FetchedTopic], wanted: Wanted, answer: FetchedPartition) -> None:
         """What is new to the client, according to its session."""
         session = self._session
-        if session.is_incremental and not wanted.has_news(answer):
+        if session.is_incremental and not answer.length and not wanted.has_news(answer):
             return
         if session.id:
             wanted.told(answer)
@@ -481,7 +506,9 @@ class ParkedFetch:
             self._look_at_high_watermarks()
         knows_news = self._news is not None and len(self._watches) == len(everything)
         self.end()
-        self._fetch.finish(self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh)
+        self._fetch.finish_wait(
+            self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh
+        )
 
     def _look_at_high_watermarks(self) -> None:
         """They do not wake a replica, but it gets them when its wait is over."""

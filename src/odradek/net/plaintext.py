@@ -35,6 +35,7 @@ from odradek.wire.frame import SIZE
 
 log = logging.getLogger(__name__)
 
+SIZE_SIZE = SIZE.size
 ALL_SENT = Sent.ALL
 CLOSED = Receiving.CLOSED
 GATHER, EMPTY = SendingMove.GATHER, SendingMove.EMPTY
@@ -106,9 +107,11 @@ class PlaintextTransport:
 
     def _read_frames(self) -> None:
         buffer = self._pool.receive_buffer
-        start = len(self._start)
-        buffer[:start] = self._start
-        count = self._socket.recv_into(buffer[start:])
+        start = 0
+        if self._start:
+            start = len(self._start)
+            buffer[:start] = self._start
+        count = self._socket.recv_into(buffer[start:] if start else buffer)
         if count == 0:
             self.close("closed by the peer", logging.DEBUG)
             return
@@ -119,12 +122,11 @@ class PlaintextTransport:
         """Pass on the whole frames in `data`, keep the rest."""
         position, end, max_size = 0, len(data), self._pool.max_frame_size
         receive = self.receiver.receive
-        while end - position >= SIZE.size:
+        while (begin := position + SIZE_SIZE) <= end:
             (size,) = SIZE.unpack_from(data, position)
             if not 0 <= size <= max_size:
-                start = bytes(data[position : position + SIZE.size])
+                start = bytes(data[position:begin])
                 raise ProtocolError(why_no_frame(start, size, max_size, self.listener))
-            begin = position + SIZE.size
             if begin + size > end:
                 self._begin_frame(size, data[position:])
                 return
@@ -132,7 +134,7 @@ class PlaintextTransport:
             receive(data[begin:position])
             if self.receiving is CLOSED:
                 return
-        self._start = bytes(data[position:])
+        self._start = bytes(data[position:]) if position < end else b""
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
         self._start = b""

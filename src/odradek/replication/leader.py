@@ -30,7 +30,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
 from odradek.model import TopicPartition
 from odradek.records.batch import BatchHeader, read_header
-from odradek.replication.progress import UNKNOWN_OFFSET, Progress
+from odradek.replication.progress import Progress
 from odradek.replication.role import Role
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
@@ -48,6 +48,7 @@ replica_set = lru_cache(1024)(frozenset[int])  # shared: many partitions have th
 class Leader(Role):
     __slots__ = (
         "_appended",
+        "_counted",
         "_end_waiters",
         "_offset_waiters",
         "_start_waiters",
@@ -86,6 +87,7 @@ class Leader(Role):
         self.replicas = replica_set(registration.replicas)  # of the registration in force; we are one of them
         self.isr = replica_set(registration.isr)  # of the registration in force; within `replicas`
         self.maximal_isr = self.isr  # `isr` and the proposed one, which may already be in force
+        self._counted: list[Progress] = []  # of the maximal ISR, but for ourselves
         self.has_enough_replicas = False  # `isr` has min(min.insync.replicas, replicas) members
         # What every other replica has fetched in this epoch.
         self.progress: Mapping[int, Progress] = NOBODY
@@ -185,25 +187,22 @@ class Leader(Role):
         reached = log.synced_offset if self.settings.sync_commit else log.end_offset
         if reached <= self.high_watermark:
             return
-        if self.progress:
-            reached = min(reached, self._stored_by_others())
-            if reached <= self.high_watermark:
-                return
+        for progress in self._counted:
+            if progress.log_end_offset < reached:
+                reached = progress.log_end_offset
+                if reached <= self.high_watermark:
+                    return
         if self.has_enough_replicas:
             self.high_watermark = reached
             self._offset_waiters.reached(reached)
             if self._high_watermark_waiters:
                 self._high_watermark_waiters.wake()
 
-    def _stored_by_others(self) -> int:
-        lowest = self.log.end_offset
-        for replica in self.maximal_isr:
-            if replica != self.node_id:
-                progress = self.progress.get(replica)
-                stored = progress.log_end_offset if progress is not None else UNKNOWN_OFFSET
-                if stored < lowest:
-                    lowest = stored
-        return lowest
+    def _count_on(self, maximal_isr: frozenset[int]) -> None:
+        """From now on the high watermark is the minimum over these."""
+        self.maximal_isr = maximal_isr
+        others = sorted(maximal_isr - {self.node_id})
+        self._counted = [self.progress.get(replica) or Progress(0) for replica in others]
 
     @property
     def knows_high_watermark(self) -> bool:
@@ -265,11 +264,11 @@ class Leader(Role):
     def propose_isr(self, isr: frozenset[int]) -> None:
         """An AlterPartition is about to be sent. From now on the proposed ISR may be in force."""
         assert self.node_id in isr and isr <= self.replicas and self.maximal_isr == self.isr
-        self.maximal_isr = self.isr | isr
+        self._count_on(self.isr | isr)
 
     def withdraw_proposal(self) -> None:
         """The controller refused it for good. (Without a response the outcome is unknown, and the proposal remains.)"""
-        self.maximal_isr = self.isr
+        self._count_on(self.isr)
         self.maybe_advance_high_watermark()
 
     def adopt(self, registration: Partition, now_ms: int) -> None:
@@ -280,7 +279,7 @@ class Leader(Role):
             return
         self.partition_epoch = registration.partition_epoch
         self.replicas = replica_set(registration.replicas)
-        self.isr = self.maximal_isr = replica_set(registration.isr)
+        self.isr = replica_set(registration.isr)
         self._replicas_changed(now_ms)
         self.maybe_advance_high_watermark()
         if self._end_waiters:
@@ -306,6 +305,7 @@ class Leader(Role):
                 replica: known.get(replica) or Progress(now_ms if replica in self.isr else 0)
                 for replica in sorted(others)
             }
+        self._count_on(self.isr)
 
     # --- where the logs start ---
 
@@ -346,6 +346,11 @@ class Leader(Role):
             waiter(ErrorCode.NONE)
         else:
             self._offset_waiters.add(offset, waiter)
+
+    def watch(self, moved: Waiter, spoken: Waiter) -> None:
+        """`when_log_end_moves` and `when_high_watermark_moves` at once, of a leader that is not closed."""
+        self._end_waiters.add(moved)
+        self._high_watermark_waiters.add(spoken)
 
     def when_log_end_moves(self, waiter: Waiter) -> None:
         """Call once, when there is more for followers to read: their syncs overlap with ours. Or the ISR changes."""

@@ -17,11 +17,8 @@ logger = logging.getLogger(__name__)
 Waiter = Callable[[ErrorCode], None]
 
 
-def tell(name: TopicPartition, waiter: Waiter, error: ErrorCode) -> None:
-    try:
-        waiter(error)
-    except Exception:
-        logger.exception("%s: a request that waited for it failed: this is a bug; the others continue", name)
+def _log_failure(name: TopicPartition) -> None:
+    logger.exception("%s: a request that waited for it failed: this is a bug; the others continue", name)
 
 
 class ChangeWaiters:
@@ -47,7 +44,10 @@ class ChangeWaiters:
         for waiter in list(waiters):
             if waiter in waiters:  # unless one before it ended its wait
                 del waiters[waiter]
-                tell(self._name, waiter, error)
+                try:
+                    waiter(error)
+                except Exception:
+                    _log_failure(self._name)
 
 
 NOBODY: deque[tuple[int, Waiter]] = deque()  # shared by all partitions without waiters: most of them
@@ -79,9 +79,15 @@ class OffsetWaiters:
     def reached(self, offset: int) -> None:
         waiters = self._waiters
         while waiters and waiters[0][0] <= offset:
-            tell(self._name, waiters.popleft()[1], ErrorCode.NONE)
+            self._tell(waiters.popleft()[1], ErrorCode.NONE)
 
     def end(self, error: ErrorCode) -> None:
         """End all waits: their offsets will never be reached."""
         while self._waiters:
-            tell(self._name, self._waiters.popleft()[1], error)
+            self._tell(self._waiters.popleft()[1], error)
+
+    def _tell(self, waiter: Waiter, error: ErrorCode) -> None:
+        try:
+            waiter(error)
+        except Exception:
+            _log_failure(self._name)

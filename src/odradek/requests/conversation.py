@@ -384,7 +384,11 @@ class Conversation:
                 self._waiting_bytes -= first.size
             self._all.waiting_in_all -= 1
         if self._transport.sending is IDLE and output.size:
-            self._transport.flush_soon()
+            if waiting:  # their responses may follow in this turn, and leave together with this one
+                self._transport.flush_soon()
+            else:
+                self._transport.gather()
+                self._transport.flush()
         if self.state is FULL:
             self._settle()
 

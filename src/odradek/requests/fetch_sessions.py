@@ -96,36 +96,43 @@ class FetchSession:
         self.replica_id = -1  # that of a consumer
         self.keeper: Keeper | None = None  # of a replica's session
 
-    def update(self, message: "FetchRequest") -> None:
+    def update(self, message: "FetchRequest") -> list[Wanted]:
+        """Returns the partitions that the request names, and wants."""
+        named = []
         for topic in message.topics:
             topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
-                self._want(topic_key, topic, asked)
-        self._forget(message)
+                named.append(self._want(topic_key, topic, asked))
+        return self._forget(message, named) if message.forgotten_topics_data else named
 
-    def update_in_steps(self, message: "FetchRequest") -> Steps[None]:
+    def update_in_steps(self, message: "FetchRequest") -> Steps[list[Wanted]]:
+        named = []
         for topic in message.topics:
             topic_key = topic.topic or topic.topic_id.bytes
             for asked in topic.partitions:
-                self._want(topic_key, topic, asked)
+                named.append(self._want(topic_key, topic, asked))
                 yield
-        self._forget(message)
+        return self._forget(message, named) if message.forgotten_topics_data else named
 
-    def _want(self, topic_key: TopicKey, topic: "FetchTopic", asked: "FetchPartition") -> None:
-        known = self.partitions.get((topic_key, asked.partition))
-        if known is None:
+    def _want(self, topic_key: TopicKey, topic: "FetchTopic", asked: "FetchPartition") -> Wanted:
+        wanted = self.partitions.get((topic_key, asked.partition))
+        if wanted is None:
             wanted = Wanted(topic_key, topic.topic_id, topic.topic, asked)
             self.partitions[topic_key, asked.partition] = wanted
         else:
-            known.ask(asked)
+            wanted.ask(asked)
+        return wanted
 
-    def _forget(self, message: "FetchRequest") -> None:
+    def _forget(self, message: "FetchRequest", named: list[Wanted]) -> list[Wanted]:
+        """Returns what is left of those named."""
         for forgotten in message.forgotten_topics_data:
             topic_key = forgotten.topic or forgotten.topic_id.bytes
             for partition in forgotten.partitions:
                 wanted = self.partitions.pop((topic_key, partition), None)
                 if wanted is not None and self.keeper is not None:
                     self.keeper.forgotten(wanted)
+        left = self.partitions
+        return [wanted for wanted in named if (wanted.topic_key, wanted.asked.partition) in left]
 
     def end(self) -> None:
         if self.keeper is not None:

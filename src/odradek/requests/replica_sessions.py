@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import ErrorCode
 from odradek.host.interface import Timer
 from odradek.replication.leader import Leader
 from odradek.replication.waiters import Waiter
@@ -29,7 +29,6 @@ from odradek.requests.fetch_sessions import FetchSession, Wanted
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import FetchedPartition
-from odradek.wire.messages.fetch import FetchRequest
 
 LOOK_AT_ALL_MS = 5_000
 
@@ -49,8 +48,8 @@ class Reader(Protocol):
     def read_partition(self, wanted: Wanted, size_so_far: int) -> FetchedPartition:
         """Read what there is now."""
 
-    def leader_of(self, wanted: Wanted) -> Leader:
-        """Raises KafkaError."""
+    def finish(self, answers: Answers) -> None:
+        """Send the response."""
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
         """Read and send the response, even if reading fails."""
@@ -85,19 +84,15 @@ class ReplicaSession:
         self._timer: Timer | None = None  # for whichever fetch waits when it fires
         self._timer_ms = 0  # when that is
 
-    def fetched(self, message: FetchRequest, now_ms: int) -> None:
-        """The session has been updated with this request."""
+    def fetched(self, named: list[Wanted], now_ms: int) -> None:
+        """A request has come, which names these partitions."""
         self._fetched_ms = now_ms
         if now_ms - self._looked_at_all_ms >= LOOK_AT_ALL_MS:
             self._looked_at_all_ms = now_ms
             self._due = dict.fromkeys(self._session.partitions.values())
             return
-        for topic in message.topics:
-            topic_key = topic.topic or topic.topic_id.bytes
-            for asked in topic.partitions:
-                wanted = self._session.partitions.get((topic_key, asked.partition))
-                if wanted is not None:
-                    self._due[wanted] = None
+        for wanted in named:
+            self._due[wanted] = None
 
     def forgotten(self, wanted: Wanted) -> None:
         """The replica no longer follows this partition."""
@@ -148,8 +143,9 @@ class ReplicaSession:
         due, self._due = self._due, {}
         return list(due)
 
-    def looked_at(self, wanted: Wanted, leader: Leader | None, answer: FetchedPartition) -> None:
+    def looked_at(self, wanted: Wanted, answer: FetchedPartition) -> None:
         """Watch the partition if there is nothing left to send or decide; otherwise it is due again."""
+        leader = wanted.leader
         if (
             leader is None
             or leader.closed_with
@@ -160,16 +156,12 @@ class ReplicaSession:
         ):
             self._due[wanted] = None
         else:
-            self._watch(wanted, leader)
-
-    def _watch(self, wanted: Wanted, leader: Leader) -> None:
-        watch = self._watches.get(wanted)
-        if watch is None or watch.leader is not leader:
-            self._unwatch(wanted)
-            watch = Watch(leader, partial(self._moved, wanted), partial(self._spoken, wanted))
-            self._watches[wanted] = watch
-        leader.when_log_end_moves(watch.moved)
-        leader.when_high_watermark_moves(watch.spoken)
+            watch = self._watches.get(wanted)
+            if watch is None or watch.leader is not leader:
+                self._unwatch(wanted)
+                watch = Watch(leader, partial(self._moved, wanted), partial(self._spoken, wanted))
+                self._watches[wanted] = watch
+            leader.watch(watch.moved, watch.spoken)
 
     def _unwatch(self, wanted: Wanted) -> None:
         watch = self._watches.pop(wanted, None)
@@ -222,15 +214,14 @@ class ReplicaFetch:
         size_of_others = self._size - (before.length if before is not None else 0)
         answer = self._answers[wanted] = read(wanted, size_of_others)
         self._size = size_of_others + answer.length
-        has_news = self.hurries and answer.high_watermark != wanted.told_high_watermark
-        has_news |= 0 <= wanted.told_log_start_offset < answer.log_start_offset
-        if answer.error_code or answer.divergence is not None or has_news:
+        if (
+            answer.error_code
+            or answer.divergence is not None
+            or 0 <= wanted.told_log_start_offset < answer.log_start_offset
+            or (self.hurries and answer.high_watermark != wanted.told_high_watermark)
+        ):
             self._ends_wait = True
-        try:
-            leader = self._reader.leader_of(wanted)
-        except KafkaError:
-            leader = None
-        self._known.looked_at(wanted, leader, answer)
+        self._known.looked_at(wanted, answer)
 
     # --- waiting ---
 
@@ -256,7 +247,7 @@ class ReplicaFetch:
     def answer(self) -> None:
         """Send what was just read."""
         self.end()
-        self._reader.finish_with(lambda: list(self._answers.items()))
+        self._reader.finish(list(self._answers.items()))
 
     def time_out(self) -> None:
         """Look again at what is due, such as partitions with a new high watermark, and respond."""

@@ -23,6 +23,7 @@ from odradek.replication.leader import Leader
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
 from odradek.requests.fetch_sessions import FetchSessions
+from odradek.requests.replica_reads import ReplicaReads
 from odradek.requests.request import Request
 from odradek.requests.turns import Turns
 from odradek.storage.producers.markers import TransactionEnd
@@ -196,6 +197,7 @@ class Services:
     quorum: Quorum
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
     selects_by_rack: bool = False  # consumers are sent to replicas in their racks
+    replica_reads: ReplicaReads = field(default_factory=ReplicaReads)
     leader_quota: ReplicationQuota = field(default_factory=ReplicationQuota)  # of what throttled replicas get
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's

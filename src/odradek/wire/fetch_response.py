@@ -83,22 +83,27 @@ def _encode_one_answer(
 ) -> list[object]:
     """The most common response: one partition, and nothing unusual about it."""
     flexible = version >= FLEXIBLE
-    aborted = -1 if answer.aborted is None else 0
-    head = b"".join(
-        (
-            b"\0" if flexible else b"",  # the header's tagged fields
-            session,
-            _one_partition_of(version, topic.name, topic.topic_id),
-            PARTITION_V5.pack(*answer[:5]),
-            encoded_count(aborted, flexible),
-            NO_PREFERRED_REPLICA if version >= PREFERRED_REPLICA_SINCE else b"",
-            encoded_count(answer.length, flexible),
-        )
-    )
+    before = _one_partition_of(version, topic.name, topic.topic_id)
+    fields = PARTITION_V5.pack(*answer[:5]) + _no_aborted(version, answer.aborted is None)
+    length, records = answer.length, answer.records
+    count = encoded_count(length, flexible)
     behind = NO_TAGS if flexible else b""
-    size = FRAME_START.size - INT32.size + len(head) + answer.length + len(behind)
-    start = FRAME_START.pack(size, correlation_id) + head
-    return [start, answer.records, behind] if answer.length else [start + behind]
+    size = (
+        INT32.size + flexible + SESSION.size + len(before) + len(fields) + len(count) + length + len(behind)
+    )
+    start = (
+        FRAME_START.pack(size, correlation_id),
+        b"\0" if flexible else b"",
+        session,
+        before,
+        fields,
+        count,
+    )
+    if not length:
+        return [b"".join((*start, behind))]
+    if isinstance(records, bytearray):
+        return [b"".join((*start, records, behind))]
+    return [b"".join(start), records, behind]
 
 
 @lru_cache(REMEMBERED_TOPICS)
@@ -106,6 +111,13 @@ def _one_partition_of(version: int, name: str, topic_id: UUID) -> bytes:
     """One topic follows, which it is, and that one partition of it follows."""
     flexible = version >= FLEXIBLE
     return encoded_count(1, flexible) + topic_key(version, name, topic_id) + encoded_count(1, flexible)
+
+
+@lru_cache
+def _no_aborted(version: int, is_null: bool) -> bytes:
+    """No aborted transactions, and no preferred replica."""
+    preferred = NO_PREFERRED_REPLICA if version >= PREFERRED_REPLICA_SINCE else b""
+    return encoded_count(-1 if is_null else 0, version >= FLEXIBLE) + preferred
 
 
 def topic_key(version: int, name: str, topic_id: UUID) -> bytes:
