@@ -72,7 +72,8 @@ def fetch_tests(scratch: Path) -> Path:
     (archive,) = scratch.glob("*.tar.gz")
     with tarfile.open(archive) as source:
         tests = [member for member in source if Path(member.name).parts[1:2] == ("test",)]
-        source.extractall(scratch, tests, filter="data")
+        filtered = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not in every Python 3.11
+        source.extractall(scratch, tests, **filtered)
     (root,) = (path.parent for path in scratch.glob("*/test"))
     for name, text in (("__init__.py", ""), ("service.py", SERVICE_MODULE)):
         if not (root / "test" / name).exists():

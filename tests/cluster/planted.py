@@ -273,6 +273,11 @@ PLANTED = [
                 "        if leader is None or leader.closed_with:\n",
                 "        if leader is None:\n",
             ),
+            Mutation(
+                "api.fetch",
+                "            asked.last_fetched_epoch == asked.current_leader_epoch == leader.leader_epoch\n",
+                "            asked.last_fetched_epoch >= leader.leader_epoch\n",
+            ),
         ),
     ),
     Planted(
