@@ -266,7 +266,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        100,
+        1,
         (
             Mutation(
                 "api.fetch",
