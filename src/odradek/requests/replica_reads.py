@@ -1,7 +1,8 @@
 """What a replica gets of a partition: the log up to its end, and how far it is committed.
 
 The followers of a partition ask for the same records, one right after the other, when a write has woken them all. So
-the last read is kept, with the records themselves where they are few, and the next follower gets the same.
+the last read is kept, with the records themselves, and the next follower gets the same. Only small reads are kept: a
+large one is a slice of a file, which may be gone when it is asked for again.
 """
 
 from odradek.net.output import COPY_BELOW, read_from_memory
@@ -23,15 +24,16 @@ class ReplicaReads:
         log = leader.log
         end, high_watermark, start = log.end_offset, leader.high_watermark, log.log_start_offset
         key = (leader, offset, end, high_watermark, start, max_bytes, minimum_one)
-        if key != self._key:
-            piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
-            records, length = None, 0
-            if piece is not None:
-                piece.file.ensure_open()
-                length = piece.length
-                records = (read_from_memory(piece) if length < COPY_BELOW else None) or piece
-            stable = leader.last_stable_offset
-            index = leader.topic_partition.partition
-            self._last = FetchedPartition(index, 0, high_watermark, stable, start, None, records, length)
-            self._key = key
-        return self._last
+        if key == self._key:
+            return self._last
+        piece = log.read(offset, max_bytes, end, minimum_one) if max_bytes > 0 or minimum_one else None
+        data: bytearray | None = None
+        if piece is not None:
+            piece.file.ensure_open()
+            data = read_from_memory(piece) if piece.length < COPY_BELOW else None
+        index, stable = leader.topic_partition.partition, leader.last_stable_offset
+        length = piece.length if piece is not None else 0
+        read = FetchedPartition(index, 0, high_watermark, stable, start, None, data or piece, length)
+        if data is not None:
+            self._key, self._last = key, read
+        return read
