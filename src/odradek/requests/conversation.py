@@ -5,9 +5,9 @@ A handler that must wait before its effect is done (a topic being created) is a 
 frames are held until it ends: requests also take effect in order. A request that has done its
 work and only waits to respond (a Produce for its sync, a Fetch for data) does not block the next one.
 
-Sending. A response leaves at once if the client waits for no other: a follower has its records, and a lone producer its
-acknowledgement, before this node goes on with anything else. If others are owed, they may follow in the same turn of the
-event loop, and all leave together at its end.
+Sending. A response leaves at once if the client waits for no other: a follower has its records, and a lone producer
+its acknowledgement, before this node goes on with anything else. If others are owed, they may follow in the same turn
+of the event loop, and all leave together at its end.
 
 Bounds. Frames are held, and no more are read, while too many or too large requests wait, or while too much output
 waits for a client that does not read; TCP then slows the client down. A buffer full of small requests may have a
