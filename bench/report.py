@@ -131,12 +131,12 @@ def warm_up_table(run: Run) -> tuple[str, list[str], list[Row]]:
     found: dict[str, Row] = {}
     for warming in [Warming(**stored) for stored in run.warmings]:
         row = found.setdefault(warming.workload, Row(warming.workload, "", warming.workload, {}))
-        outcome = "" if warming.settled else "NOT SETTLED, "
+        outcome = f"{warming.outcome}, " if warming.outcome else ""
         row.cells[warming.system] = (
             f"{warming.pieces} × {warming.piece}, {warming.seconds:.0f} s\n"
             f"{outcome}last five ±{warming.spread_percent:.0f}%"
         )
-    heading = "Warm-ups, until five pieces in a row were within 5 % of their median, or a bound was reached"
+    heading = "Warm-ups; on a Java machine, until five pieces in a row were within 5 % of their median, or to a bound"
     return heading, list(run.systems), list(found.values())
 
 

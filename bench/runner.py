@@ -169,7 +169,7 @@ class Runner:
         if plan.after and not self._is_warmed(system, BY_NAME[plan.after]):
             return False
         self._describe(f"{system.title}: {workload.name}, warm-up")
-        warming = Warming(system.name, workload.name, plan.piece)
+        warming = Warming(system.name, workload.name, plan.piece, has_to_settle=system.compiles_as_it_runs)
         try:
             self._warm(system, workload, plan, warming)
         except Exception as error:

@@ -156,7 +156,7 @@ def warm_up_text(run: Run) -> str:
     unsettled = [
         f"{each.workload} on {run.systems[each.system]['title']} (±{each.spread_percent:.0f} %)"
         for each in warmings
-        if not each.settled
+        if each.outcome
     ]
     if not warmings:
         return "This run was not warmed up by the rules of docs/PERFORMANCE.md."

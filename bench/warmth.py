@@ -2,7 +2,8 @@
 
 A Java machine goes on compiling for hundreds of thousands of requests, and only what it is asked to do: a broker that
 has moved gigabytes is still cold for small requests. So every workload has a warm-up of its own kind, which says how
-much of it there must be at least. What is good for one system is done for all.
+much of it there must be at least. All systems get that much; only those that compile while they run are then watched
+until they settle.
 
 A machine that is never quiet would be warmed for ever, so there are bounds in count and time. A warm-up that ended at
 one of them has not settled, and the results say so.
@@ -49,6 +50,11 @@ class Warming:
     seconds: float = 0.0
     settled: bool = False
     values: dict[str, list[float]] = field(default_factory=dict)  # of each figure, by piece
+    has_to_settle: bool = True  # or the least number of pieces is enough
+
+    @property
+    def outcome(self) -> str:
+        return "NOT SETTLED" if self.has_to_settle and not self.settled else ""
 
     @property
     def pieces(self) -> int:
@@ -93,5 +99,7 @@ def warm(
             continue
         enough_at = now if enough_at is None else enough_at
         warming.settled = all(map(is_settled, warming.values.values()))
+        if not warming.has_to_settle:
+            break
         if now - enough_at >= MORE_SECONDS or warming.pieces >= plan.least + MORE_PIECES:
             break

@@ -56,6 +56,14 @@ def test_a_machine_that_is_never_quiet_ends_the_warm_up_at_a_bound() -> None:
     assert by_time.seconds == pytest.approx(5 * 2.0 + MORE_SECONDS, abs=2.0)
 
 
+def test_a_server_that_does_not_compile_has_what_there_must_be_and_no_more() -> None:
+    warming = Warming("redis", "one-message", "30,000 requests", has_to_settle=False)
+    rates = iter([100.0, 200.0] * 5)
+    plan = WarmUp(warming.piece, 0.6, ("requests_s",), least=6)
+    warm(warming, plan, lambda: {"requests_s": next(rates)}, clock=lambda: 0.0)
+    assert (warming.pieces, warming.settled, warming.outcome) == (6, False, "")
+
+
 def test_slow_pieces_are_not_repeated_as_often_as_there_must_be() -> None:
     warming = warmed([100.0] * 100, least=50, seconds=LEAST_SECONDS / 8)
     assert warming.settled
