@@ -1,7 +1,5 @@
 """What followers read of a leader's log: the second one gets what the first one got, and nothing older."""
 
-from typing import NamedTuple
-
 import pytest
 
 from odradek.replication.leader import Leader
@@ -13,13 +11,21 @@ from tests.replication.fakes import FakeLog, lead
 LIMIT = 1 << 20
 
 
-class Opened(NamedTuple):
-    """The file of a segment, as far as a read needs it."""
+class SegmentFile:
+    """As far as a read needs it."""
 
-    name: str
+    def __init__(self) -> None:
+        self.is_cached = True
+        self.copied: list[int] = []  # the positions that were read
 
     def ensure_open(self) -> None:
         pass
+
+    def read_now(self, position: int, length: int) -> bytearray | None:
+        if not self.is_cached:
+            return None
+        self.copied.append(position)
+        return bytearray(length)
 
 
 class ReadableLog(FakeLog):
@@ -27,6 +33,7 @@ class ReadableLog(FakeLog):
         super().__init__()
         self.reads: list[tuple[int, int, int]] = []
         self.size = 100
+        self.file = SegmentFile()
 
     def last_stable_offset(self, high_watermark: int) -> int:
         return high_watermark
@@ -35,7 +42,7 @@ class ReadableLog(FakeLog):
         self.reads.append((offset, upper_offset, max_bytes))
         if offset >= upper_offset:
             return None
-        return Slice(Opened("segment"), offset, min(self.size, max_bytes))  # type: ignore[arg-type]
+        return Slice(self.file, offset, min(self.size, max_bytes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -50,31 +57,16 @@ def leader(log: ReadableLog) -> Leader:
     return lead(log, leader_epoch=4)
 
 
-@pytest.fixture
-def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The offsets whose records were copied out of the page cache."""
-    seen: list[int] = []
-
-    def copy(piece: Slice) -> bytearray:
-        seen.append(piece.position)
-        return bytearray(piece.length)
-
-    monkeypatch.setattr(replica_reads, "read_from_memory", copy)
-    return seen
-
-
-def test_two_followers_cost_one_read(leader: Leader, log: ReadableLog, copies: list[int]) -> None:
+def test_two_followers_cost_one_read(leader: Leader, log: ReadableLog) -> None:
     reads = ReplicaReads()
     first = reads.read(leader, 3, LIMIT, True)
     assert reads.read(leader, 3, LIMIT, True) is first
     assert (first.length, first.records, first.high_watermark) == (100, bytearray(100), 0)
-    assert copies == [3] and len(log.reads) == 1
+    assert log.file.copied == [3] and len(log.reads) == 1
 
 
 @pytest.mark.parametrize("change", ["offset", "end", "high watermark", "start", "limit", "minimum", "leader"])
-def test_nothing_is_shared_that_has_changed(
-    change: str, leader: Leader, log: ReadableLog, copies: list[int]
-) -> None:
+def test_nothing_is_shared_that_has_changed(change: str, leader: Leader, log: ReadableLog) -> None:
     reads = ReplicaReads()
     before = reads.read(leader, 3, LIMIT, True)
     offset, limit, minimum_one = 3, LIMIT, True
@@ -99,24 +91,20 @@ def test_nothing_is_shared_that_has_changed(
     assert log.reads[1] == (offset, log.end_offset, limit)
 
 
-def test_much_is_sent_from_the_file_which_is_looked_up_each_time(
-    leader: Leader, log: ReadableLog, copies: list[int]
-) -> None:
+def test_much_is_sent_from_the_file_which_is_looked_up_each_time(leader: Leader, log: ReadableLog) -> None:
     log.size = replica_reads.COPY_BELOW
     reads = ReplicaReads()
     answers = [reads.read(leader, 3, LIMIT, True) for _ in range(2)]
     assert all(isinstance(answer.records, Slice) for answer in answers)
-    assert copies == [] and len(log.reads) == 2, "the file may have been replaced"
+    assert log.file.copied == [] and len(log.reads) == 2, "the file may have been replaced"
 
 
-def test_what_is_not_in_the_page_cache_is_left_to_the_connection(
-    leader: Leader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replica_reads, "read_from_memory", lambda piece: None)
+def test_what_is_not_in_the_page_cache_is_left_to_the_connection(leader: Leader, log: ReadableLog) -> None:
+    log.file.is_cached = False
     answer = ReplicaReads().read(leader, 3, LIMIT, True)
     assert isinstance(answer.records, Slice) and answer.length == 100
 
 
-def test_a_follower_that_has_everything_gets_nothing(leader: Leader, copies: list[int]) -> None:
+def test_a_follower_that_has_everything_gets_nothing(leader: Leader, log: ReadableLog) -> None:
     answer = ReplicaReads().read(leader, 5, LIMIT, True)
-    assert (answer.records, answer.length, copies) == (None, 0, [])
+    assert (answer.records, answer.length, log.file.copied) == (None, 0, [])

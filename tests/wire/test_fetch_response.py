@@ -31,7 +31,8 @@ def random_partition(rng: random.Random, version: int) -> tuple[FetchedPartition
     aborted = rng.choice([None, [], [(1, 2), (3, 4)]])
     data = rng.randbytes(rng.choice([0, 1, 200]))
     divergence = rng.choice([None, Divergence(5, 77)])
-    answer = FetchedPartition(index, error, high, stable, start, aborted, Piece(data), len(data), divergence)
+    records = rng.choice([Piece(data), bytearray(data)])  # in a file, or in memory
+    answer = FetchedPartition(index, error, high, stable, start, aborted, records, len(data), divergence)
     expected = generated.PartitionData(
         index,
         error,

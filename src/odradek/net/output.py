@@ -6,7 +6,6 @@ if a page is missing, `send` stops and says so: the connection has a thread read
 and makes the kernel start reading what follows, and continues.
 """
 
-import errno
 import os
 import socket
 from collections import deque
@@ -28,7 +27,6 @@ READ_AHEAD = 8 << 20  # a reader of old data will ask for the next bytes soon
 ADVISED_AT_ONCE = 512 * 1024  # the kernel cuts longer advice short
 CAN_ADVISE = hasattr(os, "posix_fadvise")
 CAN_PROBE = hasattr(os, "RWF_NOWAIT")
-READ_AT_ONCE = getattr(os, "RWF_NOWAIT", 0)
 
 
 class Sent(Enum):
@@ -230,16 +228,10 @@ def read_whole(piece: Slice) -> bytes:
 
 def read_from_memory(piece: Slice) -> bytearray | None:
     """All of a small slice, if no byte of it has to be waited for."""
-    data = bytearray(piece.length)
     try:
-        count = os.preadv(piece.file.fileno(), [data], piece.position, READ_AT_ONCE)
-    except BlockingIOError:
-        return None
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            return None  # it waits in the queue, where the error will be noticed
-        count = os.preadv(piece.file.fileno(), [data], piece.position)  # tmpfs: always in memory
-    return data if count == piece.length else None
+        return piece.file.read_now(piece.position, piece.length)
+    except OSError:
+        return None  # it waits in the queue, where the error will be noticed
 
 
 def is_in_memory(piece: Slice) -> bool:

@@ -164,7 +164,8 @@ class _Encoder:
             yield from self.write_topic(topic)
         if self.flexible:
             self.out += encoded_addresses(self.addresses)
-        size = sum(len(part) for part in self.parts if isinstance(part, bytearray)) + self.records_size
+        own = self.parts[::2]  # with records between them, of whatever type
+        size = sum(len(part) for part in own if isinstance(part, bytearray)) + self.records_size
         FRAME_START.pack_into(first, 0, size - 4, correlation_id)
         return self.parts
 

@@ -38,6 +38,7 @@ MAX_SINGLE_SYNCS = 4
 # Files to close for one that cannot be opened. One is enough, unless the whole system has no descriptor left.
 MAX_EVICTIONS = 8
 
+READ_AT_ONCE = getattr(os, "RWF_NOWAIT", 0)
 fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
@@ -65,6 +66,9 @@ class File(Protocol):
 
     def read_at(self, position: int, length: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
+
+    def read_now(self, position: int, length: int) -> bytearray | None:
+        """All of it, if it is there and no byte of it has to be waited for."""
 
     def write_at(self, position: int, data: Buffer) -> None:
         """All of it, or an OSError, after which the file may have grown by a part of it."""
@@ -165,6 +169,18 @@ class DiskFile:
                 break
             data += more
         return data
+
+    def read_now(self, position: int, length: int) -> bytearray | None:
+        descriptor, data = self.fileno(), bytearray(length)
+        try:
+            count = os.preadv(descriptor, [data], position, READ_AT_ONCE)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            count = os.preadv(descriptor, [data], position)  # tmpfs: always in memory
+        return data if count == length else None
 
     def write_at(self, position: int, data: Buffer) -> None:
         descriptor = self.fileno()

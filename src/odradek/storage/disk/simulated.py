@@ -202,6 +202,10 @@ class SimulatedFile:
     def read_at(self, position: int, length: int) -> bytes:
         return bytes(self._open().seen[position : position + length])
 
+    def read_now(self, position: int, length: int) -> bytearray | None:
+        data = self._open().seen[position : position + length]
+        return bytearray(data) if len(data) == length else None
+
     def write_at(self, position: int, data: Buffer) -> None:
         content = self._open()
         self._files.about_to_change(self.path)
