@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import DamagedData
-from odradek.model import METADATA_TOPIC, NO_TOPIC_ID, TopicPartition
+from odradek.model import METADATA_TOPIC, TopicPartition
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.disk.files import DataDirectoryLocked, DiskFiles, Files
 from odradek.storage.disk.simulated import SimulatedFiles
@@ -329,16 +329,31 @@ def test_a_new_log_can_be_synced_after_it_was_deleted() -> None:
     assert log.synced_offset == 1
 
 
-def test_a_log_that_does_not_know_whose_it_is_is_told() -> None:
+def test_an_empty_log_that_does_not_know_whose_it_is_is_created_again() -> None:
     files = disk()
     create(open_store(files))
     files.remove(f"{D}/one-0/partition.metadata")
     store = open_store(files.twin())
-    assert store.logs[ONE].topic_id == NO_TOPIC_ID
+    assert store.logs == {}
     files = store._files
-    store.set_topic_id(store.logs[ONE], TOPIC_ID)
+    append_values(create(store), b"x")
     store.close({})
-    assert open_store(files).logs[ONE].topic_id == TOPIC_ID
+    log = open_store(files).logs[ONE]
+    assert (log.topic_id, values_of(log)) == (TOPIC_ID, [(0, b"x")])
+
+
+def test_records_that_do_not_know_whose_they_are_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    """Power failed before the first sync, and took the id, but not the records. Nobody was told that they are on disk.
+    Meanwhile the topic may have been deleted and created again: they must not be taken for those of the new one."""
+    files = disk()
+    append_values(create(open_store(files)), b"of whom?")
+    files.remove(f"{D}/one-0/partition.metadata")
+    store = open_store(files.twin())
+    assert store.logs == {}
+    (stray,) = [name for name in names(store._files) if name.endswith("-stray")]
+    assert stray.startswith("one-0.") and store._files.file(f"{D}/{stray}/{0:020d}.log").size() > 0
+    assert f"renamed the log of one-0 to {D}/{stray}: it has no topic id" in caplog.text
+    assert values_of(create(store)) == []
 
 
 def test_a_log_whose_making_was_interrupted() -> None:
@@ -352,13 +367,12 @@ def test_a_log_whose_making_was_interrupted() -> None:
     assert values_of(open_store(files).logs[ONE]) == [(0, b"x")]
 
 
-@pytest.mark.parametrize("missing", ["partition.metadata", f"{0:020d}.log"])
-def test_a_log_that_lacks_a_file_is_a_log(missing: str) -> None:
+def test_a_log_that_lacks_its_segment_is_a_log() -> None:
     files = disk()
     create(open_store(files))
-    files.remove(f"{D}/one-0/{missing}")
+    files.remove(f"{D}/one-0/{0:020d}.log")
     log = open_store(files.twin()).logs[ONE]
-    assert (log.topic_id, log.end_offset) == (TOPIC_ID if missing != "partition.metadata" else NO_TOPIC_ID, 0)
+    assert (log.topic_id, log.end_offset) == (TOPIC_ID, 0)
 
 
 def test_a_log_start_is_kept_over_restarts() -> None:

@@ -110,9 +110,9 @@ class LocalPartitions:
         return lambda topic: log_config(topic_values(image.topic_overrides(topic), self.config))
 
     def expected_in(self, image: MetadataImage) -> Callable[[TopicPartition, UUID], bool]:
-        """Which logs the store opens. One without an id counts as the topic's: a crash came before its first sync. All
-        others belong to topics that were deleted, and perhaps created again, just before a crash, or to partitions that
-        were moved to other brokers while this one was down."""
+        """Which logs the store opens, or creates again if they have no id and no records. All others belong to topics
+        that were deleted, and perhaps created again, just before a crash, or to partitions that were moved to other
+        brokers while this one was down."""
 
         def is_expected(topic_partition: TopicPartition, topic_id: UUID) -> bool:
             topic = image.topics.get(topic_partition.topic)
@@ -259,7 +259,7 @@ class LocalPartitions:
             if name in plans and plans[name].topic_id == topic.id:
                 del plans[name]
         found = self._store.get(name)
-        if found is not None and _is_of(found, topic.id):
+        if found is not None and found.topic_id == topic.id:
             self._doomed[name] = found
         replica = self._present(topic, index)
         if replica is not None:
@@ -311,7 +311,7 @@ class LocalPartitions:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return None
         found = self._store.get(name)
-        if found is not None and _is_of(found, plan.topic_id):  # it has records, but could not be opened
+        if found is not None and found.topic_id == plan.topic_id:  # it has records, but could not be opened
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log of {name} could not be opened")
         make = partial(self._make_for_append, name)
         unmade = cast(Log, UnmadeLog(name, self._settings[topic].log, make))
@@ -377,12 +377,10 @@ class LocalPartitions:
             found = None
         if found is None:
             return self._store.create(name, topic_id, settings, self._host.now_ms())
-        if not _is_of(found, topic_id):
+        if found.topic_id != topic_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"its log belongs to topic {found.topic_id}, not {topic_id}"
             )
-        if found.topic_id == NO_TOPIC_ID:
-            self._store.set_topic_id(found, topic_id)
         return found
 
 
@@ -399,7 +397,3 @@ def _tell(told: Told, replica: Replica) -> None:
 
 def is_unmade(replica: Replica) -> bool:
     return isinstance(replica.log, UnmadeLog)
-
-
-def _is_of(found: Log, topic_id: UUID) -> bool:
-    return found.topic_id in (topic_id, NO_TOPIC_ID)

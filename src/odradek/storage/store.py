@@ -50,7 +50,6 @@ from odradek.storage.disk.checkpoints import (
     MalformedCheckpoint,
     OffsetCheckpoint,
     clean_shutdown_marker,
-    format_partition_metadata,
     parse_partition_metadata,
     read_if_present,
     write_atomically,
@@ -193,9 +192,19 @@ class LogStore:
                 logger.warning("leaving %s alone: it does not contain a log", directory)
             return True
         topic_id = parse_partition_metadata(read_if_present(self._files, f"{directory}/{PARTITION_METADATA}"))
-        if not is_expected(topic_partition, topic_id):
-            self._set_aside(topic_partition)
+        if topic_id == NO_TOPIC_ID and _has_records(sizes):
+            # The id comes to disk with the first records, so none of these was ever acknowledged as being there. They
+            # may be those of a topic that was deleted since, and created again.
+            self._set_aside(topic_partition, "it has no topic id: power failed before its first sync")
             return False
+        if not is_expected(topic_partition, topic_id):
+            self._set_aside(
+                topic_partition,
+                "its topic was deleted, the partition was moved to other brokers, or the metadata does not know it",
+            )
+            return False
+        if topic_id == NO_TOPIC_ID:
+            return True  # an empty log, which is created again
         config = self._config_for(topic_partition.topic)
         log = open_log(
             self._home(directory), topic_partition, topic_id, config, opening, now_ms, sizes, self.report
@@ -204,15 +213,15 @@ class LogStore:
         self._add(log)
         return True
 
-    def _set_aside(self, topic_partition: TopicPartition) -> None:
+    def _set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
         directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
         self._files.rename(self.path(str(topic_partition)), directory)
         self.report.strays += 1
         logger.warning(
-            "renamed the log of %s to %s: its topic was deleted, the partition was moved to other brokers, or the "
-            "metadata does not know it. Remove it if you do not need it",
+            "renamed the log of %s to %s: %s. Remove it if you do not need it",
             topic_partition,
             directory,
+            reason,
         )
 
     def _drop_clean_offsets(self) -> None:
@@ -274,15 +283,9 @@ class LogStore:
             entries = self._files.list(directory)
         except FileNotFoundError:
             return True
-        if any(entry.name.endswith(".log") and entry.size > 0 for entry in entries):
+        if _has_records({entry.name: entry.size for entry in entries}):
             raise OSError(errno.EEXIST, "it already contains records of another log", directory)
         return False
-
-    def set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
-        """For a log without a topic id: a crash came before its first sync."""
-        log.topic_id = topic_id
-        path = f"{log.directory}/{PARTITION_METADATA}"
-        write_atomically(self._files, path, format_partition_metadata(topic_id))
 
     def delete(self, topic_partitions: Collection[TopicPartition], now_ms: int) -> None:
         """Rename the logs' directories, which is what makes them deleted, and remove them later.
@@ -445,3 +448,8 @@ class LogStore:
     def release(self) -> None:
         """Release the directory without writing anything, as a crash would."""
         self._lock.release()
+
+
+def _has_records(sizes: Mapping[str, int]) -> bool:
+    """Of the files of a log."""
+    return any(size > 0 and name.endswith(".log") for name, size in sizes.items())

@@ -66,7 +66,7 @@ class Log:
         contents: Contents,
     ) -> None:
         self.topic_partition = topic_partition
-        self.topic_id = topic_id  # NO_TOPIC_ID if a crash came before it was written
+        self.topic_id = topic_id
         # Records below it are deleted, though some of their bytes may still be there.
         self.log_start_offset = contents.log_start_offset
         self.end_offset = contents.end_offset  # of the next record, and never below `log_start_offset`

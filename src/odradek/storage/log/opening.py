@@ -62,7 +62,8 @@ def open_log(
     recovery = Recovery(home, config, opening, epochs, snapshots, report or RecoveryReport(), now_ms)
     log = Log(topic_partition, topic_id, config, home, recovery.load(sizes))
     if recovery.producers is not None:
-        log.mark_unsynced([*recovery.recovered, *_names(home)], recovery.recovery_point)
+        identity = [files.to_sync(f"{directory}/{PARTITION_METADATA}")] if PARTITION_METADATA in sizes else []
+        log.mark_unsynced([*identity, *recovery.recovered, *_names(home)], recovery.recovery_point)
     return log
 
 
