@@ -21,6 +21,7 @@ from odradek.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
 from tests.cluster.deletions import PAUSE_SECONDS, Deleter
@@ -110,7 +111,7 @@ class Remaker(ClusterClient):
         if self._topic is None:
             self._topic = await make_topic(self, REMADE, 1, 2)
             if self._topic is None and not self.play.is_over:
-                await self._delete(DeleteTopicState(REMADE))  # it may be there, and nobody knows
+                await self._delete_unknown()
         else:
             self.play.logs.deleting(self._topic)
             for group in self.play.groups.groups.values():
@@ -119,6 +120,14 @@ class Remaker(ClusterClient):
                 self.play.logs.deleted(self._topic)
                 self.play.count("topics deleted")
                 self._topic = None
+
+    async def _delete_unknown(self) -> None:
+        """It may be there, and nobody knows. It is deleted by its id, as always: by its name, a request that comes late
+        would delete the next one."""
+        response = await self.ask(MetadataRequest([MetadataRequestTopic(name=REMADE)]), 12)
+        (found,) = response.topics
+        if found.error_code == ErrorCode.NONE:
+            await self._delete(DeleteTopicState(None, found.topic_id))
 
     async def _delete(self, topic: DeleteTopicState) -> bool:
         response = await self.ask(DeleteTopicsRequest([topic], timeout_ms=1_000))

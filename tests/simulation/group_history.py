@@ -74,7 +74,7 @@ class Session:
     last_lost: float = -inf  # when a response was lost: it may not know what it has to do
     may_have_left: bool = False  # it asked for that
     has_left: bool = False  # and got a response
-    left_in: int = -1  # by the node of this number of starts
+    left_in: int = -1  # the node's number of starts, or of coordinators, when it asked to leave
 
 
 class GroupHistory:

@@ -122,7 +122,7 @@ class Member(Client):
                 self.session = None
 
     async def commit_though_it_left(self, session: Session) -> None:
-        session.has_left, session.left_in = True, self.play.machine.starts
+        session.has_left = True
         self.session = None
         if self.rng.random() < 0.5:
             await self.commit(session)
@@ -216,7 +216,7 @@ class ClassicMember(Member):
     async def leave(self) -> None:
         assert self.session is not None
         session = self.session
-        session.may_have_left = True
+        session.may_have_left, session.left_in = True, self.play.machine.starts
         request = LeaveGroupRequest(self.group.name, [MemberIdentity(session.member_id)])
         response = await self.ask_last(request, 5)
         if response is not None and response.error_code == ErrorCode.NONE:
@@ -302,7 +302,7 @@ class ConsumerMember(ClassicMember):
     async def leave(self) -> None:
         assert self.session is not None
         session = self.session
-        session.may_have_left = True
+        session.may_have_left, session.left_in = True, self.play.machine.starts
         request = ConsumerGroupHeartbeatRequest(self.group.name, session.member_id, LEAVE_EPOCH)
         response = await self.ask_last(request, 1)
         if response is not None and response.error_code == ErrorCode.NONE:
