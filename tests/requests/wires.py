@@ -79,6 +79,10 @@ class NotedTransport:
         self._move(SendingMove.GATHER)
         self.flushes_due += 1
 
+    def flush_now(self) -> None:
+        self.gather()
+        self.flush()
+
     def flush(self) -> None:
         was = self.sending
         if was not in (Sending.GATHERING, Sending.BLOCKED):

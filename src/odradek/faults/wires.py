@@ -177,6 +177,9 @@ class Gate:
     def flush_soon(self) -> None:
         self._transport.flush_soon()
 
+    def flush_now(self) -> None:
+        self._transport.flush_now()
+
     def pause_reading(self) -> None:
         self._is_paused = True
         self._transport.pause_reading()

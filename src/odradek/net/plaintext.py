@@ -226,6 +226,10 @@ class PlaintextTransport:
         self.sending = SENDING_MOVES[self.sending][GATHER]  # which does not change what is watched
         self._host.call_soon(self.flush)
 
+    def flush_now(self) -> None:
+        self.sending = SENDING_MOVES[self.sending][GATHER]
+        self.flush()
+
     def flush(self) -> None:
         was = self.sending
         if was is not GATHERING and was is not BLOCKED:

@@ -57,6 +57,9 @@ class Transport(Protocol):
     def flush_soon(self) -> None:
         """In a separate turn."""
 
+    def flush_now(self) -> None:
+        """While it is IDLE: no more output is expected in this turn."""
+
     def pause_reading(self) -> None:
         """Frames that have already been read may still be delivered."""
 

@@ -391,8 +391,7 @@ class Conversation:
             if waiting:  # their responses may follow in this turn, and leave together with this one
                 self._transport.flush_soon()
             else:
-                self._transport.gather()
-                self._transport.flush()
+                self._transport.flush_now()
         if self.state is FULL:
             self._settle()
 
