@@ -160,5 +160,5 @@ def _import_ahead(modules: Iterable[str]) -> None:
     for module in modules:
         try:
             import_module(module)
-        except OSError as error:
+        except (OSError, ImportError) as error:  # the latter from a library that is not Python
             log.info("cannot preload %s, which is imported when it is first needed: %s", module, error)
