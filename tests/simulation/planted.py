@@ -237,8 +237,8 @@ SIMULATED = [
             ),
             Mutation(
                 "services.local_partitions",
-                "    return found.topic_id in (topic_id, NO_TOPIC_ID)",
-                "    return True",
+                "        if found.topic_id != topic_id:\n",
+                "        if False:\n",
             ),
             Mutation(
                 "services.local_partitions",
