@@ -110,8 +110,8 @@ class Kept:
         """What a replica has, by base offset, with what is committed. Returns what is wrong, if anything."""
         for item in wanted:
             other = found.get(item.base_offset)
-            if other == item or (other is None and item.next_offset <= self.start_offset):
-                continue
+            if other == item or item.next_offset <= self.start_offset:
+                continue  # what was deleted is gone, or lies below where the log starts, and nobody gets to see it
             if not self.is_compacted or (other is not None and not self._is_rest(item, other)):
                 return f"has {other}, committed was {item}"
             left = records_of(other) if other is not None else []

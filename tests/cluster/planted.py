@@ -266,7 +266,7 @@ PLANTED = [
     Planted(
         "session",
         "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        1,
+        100,
         (
             Mutation(
                 "api.fetch",
