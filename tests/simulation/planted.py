@@ -202,7 +202,7 @@ SIMULATED = [
                 "self._has_its_epoch(header)",
             ),
         ],
-        seed=4,
+        seed=5,
     ),
     Simulated(
         "recovery-point-before-the-sync",

@@ -279,6 +279,8 @@ class Recovery:
     def _write_again(segment: Segment, position: int) -> None:
         while position < segment.size:
             data = segment.log.read_at(position, min(REWRITE_BYTES, segment.size - position))
+            if not data:
+                raise DamagedData(f"{segment.log.path} ends at {position}, and had {segment.size} bytes a moment ago")
             segment.log.write_at(position, data)
             position += len(data)
 
