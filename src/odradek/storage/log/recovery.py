@@ -280,7 +280,9 @@ class Recovery:
         while position < segment.size:
             data = segment.log.read_at(position, min(REWRITE_BYTES, segment.size - position))
             if not data:
-                raise DamagedData(f"{segment.log.path} ends at {position}, and had {segment.size} bytes a moment ago")
+                raise DamagedData(
+                    f"{segment.log.path} ends at {position}, and had {segment.size} bytes a moment ago"
+                )
             segment.log.write_at(position, data)
             position += len(data)
 
