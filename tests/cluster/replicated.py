@@ -20,7 +20,7 @@ A replica counts with what is synced. A node without power counts with what its 
 was lost for good, and which has not said so yet, does not count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -114,7 +114,6 @@ class ReplicatedLogs:
             machine = self._cluster.machines[node_id]
             node = machine.node
             if node is None:
-                self._hear_last_words(self._seen.get(node_id, {}))
                 continue
             if self._lives.get(node_id) != machine.starts:
                 self._lives[node_id] = machine.starts
@@ -140,13 +139,6 @@ class ReplicatedLogs:
                 self._removed(node_id, seen, set(node.replicas))
         if self.witness is not None:
             self.witness.looked()
-
-    def _hear_last_words(self, seen: Mapping[Replica, Seen]) -> None:
-        """A node may commit something, acknowledge it and lose its power, all in one step."""
-        for replica, known in seen.items():
-            log = self.logs.get((replica.topic_id, replica.topic_partition.partition))
-            if log is not None and isinstance(known.role, Leader):
-                log.last_words = max(log.last_words, known.role.high_watermark)
 
     def _changed(self, node_id: int, replica: Replica, role: Any, known: Seen) -> None:
         log = self.logs.get((replica.topic_id, replica.topic_partition.partition))

@@ -17,7 +17,6 @@ class ReplicatedLog:
         self.kept = kept
         self.isrs = {registration.partition_epoch: registration.isr}  # all that ever were, by partition epoch
         self.high_watermark = 0  # the highest that any leader has reached
-        self.last_words = 0  # the highest that one reached in the very step in which it lost its power
         self.history: list[Committed] = []
         self.unclean_epoch = -1  # the last whose leader was elected uncleanly
         self.is_open = False  # until that leader, or a later one, begins: what is committed?

@@ -81,7 +81,7 @@ class ClusterPlay(Play):
 
     def check_committed(self, partition: PartitionHistory, batch: Batch, base_offset: int) -> None:
         log = self.replicated.logs[partition.topic.id, partition.index]
-        if base_offset + batch.size > max(log.high_watermark, log.last_words):
+        if base_offset + batch.size > log.high_watermark:
             self.replicated.fail(
                 log, f"P9: batch {batch.number} was acknowledged at {base_offset}, which is not committed"
             )
