@@ -15,6 +15,7 @@ from odradek.requests import conversation
 from odradek.requests.conversation import MOVES, Conversation, Conversations, Move, State
 from odradek.requests.request import Request
 from odradek.requests.turns import TURN_SECONDS, Turns
+from odradek.wire.codec import Steps
 from tests.requests.wires import NotedTransport, numbered_frame
 
 LARGE = 50_000
@@ -295,6 +296,31 @@ def test_a_request_that_fails_ends_its_own_conversation(error: Exception) -> Non
         assert transport.closed and not other.closed
         assert (handler.handled, gathered, abandoned) == ([1, 2], [1], [1])
         assert (talk.state, handler.conversations.waiting_in_all) == (State.CLOSED, 0)
+
+    scenario(work)
+
+
+def test_a_client_that_leaves_while_its_response_is_written_abandons_nothing() -> None:
+    """The wait is over by then, and ends once."""
+
+    async def work(handler: Handler) -> None:
+        transport, _ = handler.connect()
+        transport.arrive(*frames(1))
+        request, abandoned = handler.parked[1], []
+        request.on_abandoned = lambda: abandoned.append(1)
+
+        def writing() -> Steps[tuple[bytes]]:
+            for _ in range(5):
+                handler.now += TURN_SECONDS
+                yield
+            return (b"large",)
+
+        request.answer_in_steps(writing())
+        assert request.unfinished is not None
+        transport.receiver.lost("it left")
+        assert abandoned == []
+        assert handler.conversations.waiting_in_all == 0
+        await request.unfinished
 
     scenario(work)
 

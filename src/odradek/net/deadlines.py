@@ -20,6 +20,9 @@ Callback = Callable[[], None]
 
 
 class Deadline:
+    """Whoever holds it is often held by its callback. It lets go of both when it is over, so that no cycle is left to
+    the garbage collector."""
+
     __slots__ = ("_bucket", "callback")
 
     def __init__(self, bucket: "Bucket", callback: Callback) -> None:
@@ -28,6 +31,11 @@ class Deadline:
 
     def cancel(self) -> None:
         self._bucket.pop(self, None)
+        self.callback = _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 Bucket = dict[Deadline, None]
@@ -70,6 +78,7 @@ class Deadlines:
             for deadline in list(bucket):
                 if deadline in bucket:  # not cancelled by one that ran before it
                     self._run(deadline.callback)
+                    deadline.cancel()
         if self._ticks and self._timer is None:
             self._set_timer()
 

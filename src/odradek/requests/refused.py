@@ -85,7 +85,7 @@ def log_refusals(request: "Request", response: Any) -> None:
 
 
 def subject_of(request: "Request") -> str:
-    return str(getattr(request, "subject", ""))
+    return "" if request.subject is None else str(request.subject)
 
 
 class Refused:

@@ -16,8 +16,6 @@ Answered = Callable[["Request"], None]
 class Request:
     """Gets exactly one response: a message, ready-made parts of a frame, or nothing (acks=0)."""
 
-    subject: object  # what it is about or waits for, as log lines show it; set only if that is known
-
     __slots__ = (
         "api_key",
         "client_address",
@@ -52,7 +50,9 @@ class Request:
         self.turns = turns
         self.session = session = session or Session()
         self.principal = session.principal  # at the time of the request; the session may change
-        # Called when the client no longer waits for the response.
+        # What it is about or waits for, as log lines show it, if that is known.
+        self.subject: object = None
+        # Called if the client is gone before there is an answer.
         self.on_abandoned: Callable[[], None] | None = None
         self.parts: Sequence[Part] | None = None  # None until it is answered
         self.size = 0  # of its frame, if that is large
@@ -89,6 +89,7 @@ class Request:
         if done is not None:
             self.answer_parts(done.result)
         else:
+            self.on_abandoned = None
             self.unfinished = asyncio.get_running_loop().create_task(self._finish(encoding))
 
     async def _finish(self, encoding: Steps[Sequence[Part]]) -> None:
@@ -97,6 +98,9 @@ class Request:
     def answer_parts(self, parts: Sequence[Part]) -> None:
         assert self.parts is None, "a request is answered once"
         self.parts = parts
+        self.subject = self.on_abandoned = (
+            None  # they may refer to this request, a cycle for the garbage collector
+        )
         self.on_answered(self)
 
     def answer_nothing(self) -> None:
@@ -104,5 +108,6 @@ class Request:
 
     def abandon(self) -> None:
         """Its connection is closed."""
-        if self.parts is None and self.on_abandoned is not None:
-            self.on_abandoned()
+        on_abandoned, self.on_abandoned = self.on_abandoned, None
+        if on_abandoned is not None:
+            on_abandoned()

@@ -145,4 +145,8 @@ def _cause(request: Request) -> str:
     """What a request that has no response yet waits for."""
     if request.unfinished is not None:
         return "its turns to write a large response"
-    return str(getattr(request, "subject", "its effect: look at other log lines of that time"))
+    return (
+        "its effect: look at other log lines of that time"
+        if request.subject is None
+        else str(request.subject)
+    )
