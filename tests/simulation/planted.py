@@ -117,7 +117,7 @@ SIMULATED = [
         "acks=all is acknowledged before the sync",
         [
             Mutation(
-                "api.produce",
+                "requests.production",
                 "leader.when_committed(offset, partial(self._committed, leader))",
                 "self._committed(leader, ErrorCode.NONE)",
             )
