@@ -3,7 +3,8 @@
 After every step of the event loop the images of the nodes that ran in it are looked at (`watch`). The first that is
 further than all before it must be right: what it adds to the committed log has to be on the disks of a majority of the
 voters, for good. It is read from there and folded once more, in an image of our own. From then on it is history: no
-node may ever show anything else at these offsets (R4, R8), nor go back.
+node may ever show anything else at these offsets (R4, R8), nor go back. A disk that was replaced counts as it was at
+its end: its node may have said what it holds, in a message that was on its way when the disk was lost.
 
 An image holds all that was before it, so a wrong one stays wrong. Comparing costs as much as an image holds; it is
 done for the first image of every life, after every leap over a snapshot, and for some of the others.
@@ -21,9 +22,10 @@ from odradek.metadata.delta import ImageBuilder
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.snapshot import digest
 from odradek.raft.store import METADATA_PARTITION
-from odradek.raft.voters import VoterSet
+from odradek.raft.voters import ReplicaKey, VoterSet
 from odradek.records.record import decode_batch
 from odradek.records.walk import Batch, whole_batches
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.segments.segment import LOG_SUFFIX
 from odradek.storage.segments.swap import offset_of
 from tests.cluster.clusters import CLUSTER_ID, Cluster
@@ -77,6 +79,9 @@ class DurableLog:
         if batch is None:
             return base < self.start_offset
         return batch.data == wanted.data and batch.has_valid_crc
+
+
+Logs = dict[ReplicaKey, DurableLog]
 
 
 class Chronicle:
@@ -189,21 +194,17 @@ class Chronicle:
 
     def _extend(self, node_id: int, offset: int) -> None:
         """This node says that all up to this offset is committed."""
-        quorum = self._cluster.machines[node_id].node.metadata.quorum  # type: ignore[union-attr]
-        logs = {
-            other: DurableLog(machine.files.durable(PARTITION_DIRECTORY), self.newest.offset + 1)
-            for other, machine in self._cluster.machines.items()
-        }
-        voters = quorum.log.raft.log.voters
+        cluster = self._cluster
+        voters = cluster.machines[node_id].node.metadata.quorum.log.raft.log.voters  # type: ignore[union-attr]
+        logs = self._logs_on(
+            {cluster.key(other): machine.files for other, machine in cluster.machines.items()}
+        )
         while self.newest.offset < offset:
             start = self.newest.offset + 1
             sets = (voters.last, voters.before(start)[0])
-            found = {
-                bytes(log.batches[start].data): log.batches[start]
-                for log in logs.values()
-                if start in log.batches
-            }
-            batch = next((item for item in found.values() if self._is_committed(item, sets, logs)), None)
+            batch = self._committed_at(start, sets, logs)
+            if batch is None:
+                batch = self._committed_at(start, sets, logs | self._logs_on(cluster.lost_disks))
             if batch is None:
                 raise Violation(
                     f"node {node_id} shows what lies at offset {start}, which is not on the disks of a majority of "
@@ -211,16 +212,28 @@ class Chronicle:
                 )
             self._fold(batch)
 
-    def _is_committed(self, batch: Batch, sets: tuple[VoterSet, ...], logs: dict[int, DurableLog]) -> bool:
-        """By either set of voters: in the step that we look at, a second one may have come."""
-        return any(self._is_on_majority(batch, voters, logs) for voters in sets)
+    def _logs_on(self, disks: dict[ReplicaKey, SimulatedFiles]) -> Logs:
+        """From where history ends."""
+        return {
+            key: DurableLog(files.durable(PARTITION_DIRECTORY), self.newest.offset + 1)
+            for key, files in disks.items()
+        }
 
-    def _is_on_majority(self, batch: Batch, voters: VoterSet, logs: dict[int, DurableLog]) -> bool:
-        holders = [
-            voter
-            for voter in voters
-            if voter.key.names(self._cluster.key(voter.key.node_id)) and logs[voter.key.node_id].holds(batch)
-        ]
+    def _committed_at(self, offset: int, sets: tuple[VoterSet, ...], logs: Logs) -> Batch | None:
+        """By either set of voters: in the step that we look at, a second one may have come."""
+        found = {
+            bytes(log.batches[offset].data): log.batches[offset]
+            for log in logs.values()
+            if offset in log.batches
+        }
+        for batch in found.values():
+            if any(self._is_on_majority(batch, voters, logs) for voters in sets):
+                return batch
+        return None
+
+    def _is_on_majority(self, batch: Batch, voters: VoterSet, logs: Logs) -> bool:
+        holding = [key for key, log in logs.items() if log.holds(batch)]
+        holders = [voter for voter in voters if any(map(voter.key.names, holding))]
         return len(holders) >= voters.majority
 
     def _fold(self, batch: Batch) -> None:

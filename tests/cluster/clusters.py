@@ -7,6 +7,7 @@ from uuid import UUID
 from odradek.metadata.formatting import format_directory
 from odradek.metadata.properties import MetaProperties
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
+from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import Message
 from tests.simulation.machine import DATA_DIR, PORT, Machine
 from tests.simulation.world import World
@@ -37,6 +38,7 @@ class Cluster:
         self.brokers = tuple(brokers)
         self._settings = {**SETTINGS, **(settings or {})}
         self.generations = dict.fromkeys((*controllers, *brokers), 0)  # of the disks, by node id
+        self.lost_disks: dict[ReplicaKey, SimulatedFiles] = {}
         self.machines = {node_id: self._machine(node_id) for node_id in sorted({*controllers, *brokers})}
         for node_id in self.machines:
             self.format(node_id)
@@ -83,6 +85,7 @@ class Cluster:
 
     def replace_disk(self, node_id: int) -> None:
         """By an empty one, which is formatted. The machine must be off."""
+        self.lost_disks[self.key(node_id)] = self.machines[node_id].files
         self.machines[node_id].replace_disk()
         self.format(node_id, self.generations[node_id] + 1)
 
