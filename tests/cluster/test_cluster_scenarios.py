@@ -189,6 +189,19 @@ def test_a_leader_that_stops_cleanly_hands_over_before_anybody_misses_it() -> No
     world.run(scenario())
 
 
+def test_a_quorum_without_work_keeps_its_leader_however_short_its_timeouts_are() -> None:
+    timeouts = {"controller.quorum.fetch.timeout.ms": "400", "controller.quorum.request.timeout.ms": "400"}
+    world, cluster = new_cluster(9, settings=timeouts)
+
+    async def scenario() -> None:
+        await cluster.start()
+        epoch = quorum_of(cluster, 1).epoch
+        await asyncio.sleep(60.0)
+        assert {quorum_of(cluster, node_id).epoch for node_id in cluster.machines} == {epoch}
+
+    world.run(scenario())
+
+
 def test_a_broker_that_comes_late_learns_everything_from_a_snapshot() -> None:
     settings = {**SETTINGS, "metadata.max.retention.bytes": "1"}
     world, cluster = new_cluster(5, controllers=(1, 2, 3), brokers=(1, 101), settings=settings)

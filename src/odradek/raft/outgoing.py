@@ -40,6 +40,12 @@ class Settings(NamedTuple):
         return self.request_timeout_ms / 1000
 
     @property
+    def fetch_wait_ms(self) -> int:
+        """How long a leader may hold a fetch until there is something new. Well before its follower gives up: a quorum
+        without work would go on electing."""
+        return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 4, self.request_timeout_ms // 4)
+
+    @property
     def gone_turn_ms(self) -> int:
         """If the leader's process has ended: how long each voter has to be elected before the next one stands."""
         return max(self.election_timeout_ms // 5, 1)
@@ -182,7 +188,7 @@ class Outgoing:
             end_offset,
             last_epoch,
             high_watermark,
-            self._settings.fetch_max_wait_ms,
+            self._settings.fetch_wait_ms,
             self._settings.fetch_max_bytes,
         )
 
