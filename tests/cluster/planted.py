@@ -100,7 +100,7 @@ PLANTED = [
     Planted(
         "current-isr",
         "the high watermark is the minimum over the current ISR instead of the maximal one",
-        2,
+        1,
         (
             Mutation(
                 "replication.leader",
@@ -124,7 +124,7 @@ PLANTED = [
     Planted(
         "early-join",
         "a replica joins the ISR though it has not all that came before the leader's epoch",
-        2,
+        13,
         (
             Mutation(
                 "replication.leader",
@@ -149,7 +149,7 @@ PLANTED = [
     Planted(
         "partition-epoch",
         "the controller takes an ISR that was proposed to an older registration",
-        3,
+        1,
         (
             Mutation(
                 "controller.requests.alter_partition",
@@ -191,7 +191,7 @@ PLANTED = [
     Planted(
         "latest",
         "a new leader answers ListOffsets before it knows its high watermark",
-        17,
+        6,
         (
             Mutation(
                 "api.list_offsets",
@@ -215,7 +215,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        2,
+        3,
         (
             Mutation(
                 "storage.log.log",
@@ -251,7 +251,7 @@ PLANTED = [
     Planted(
         "coordinator",
         "a coordinator goes on answering when its partition has another leader",
-        11,
+        10,
         (
             Mutation(
                 "services.shards",
@@ -320,7 +320,7 @@ PLANTED = [
     Planted(
         "eager-retention",
         "retention deletes what is not committed",
-        3,
+        4,
         (
             Mutation(
                 "services.maintenance",
@@ -347,7 +347,7 @@ PLANTED = [
     Planted(
         "unreleased",
         "a partition is given to its next owner before the former one has given it up",
-        4,
+        1,
         (
             Mutation(
                 "coordinators.consumer.member",
@@ -360,7 +360,7 @@ PLANTED = [
     Planted(
         "unclean-follower",
         "a follower does not cut what it takes for committed, though its leader was elected uncleanly",
-        17,
+        41,
         (
             Mutation(
                 "replication.follower",
@@ -373,7 +373,7 @@ PLANTED = [
     Planted(
         "move-early",
         "a reassignment completes before its new replicas are in sync",
-        60,
+        44,
         (
             Mutation(
                 "controller.reassignment",
@@ -412,7 +412,7 @@ PLANTED = [
     Planted(
         "move-cancel",
         "cancelling a reassignment puts all original replicas into the ISR, in sync or not",
-        28,
+        12,
         (
             Mutation(
                 "controller.reassignment",
@@ -424,7 +424,7 @@ PLANTED = [
     Planted(
         "move-shrink",
         "cancelling a reassignment takes members out of the ISR that were not being added",
-        12,
+        4,
         (
             Mutation(
                 "controller.reassignment",

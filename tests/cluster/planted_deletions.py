@@ -30,7 +30,7 @@ DELETIONS = [
     Planted(
         "deletion-middle",
         "a follower that starts over in the middle of a batch does not take that batch",
-        5,
+        93,
         (
             Mutation(
                 "replication.follower",
@@ -54,7 +54,7 @@ DELETIONS = [
     Planted(
         "expired-early",
         "retention goes by the time when a segment was begun, not by its newest record",
-        6,
+        4,
         (
             Mutation(
                 "storage.log.retention",

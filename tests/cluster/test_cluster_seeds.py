@@ -1,4 +1,4 @@
-"""Some hundreds of simulated runs of a cluster; `make sim-cluster ARGS='--seeds 1000:2000'` goes on with others."""
+"""A hundred simulated runs of a cluster; `make sim-cluster ARGS='--seeds 1000:2000'` goes on with others."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.cluster.run import run_seed, run_seeds
 from tests.simulation.run import Totals
 
 CHUNK = 8
-CHUNKS = 25
+CHUNKS = 13
 
 
 @pytest.mark.parametrize("first", range(0, CHUNK * CHUNKS, CHUNK))

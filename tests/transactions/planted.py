@@ -31,7 +31,7 @@ PLANTED = [
     Planted(
         "both-markers",
         "a marker that has to be sent again is an abort",
-        1,
+        5,
         (
             Mutation(
                 "services.txn_markers",
@@ -147,7 +147,7 @@ PLANTED = [
     Planted(
         "prepared-aborted",
         "the timeout aborts a transaction that is prepared for its commit",
-        11,
+        7,
         (
             Mutation(
                 "coordinators.transactions.states",
@@ -177,7 +177,7 @@ PLANTED = [
     Planted(
         "truncated-producers",
         "a log that is cut forgets its producers",
-        1,
+        5,
         (
             Mutation(
                 "storage.log.log",
@@ -189,7 +189,7 @@ PLANTED = [
     Planted(
         "untruncated-index",
         "a log that is cut keeps the aborted transactions that were cut off in its index",
-        1,
+        12,
         (
             Mutation(
                 "storage.segments.segment",
@@ -201,7 +201,7 @@ PLANTED = [
     Planted(
         "compacted",
         "compaction does not know which transactions were aborted",
-        1,
+        0,
         (
             Mutation(
                 "storage.compaction.rounds",
@@ -213,7 +213,7 @@ PLANTED = [
     Planted(
         "not-again",
         "a coordinator that takes over does not send the markers of what is prepared",
-        1,
+        0,
         (
             Mutation(
                 "coordinators.transactions.coordinator",
@@ -225,7 +225,7 @@ PLANTED = [
     Planted(
         "untimed",
         "a coordinator that takes over does not watch the timeouts of what is open",
-        0,
+        2,
         (
             Mutation(
                 "coordinators.transactions.coordinator",
@@ -239,7 +239,7 @@ PLANTED = [
     Planted(
         "retried-commit",
         "a commit that is asked for again is reported as not possible",
-        1,
+        0,
         (
             Mutation(
                 "coordinators.transactions.ending",
@@ -279,7 +279,7 @@ PLANTED = [
     Planted(
         "deleted-topic",
         "a transaction does not end while a topic that it wrote to is deleted",
-        14,
+        30,
         (
             Mutation(
                 "services.txn_markers",

@@ -6,7 +6,7 @@ from tests.cluster.run import run_seeds
 from tests.simulation.run import Totals
 from tests.transactions.run import run_seed
 
-CHUNK = 6
+CHUNK = 8
 CHUNKS = 4
 
 
