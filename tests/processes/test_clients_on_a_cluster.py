@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pytest
 
@@ -195,7 +195,13 @@ class KafkaPython:
 
 
 class Kafkajs:
-    """In a process of its own (tests/real_clients/node)."""
+    """In a process of its own (tests/real_clients/node).
+
+    It asks a broker that is gone several times more before it looks for another; by its defaults it waits for up to
+    30 s in between.
+    """
+
+    RETRY: ClassVar = {"initialRetryTime": 100, "maxRetryTime": 500, "retries": 15}
 
     def produce(self, bootstrap: str, topic: str, records: Iterable[Record]) -> None:
         with self._run("produceLines", bootstrap, topic) as process:
@@ -217,7 +223,9 @@ class Kafkajs:
     @staticmethod
     def _run(command: str, bootstrap: str, topic: str, **options: str) -> AbstractContextManager[Process]:
         script = [shutil.which("node") or "node", str(NODE_DIRECTORY / "client.js"), command]
-        return started([*script, json.dumps({"bootstrap": bootstrap, "topic": topic, **options})])
+        return started(
+            [*script, json.dumps({"bootstrap": bootstrap, "topic": topic, "retry": Kafkajs.RETRY, **options})]
+        )
 
 
 class Command:

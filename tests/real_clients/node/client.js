@@ -97,8 +97,9 @@ async function produceLines(kafka, { topic }) {
 }
 
 // Print what a group reads, a JSON object a line, until it is ended.
+// A consumer that has lost its broker too often joins again as another member, once its group has given up the first.
 async function consumeLines(kafka, { topic, group }) {
-  const consumer = kafka.consumer({ groupId: group });
+  const consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, rebalanceTimeout: 6000, heartbeatInterval: 500 });
   await consumer.connect();
   await consumer.subscribe({ topic, fromBeginning: true });
   await consumer.run({
@@ -158,7 +159,12 @@ async function member(kafka, { topics, group, sessionTimeoutMs }) {
 
 async function main() {
   const options = process.argv[3] ? JSON.parse(process.argv[3]) : await readArguments();
-  const kafka = new Kafka({ brokers: options.bootstrap.split(","), clientId: "kafkajs", logLevel: logLevel.NOTHING });
+  const kafka = new Kafka({
+    brokers: options.bootstrap.split(","),
+    clientId: "kafkajs",
+    logLevel: options.retry ? logLevel.WARN : logLevel.NOTHING, // to stderr: why it is not there yet
+    retry: options.retry,
+  });
   const command = { produce, consume, administer, member, produceLines, consumeLines }[process.argv[2]];
   const result = await command(kafka, options);
   process.stdout.write(JSON.stringify(result) + "\n", () => process.exit(0));
