@@ -2,11 +2,12 @@
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from shutil import rmtree
 
 from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.settings import ClientSettings
 from tests.processes.joining import JoinedBroker, command, running, told
-from tests.processes.nodes import TIMEOUT_S, until
+from tests.processes.nodes import BOTH, TIMEOUT_S, cluster, until
 from tests.processes.record_faults import OFFSETS, TOPIC, await_all_committed, ends_of
 from tests.processes.record_ledger import RecordLedger
 from tests.processes.record_load import GROUPS, RecordLoad, read_all
@@ -49,6 +50,20 @@ def test_one_node_grows_to_three_under_load_and_one_is_replaced(tmp_path: Path) 
                         load.stop_producing()
                         await_all_committed(own, ledger)
                         check(bootstrap, own, ledger, {1: replacement, 2: second, 3: third})
+
+
+def test_a_replaced_disk_keeps_its_vote_when_the_command_is_run_again(tmp_path: Path) -> None:
+    """The leader of the quorum stays, and still remembers the lost disk as a follower."""
+    with cluster(tmp_path, {1: BOTH, 2: BOTH, 3: BOTH}) as nodes:
+        node = nodes.others(nodes.leader())[0]
+        node.kill()
+        rmtree(node.data_dir)
+        nodes.format_one(node, "-N")
+        node.start()
+        done = told("cluster", "grow", "-b", nodes.bootstrap)
+        assert (done["added_voters"], done["removed_voters"]) == ([node.id], [node.id])
+        again = told("cluster", "grow", "-b", nodes.bootstrap)
+        assert (again["added_voters"], again["removed_voters"]) == ([], [])
 
 
 def grow(first: RunningBroker, ledger: RecordLedger) -> None:

@@ -2,7 +2,8 @@
 
 An odd number of voters is best: one more than that can fail no more often, and slows every change. A controller that
 lost its disk follows the quorum under a new directory id, while its old self is still a voter that nobody hears from:
-that one is removed first.
+that one is removed first. The leader remembers the old self for a while even then, as a follower without a vote: of
+several directories of one node, the one that fetched last is the node.
 """
 
 import time
@@ -19,7 +20,11 @@ from odradek.cli.reassignment_requests import words
 from odradek.errors import ErrorCode
 from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from odradek.wire.messages.describe_quorum import DescribeQuorumResponse, ReplicaState
+from odradek.wire.messages.describe_quorum import (
+    DescribeQuorumResponse,
+    PartitionDataInResponse,
+    ReplicaState,
+)
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 MOST_VOTERS = 5
@@ -72,17 +77,31 @@ def find_quorum(cluster: Access) -> QuorumState:
     endpoints = {node.node_id: node.listeners[0] for node in answer.nodes if node.listeners}
     listener = next((one.name for one in endpoints.values()), "")
     known = _controllers(cluster, [Address(one.host, one.port) for one in endpoints.values()])
-    now_ms = max((one.last_caught_up_timestamp for one in found.current_voters), default=0)
     return QuorumState(
         [_replica(one) for one in found.current_voters],
-        [
-            _replica(one)
-            for one in sorted(found.observers, key=lambda one: one.replica_id)
-            if one.replica_id in known and now_ms - one.last_caught_up_timestamp < SILENT_MS
-        ],
+        [_replica(one) for one in followers_alive(found) if one.replica_id in known],
         listener,
         known,
     )
+
+
+def followers_alive(found: PartitionDataInResponse) -> list[ReplicaState]:
+    """Without a vote, by node id."""
+    now_ms = max((one.last_caught_up_timestamp for one in found.current_voters), default=0)
+    newest: dict[int, ReplicaState] = {}
+    for one in (*found.observers, *found.current_voters):
+        known = newest.get(one.replica_id)
+        if (
+            known is None
+            or one.replica_id == found.leader_id  # it does not fetch; as a follower it is its old self
+            or one.last_fetch_timestamp >= known.last_fetch_timestamp
+        ):
+            newest[one.replica_id] = one
+    return [
+        one
+        for one in sorted(found.observers, key=lambda one: one.replica_id)
+        if newest[one.replica_id] is one and now_ms - one.last_caught_up_timestamp < SILENT_MS
+    ]
 
 
 def _replica(one: ReplicaState) -> Replica:
