@@ -13,6 +13,7 @@ What happens is heard of through the protocol, or by lines in the nodes' logs. N
 
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -262,6 +263,12 @@ class Nodes:
         with redirect_stdout(StringIO()):
             status = format_directory(["-c", str(node.config_file), "-t", self.cluster_id, *options])
         assert status == 0, f"node {node.id} could not be formatted"
+
+    def replace_disk(self, node: Node) -> None:
+        """By an empty one, formatted as docs/CLUSTER.md says: the same node id, and a directory id of its own. The node
+        must be off."""
+        shutil.rmtree(node.data_dir)
+        self.format_one(node, "-N")
 
     def add(self, node_id: int, roles: str) -> Node:
         """A node that joins the others, formatted, and not started yet."""

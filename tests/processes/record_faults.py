@@ -175,8 +175,7 @@ def replace_a_disk(stage: Stage) -> None:
     node = stage.follower()
     node.kill()
     stage.await_records()
-    shutil.rmtree(node.data_dir)
-    stage.nodes.format_one(node, "-N")
+    stage.nodes.replace_disk(node)
     node.start()
     run("cluster", "grow", "-b", stage.nodes.bootstrap)
 

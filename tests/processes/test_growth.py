@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from shutil import rmtree
 
 from odradek.client.cluster import Cluster, borrow_cluster
 from odradek.client.settings import ClientSettings
@@ -57,8 +56,7 @@ def test_a_replaced_disk_keeps_its_vote_when_the_command_is_run_again(tmp_path: 
     with cluster(tmp_path, {1: BOTH, 2: BOTH, 3: BOTH}) as nodes:
         node = nodes.others(nodes.leader())[0]
         node.kill()
-        rmtree(node.data_dir)
-        nodes.format_one(node, "-N")
+        nodes.replace_disk(node)
         node.start()
         done = told("cluster", "grow", "-b", nodes.bootstrap)
         assert (done["added_voters"], done["removed_voters"]) == ([node.id], [node.id])

@@ -3,7 +3,6 @@
 Three brokers, or three nodes that are controllers too, with one partition on all of them.
 """
 
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -207,12 +206,6 @@ def test_nodes_killed_at_once_lose_nothing(tmp_path: Path, killed: int) -> None:
         check_equal(nodes)
 
 
-def wipe(nodes: Nodes, node: Node) -> None:
-    """A new disk, formatted as docs/CLUSTER.md says: the same node id, and a directory id of its own."""
-    shutil.rmtree(node.data_dir)
-    nodes.format_one(node, "-N")
-
-
 def test_a_node_whose_disk_was_wiped_catches_up(tmp_path: Path) -> None:
     with cluster(tmp_path, COMBINED, **SETTINGS) as nodes:
         create(nodes)
@@ -221,7 +214,7 @@ def test_a_node_whose_disk_was_wiped_catches_up(tmp_path: Path) -> None:
         left = nodes.others(wiped)
         assert produce(left[0], values("before")) == {None}
         wiped.kill()
-        wipe(nodes, wiped)
+        nodes.replace_disk(wiped)
         await_in_sync(*left)
         assert produce(left[0], values("meanwhile")) == {None}
         wiped.start()
@@ -246,7 +239,7 @@ def test_the_last_one_in_sync_comes_back_without_its_disk(tmp_path: Path) -> Non
         create(nodes)
         first, second, last = kill_in_turn(nodes)
         last.kill()
-        wipe(nodes, last)
+        nodes.replace_disk(last)
         last.start()
         await_partition(last, "nobody leads", lambda found: found.leader_id == -1)
         first.start()

@@ -88,15 +88,10 @@ def find_quorum(cluster: Access) -> QuorumState:
 def followers_alive(found: PartitionDataInResponse) -> list[ReplicaState]:
     """Without a vote, by node id."""
     now_ms = max((one.last_caught_up_timestamp for one in found.current_voters), default=0)
-    newest: dict[int, ReplicaState] = {}
-    for one in (*found.observers, *found.current_voters):
-        known = newest.get(one.replica_id)
-        if (
-            known is None
-            or one.replica_id == found.leader_id  # it does not fetch; as a follower it is its old self
-            or one.last_fetch_timestamp >= known.last_fetch_timestamp
-        ):
-            newest[one.replica_id] = one
+    fetched = sorted((*found.observers, *found.current_voters), key=lambda one: one.last_fetch_timestamp)
+    newest = {one.replica_id: one for one in fetched}
+    # The leader does not fetch; what follows under its id is its old self.
+    newest |= {one.replica_id: one for one in found.current_voters if one.replica_id == found.leader_id}
     return [
         one
         for one in sorted(found.observers, key=lambda one: one.replica_id)

@@ -98,9 +98,8 @@ class Request:
     def answer_parts(self, parts: Sequence[Part]) -> None:
         assert self.parts is None, "a request is answered once"
         self.parts = parts
-        self.subject = self.on_abandoned = (
-            None  # they may refer to this request, a cycle for the garbage collector
-        )
+        # They may refer to this request: a cycle, which would be left to the garbage collector.
+        self.subject = self.on_abandoned = None
         self.on_answered(self)
 
     def answer_nothing(self) -> None:

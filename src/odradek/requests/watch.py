@@ -16,6 +16,7 @@ from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.host.metrics import Histogram
 from odradek.requests.naming import api_name, name_of, request_fields, sender_of
+from odradek.requests.refused import subject_of
 from odradek.requests.request import Request
 from odradek.wording import duration
 
@@ -145,8 +146,4 @@ def _cause(request: Request) -> str:
     """What a request that has no response yet waits for."""
     if request.unfinished is not None:
         return "its turns to write a large response"
-    return (
-        "its effect: look at other log lines of that time"
-        if request.subject is None
-        else str(request.subject)
-    )
+    return subject_of(request) or "its effect: look at other log lines of that time"
