@@ -19,6 +19,7 @@ STAND_ALONE = {
     "test_pipeline_definition.py",
     "test_pipeline_parts.py",
     "test_pipeline_command.py",
+    "test_pipeline_rooms.py",
 }
 
 

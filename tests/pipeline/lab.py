@@ -13,10 +13,10 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.pipeline.definition import Pipeline
-from odradek.pipeline.progress import BatchProgress
-from odradek.pipeline.reading import load
-from odradek.pipeline.running import Events, PipelineRun, Supervisor
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.reading import load
+from odradek.pipeline.run.progress import BatchProgress
+from odradek.pipeline.run.running import Events, PipelineRun, Supervisor
 
 WAIT_S = 300  # of a busy machine
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dderby.stream.error.file=/dev/null"
@@ -70,12 +70,20 @@ class Lab:
     def fresh_name(self) -> str:
         return f"n{os.getpid()}x{next(_numbers)}"
 
-    def fill(self, topic: str, values: Iterable[Any], partitions: int = 2, **record: Any) -> None:
-        """Values as they are, or as JSON; one after the other to partition 0, 1, …"""
+    def fill(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        partitions: int = 2,
+        partition: int | None = None,
+        **record: Any,
+    ) -> None:
+        """Values as they are, or as JSON; one after the other to partition 0, 1, …, or all to the same one."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for number, value in enumerate(values):
             data = value if isinstance(value, (bytes, type(None))) else json.dumps(value).encode()
-            producer.produce(topic, value=data, partition=number % partitions, **record)
+            place = number % partitions if partition is None else partition
+            producer.produce(topic, value=data, partition=place, **record)
         assert producer.flush(60) == 0
 
     def records(self, topic: str) -> list[Any]:

@@ -29,3 +29,14 @@ def not_a_frame(orders: DataFrame) -> int:
 
 def broken(orders: DataFrame) -> DataFrame:
     return orders.select("no_such_column")
+
+
+@F.udf("bigint")
+def doubled(number: int) -> int:
+    if number == 13:
+        raise ValueError("13 is unlucky")
+    return number * 2
+
+
+def lucky(orders: DataFrame) -> DataFrame:
+    return orders.select("id", doubled("id").alias("twice"))

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.reading import load
-from odradek.pipeline.sources import group_of
-from odradek.pipeline.topics import topics_of
+from odradek.pipeline.file.reading import load
+from odradek.pipeline.kinds.topics import group_of, topics_of
 from tests.pipeline.lab import Lab
 from tests.support import RunningBroker, run_command, running_broker
 
@@ -44,8 +43,8 @@ def path(tmp_path: Path, broker: RunningBroker) -> Path:
     return path
 
 
-def odradek(*arguments: object):
-    return run_command("pipeline", *map(str, arguments))
+def odradek(*arguments: object, **settings):
+    return run_command("pipeline", *map(str, arguments), **settings)
 
 
 def test_help_names_every_command():
@@ -210,3 +209,72 @@ def test_only_the_table_at_a_terminal_needs_rich(path):
     assert found == [(1, "error: rich is not installed: pip install 'odradek[spark]'")]
     ((status, message),) = without("rich", (*arguments, "--json"), terminal=True)
     assert status == 1 and "is paused" in message
+
+
+LETTERS = """\
+[pipeline]
+name = "shop"
+[sources.orders]
+topic = "{topic}"
+format = "text"
+[sources.lines]
+path = "in"
+format = "text"
+[sinks.out]
+from = "orders"
+console = true
+[dead_letters]
+topic = "{dead}"
+"""
+
+
+def letter(offset: int | None = None, **facts: str) -> list[tuple[str, bytes]]:
+    place = (
+        {"offset": str(offset), "partition": "0", "timestamp": "1767225600000"} if offset is not None else {}
+    )
+    known = {
+        "pipeline": "shop",
+        "content": "record",
+        "reason": "it is bad",
+        "stage": "decode",
+        "name": "orders",
+    }
+    return [
+        ("mine", b"1"),
+        *((f"odradek.{name}", text.encode()) for name, text in (known | place | facts).items()),
+    ]
+
+
+def test_dead_letters_are_shown_and_replayed_without_spark(tmp_path, broker):
+    lab = Lab(broker.bootstrap, tmp_path)
+    topic, dead = lab.topic(1), lab.topic(1)
+    (tmp_path / "in").mkdir()
+    lab.fill(dead, [b"bad"], 1, key=b"k", headers=letter(7, topic=topic))
+    lab.fill(dead, [b"\xff"], 1, headers=letter(8, topic=topic))
+    lab.fill(dead, [b"line"], 1, headers=letter(name="lines", file="file:///in/a.txt"))
+    lab.fill(dead, [b"{}"], 1, headers=letter(9, topic=topic, content="row"))
+    lab.fill(dead, [b"other"], 1, headers=letter(9, topic=topic, pipeline="another"))
+    path = lab.write(LETTERS.format(topic=topic, dead=dead), "shop.toml")
+    no_java = {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
+
+    shown = [
+        json.loads(line)
+        for line in odradek("dead-letters", path, "--json", environ=no_java).stdout.splitlines()
+    ]
+    assert [one["value"] for one in shown] == ["line", "{}", "/w==", "bad"]
+    assert (shown[3]["topic"], shown[3]["partition"], shown[3]["offset"]) == (topic, 0, 7)
+
+    result = odradek("replay-dead-letters", path, "--json", environ=no_java)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == {
+        "sent": {topic: 2, str(tmp_path / "in"): 1},
+        "kept": 1,
+        "reasons": {"it is bad": 4},
+    }
+    first, second = lab.records(topic)
+    assert (first.key(), first.value(), first.timestamp()[1]) == (b"k", b"bad", 1767225600000)
+    assert first.headers() == [("mine", b"1"), ("odradek.replayed", f"{dead}/0/0".encode())]
+    assert second.value() == b"\xff"
+    (file,) = (tmp_path / "in").iterdir()
+    assert file.read_bytes() == b"line\n" and file.suffix == ".text"
+    assert "nothing to replay" in odradek("replay-dead-letters", path, environ=no_java).stdout, "only once"

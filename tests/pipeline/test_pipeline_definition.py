@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.pipeline.definition import (
+from odradek.pipeline.file.definition import (
     ConsoleSink,
     FileSink,
     FileSource,
@@ -12,8 +12,8 @@ from odradek.pipeline.definition import (
     TopicSink,
     TopicSource,
 )
-from odradek.pipeline.errors import PipelineError, PipelineErrors
-from odradek.pipeline.reading import load
+from odradek.pipeline.file.errors import PipelineError, PipelineErrors
+from odradek.pipeline.file.reading import load
 
 WHOLE = """
 [pipeline]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.pipeline.reading import load
+from odradek.pipeline.file.reading import load
 from tests.pipeline.lab import Lab
 
 TEXT = (Path(__file__).parents[2] / "docs" / "PIPELINES.md").read_text()

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.pipeline.document import parse
-from odradek.pipeline.errors import PipelineError, PipelineErrors
-from odradek.pipeline.variables import substitute
+from odradek.pipeline.file.document import parse
+from odradek.pipeline.file.errors import PipelineError, PipelineErrors
+from odradek.pipeline.file.variables import substitute
 
 TEXT = '''\
 # a comment with [brackets] and = signs

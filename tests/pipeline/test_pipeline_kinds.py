@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from odradek.pipeline.checking import check
-from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare, describe, plan
-from odradek.pipeline.previewing import preview
-from odradek.pipeline.replay import Replay, newest_letters
-from odradek.pipeline.running import PipelineRun, Supervisor
-from odradek.pipeline.weaving import BatchReader, Weaver
+from odradek.pipeline.check.checking import check
+from odradek.pipeline.check.planning import KEEPS, RESET, UNCHANGED, compare, describe, plan
+from odradek.pipeline.check.previewing import preview
+from odradek.pipeline.check.weaving import BatchReader, Weaver
+from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.run.replay import Replay, newest_letters
+from odradek.pipeline.run.running import PipelineRun, Supervisor
 from tests.pipeline.lab import Lab, Recorder
 
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ limit = 1
     lab.run_well(spark, pipeline)
     rows = {line.strip() for text in lab.events.shown for line in text.splitlines()[3:]}
     assert rows == {"avro  1/a/0.5", "csv   1/a, b", "csv   5/c", "text  one", "raw   FE k"}
-    reasons = {letter["reason"] for letter in newest_letters(spark, pipeline, 20)}
+    reasons = {letter["reason"] for letter in newest_letters(pipeline, 20)}
     assert reasons == {
         "the value ends too early for its schema",
         "the value does not start with a registry's header, a zero byte and a schema id",
@@ -310,9 +310,9 @@ def test_dead_letters_are_replayed_after_a_fix_once(spark, lab: Lab):
     assert len(lab.letters(names["dead"])) == 2
     assert [(one.key(), one.value()) for one in lab.records(names["target"])] == [(b"2", None)], "a tombstone"
     mended = lab.pipeline(REPLAYED.format(**names, schema="id STRING, gone BOOLEAN"))
-    assert Replay(spark, mended, to=None, everything=False).run(dry=True).sent == {names["source"]: 2}
-    assert Replay(spark, mended, to=None, everything=False).run(dry=False).sent == {names["source"]: 2}
-    assert Replay(spark, mended, to=None, everything=False).run(dry=False).sent == {}, "only once"
+    assert Replay(mended, to=None, everything=False).run(dry=True).sent == {names["source"]: 2}
+    assert Replay(mended, to=None, everything=False).run(dry=False).sent == {names["source"]: 2}
+    assert Replay(mended, to=None, everything=False).run(dry=False).sent == {}, "only once"
     again = lab.records(names["source"])[3]
     assert (again.key(), again.value(), dict(again.headers())["mine"]) == (b"k", b'{"id": "a"}', b"1")
     lab.run_well(spark, mended)

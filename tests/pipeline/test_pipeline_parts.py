@@ -13,25 +13,28 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException, PythonException
 from rich.console import Console
 
 from odradek.model import TopicPartition
-from odradek.pipeline.avro import AvroError, AvroSchema, Decoder
+from odradek.pipeline.check.checking import check_output
+from odradek.pipeline.check.planning import KEEPS, RESET, UNCHANGED, compare
 from odradek.pipeline.checkpoint import Checkpoint, read_progress
-from odradek.pipeline.decoding import reasons_for
-from odradek.pipeline.document import parse
-from odradek.pipeline.errors import PipelineError, Unreachable
-from odradek.pipeline.examples import example, infer
-from odradek.pipeline.failures import Backoff, Kind, classify
-from odradek.pipeline.isolation import Range, batch_in_flight, halves, isolate
-from odradek.pipeline.live_view import LiveView
-from odradek.pipeline.metrics import Metrics
-from odradek.pipeline.planning import KEEPS, RESET, UNCHANGED, compare
-from odradek.pipeline.progress import BatchProgress, RejectionLimit, batch_progress
-from odradek.pipeline.queries import QueryId
-from odradek.pipeline.reading import load
-from odradek.pipeline.reasons import reason_for
-from odradek.pipeline.running import Events, PipelineRun, Supervised
+from odradek.pipeline.file.document import parse
+from odradek.pipeline.file.errors import PipelineError, Unreachable
+from odradek.pipeline.file.examples import example, infer
+from odradek.pipeline.file.reading import load
+from odradek.pipeline.kinds.registry import sink_kind
+from odradek.pipeline.rows.avro import AvroError, AvroSchema, Decoder
+from odradek.pipeline.rows.decoding import reasons_for
+from odradek.pipeline.rows.reasons import reason_for
+from odradek.pipeline.run.failures import Backoff, Kind, classify
+from odradek.pipeline.run.isolation import Range, batch_in_flight, halves, isolate
+from odradek.pipeline.run.live_view import LiveView
+from odradek.pipeline.run.metrics import Metrics
+from odradek.pipeline.run.progress import BatchProgress, LongWork, RejectionLimit, batch_progress
+from odradek.pipeline.run.queries import QueryId
+from odradek.pipeline.run.running import Events, PipelineRun, Supervised
 from odradek.spark.offsets import to_checkpoint
 
 # Reasons
@@ -239,6 +242,26 @@ def test_what_failures_mean(text, kind, reason):
     assert (classify(text).kind, classify(text).reason) == (kind, reason)
 
 
+WORKER_TRACEBACK = 'Traceback (most recent call last):\n  File "{}", line 5, in f\nValueError: bad row\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("/home/me/shop.py", Kind.DATA),
+        ("/x/odradek/spark/reader.py", Kind.OTHER),
+        ("/x/odradek/pipeline/rows/avro.py", Kind.OTHER),
+    ],
+)
+def test_an_exception_of_a_worker_is_known_by_its_class(file, kind):
+    error = PythonException(WORKER_TRACEBACK.format(file))
+    assert "PythonException" not in str(error), "as in a batch"
+    outer = PySparkException("the job was aborted")
+    outer._cause = error  # where Spark keeps Java's causes
+    for one in (error, outer):
+        assert classify(one).kind is kind
+
+
 def test_pauses_grow_and_begin_again():
     backoff = Backoff()
     assert [backoff.next_s() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -265,7 +288,7 @@ class FakeQuery:
 
     def __init__(self, kind="sink", batches=(), refused=(), start=lambda: None) -> None:
         self.identity, self.start, self.refused = QueryId(kind, "out"), start, dict(enumerate(refused))
-        self.is_active, self.stopped = True, False
+        self.is_active, self.stopped, self.activity = True, False, ""
         self._batches = list(batches)
 
     def new_progress(self):
@@ -349,19 +372,15 @@ def test_bad_records_are_found_by_halving():
     def fails(frame):
         nonlocal tries
         tries += 1
-        starting, ending = frame
         found = {
-            (topic, int(one), at)
-            for topic, partitions in starting["orders"].items()
-            for one, start in partitions.items()
-            for at in range(start, ending["orders"][topic][one])
+            (one.topic, one.partition, at) for one in frame["orders"] for at in range(one.start, one.end)
         }
         return "bad" if found & bad else None
 
     batch = {"orders": [Range("t", 0, 0, 1000), Range("t", 1, 0, 24)]}
-    found = isolate(batch, lambda starting, ending: (starting, ending), fails)
+    found = isolate(batch, lambda chosen: chosen, fails)
     assert {(one.topic, one.partition, one.offset) for one in found} == bad
-    assert tries < 60
+    assert tries < 50
 
 
 # Progress
@@ -397,6 +416,14 @@ def test_progress_in_the_words_of_operators():
     shown = metrics.text()
     assert 'odradek_pipeline_lag_records{pipeline="shop",query="out",topic="t"} 4' in shown
     assert 'odradek_pipeline_rows_out_total{pipeline="shop",query="out"} 8' in shown
+
+
+def test_long_work_is_told_at_growing_intervals():
+    work = LongWork()
+    told = [now for now in range(100) if work.look("" if now < 20 else "processing a batch", now) is not None]
+    assert told == [30, 40, 60]
+    assert work.look("", 100) is None and work.look("processing a batch", 101) is None, "a new batch"
+    assert work.look("processing a batch", 111) == 10
 
 
 def test_the_live_table_shows_totals_lag_and_where_the_time_goes():
@@ -442,7 +469,7 @@ def test_files_without_their_checkpoint_are_refused(write, tmp_path):
         PipelineError,
         match=r"pipe.toml:6: sinks.out.path: .*Spark would treat new batches as already written",
     ):
-        Checkpoint(pipeline).check_output(pipeline.sinks["out"])
+        check_output(Checkpoint(pipeline), sink_kind(pipeline, pipeline.sinks["out"]))
 
 
 def test_one_process_at_a_time(write):

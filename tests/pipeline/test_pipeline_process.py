@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.isolation import batch_in_flight
-from odradek.pipeline.reading import load
+from odradek.pipeline.file.reading import load
+from odradek.pipeline.run.isolation import batch_in_flight
 from tests.pipeline.lab import Lab, conf_arguments, start_command, wait_until
 
 pytestmark = pytest.mark.timeout(1800)

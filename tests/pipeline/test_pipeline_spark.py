@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from odradek.pipeline.checking import check
+from odradek.pipeline.check.checking import check
+from odradek.pipeline.check.testing import all_tests, run_test
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.examples import example
-from odradek.pipeline.reading import load
-from odradek.pipeline.testing import all_tests, run_test
+from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.file.examples import example
+from odradek.pipeline.file.reading import load
 from tests.pipeline.lab import Lab
 
 ORDERS = """

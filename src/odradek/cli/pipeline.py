@@ -28,8 +28,8 @@ from odradek.cli.pipeline_shared import (
     spark_for,
     told,
 )
-from odradek.pipeline.errors import PipelineError, PipelineErrors
-from odradek.pipeline.reading import load
+from odradek.pipeline.file.errors import PipelineError, PipelineErrors
+from odradek.pipeline.file.reading import load
 
 app = Group(
     help="Run data pipelines on Spark, each defined by one TOML file: sources, transforms, sinks.",
@@ -55,7 +55,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a first pipeline. It is a working example, or reads an existing topic."""
-    from odradek.pipeline.examples import example, example_from_topic
+    from odradek.pipeline.file.examples import example, example_from_topic
 
     if file.exists():
         raise CommandError(f"{file} already exists; name another file")
@@ -111,7 +111,7 @@ def check(
 ) -> None:
     """Validate without running. It looks at types through the SQL, topics, sinks and checkpoint."""
     with told(as_json):
-        from odradek.pipeline.checking import check as check_pipeline
+        from odradek.pipeline.check.checking import check as check_pipeline
 
         pipelines = [load(find_file(file)) for file in files]
         with spark_for(pipelines, master, conf, verbose) as spark:
@@ -143,7 +143,7 @@ def test(
     """Run the tests of a pipeline. They are in its file or in NAME.tests.toml, and need no broker."""
     failed = passed = 0
     with told(as_json):
-        from odradek.pipeline.testing import all_tests, run_test
+        from odradek.pipeline.check.testing import all_tests, run_test
 
         pipelines = [load(find_file(file)) for file in files]
         chosen = [
@@ -182,8 +182,8 @@ def plan(
 ) -> None:
     """Show what a change of the file does. A pipeline that has run before keeps its state, or needs a reset."""
     with told(as_json):
-        from odradek.pipeline.checking import check as check_pipeline
-        from odradek.pipeline.planning import plan as make_plan
+        from odradek.pipeline.check.checking import check as check_pipeline
+        from odradek.pipeline.check.planning import plan as make_plan
 
         pipeline = load(find_file(file))
         with spark_for([pipeline], master, conf, verbose) as spark:
@@ -208,7 +208,7 @@ def explain(
     if mode not in ("simple", "extended", "formatted", "cost"):
         raise BadParameter(f"{mode!r} is not one of simple, extended, formatted, cost", param_hint="--mode")
     with told():
-        from odradek.pipeline.queries import Query, QueryId
+        from odradek.pipeline.run.queries import Query, QueryId
 
         pipeline = load(find_file(file))
         with spark_for([pipeline], master, conf, verbose) as spark:

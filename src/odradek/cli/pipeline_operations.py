@@ -2,23 +2,25 @@
 
 import shutil
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Option
 from odradek.cli.output import print_columns, print_json_line, print_line, warn
-from odradek.cli.pipeline_shared import Conf, FileArgument, Master, Verbose, find_file, spark_for, told
-from odradek.pipeline.checkpoint import SPARK_METADATA, Checkpoint
-from odradek.pipeline.definition import FileSink, Pipeline
-from odradek.pipeline.reading import load
+from odradek.cli.pipeline_shared import FileArgument, find_file, told
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.reading import load
+
+if TYPE_CHECKING:
+    from odradek.pipeline.kinds.sink import SinkKind
 
 
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
     """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and needs no Spark."""
-    from odradek.pipeline.status import status as read_status
+    from odradek.pipeline.run.status import status as read_status
 
     with told(as_json):
         found = read_status(load(find_file(file)))
@@ -36,11 +38,12 @@ def status(file: FileArgument, as_json: JsonOutput = False) -> None:
                 one.finished_at,
                 ", ".join(f"{topic} {waiting}" for topic, waiting in one.lag.items()),
                 one.skipped,
+                f"≥ {one.late_at_least}" if one.late_at_least else 0,
                 one.group,
             )
             for one in found.queries
         ]
-        print_columns(("QUERY", "KIND", "BATCH", "FINISHED", "LAG", "SKIPPED", "GROUP"), rows)
+        print_columns(("QUERY", "KIND", "BATCH", "FINISHED", "LAG", "SKIPPED", "LATE", "GROUP"), rows)
     if found.warning:
         warn(found.warning)
 
@@ -88,7 +91,8 @@ def reset(
             if name not in known:
                 raise CommandError(f"{pipeline.name} has no sink {name}; it has {', '.join(sorted(known))}")
         subject = ", ".join(sinks) or pipeline.name
-        outputs = _outputs(pipeline, sinks)
+        kinds = _kinds(pipeline, sinks)
+        outputs = [path for kind in kinds for path in kind.leftovers()]
         if outputs and not delete_output:
             raise CommandError(
                 f"{', '.join(map(str, outputs))} would be in the way of a fresh start: add --delete-output, or "
@@ -98,30 +102,26 @@ def reset(
             deleted = f" and delete {', '.join(map(str, outputs))}" if outputs else ""
             confirm(f"Delete the state of {subject}{deleted}?", yes)
         with checkpoint.locked():
-            _forget(checkpoint, sinks, manifest, outputs)
+            for kind in kinds:
+                kind.reset()
+            _forget(checkpoint, sinks, manifest)
     print_line(f"{subject} will start from scratch with the next run.")
 
 
-def _outputs(pipeline: Pipeline, chosen: list[str]) -> list[Path]:
-    found = []
-    for name, sink in pipeline.sinks.items():
-        if isinstance(sink.target, FileSink) and (not chosen or name in chosen):
-            output = Path(pipeline.path(sink.target.path))
-            if (output / SPARK_METADATA).is_dir():
-                found.append(output)
-    return found
+def _kinds(pipeline: Pipeline, chosen: list[str]) -> list["SinkKind"]:
+    from odradek.pipeline.kinds.registry import sink_kinds
+
+    return [kind for name, kind in sink_kinds(pipeline).items() if not chosen or name in chosen]
 
 
-def _forget(checkpoint: Checkpoint, sinks: list[str], manifest: dict[str, Any], outputs: list[Path]) -> None:
-    for output in outputs:
-        shutil.rmtree(output)
+def _forget(checkpoint: Checkpoint, sinks: list[str], manifest: dict[str, Any]) -> None:
     if sinks:
         for name in sinks:
             checkpoint.remove_query("sink", name)
         kept = {name: facts for name, facts in manifest.get("sinks", {}).items() if name not in sinks}
         checkpoint.write_manifest({**manifest, "sinks": kept})
         return
-    for part in ("sinks", "rejects", "skipped"):
+    for part in ("sinks", "rejects", "skipped", "late"):
         shutil.rmtree(checkpoint.directory / part, ignore_errors=True)
     (checkpoint.directory / "manifest.json").unlink(missing_ok=True)
 
@@ -130,15 +130,13 @@ def dead_letters(
     file: FileArgument,
     rows: Annotated[int, Option("--rows", min=1, help="How many to show.")] = 20,
     as_json: JsonOutput = False,
-    verbose: Verbose = False,
 ) -> None:
     """Show the newest dead letters. It shows stage, reason, origin and value of each."""
     with told(as_json):
-        from odradek.pipeline.replay import newest_letters
+        from odradek.pipeline.run.replay import newest_letters
 
         pipeline = load(find_file(file))
-        with spark_for([pipeline], "local[2]", [], verbose) as spark:
-            found = newest_letters(spark, pipeline, rows)
+        found = newest_letters(pipeline, rows)
     if as_json:
         for letter in found:
             print_json_line(letter)
@@ -158,17 +156,13 @@ def replay_dead_letters(
     everything: Annotated[bool, Option("--all", help="Include those that were replayed before.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be sent.")] = False,
     as_json: JsonOutput = False,
-    master: Master = None,
-    conf: Conf = None,
-    verbose: Verbose = False,
 ) -> None:
     """Send dead letters again after a fix, to their topics or to another one."""
     with told(as_json):
-        from odradek.pipeline.replay import Replay
+        from odradek.pipeline.run.replay import Replay
 
         pipeline = load(find_file(file))
-        with spark_for([pipeline], master, conf, verbose) as spark:
-            found = Replay(spark, pipeline, to=to, everything=everything).run(dry=dry_run)
+        found = Replay(pipeline, to=to, everything=everything).run(dry=dry_run)
     if as_json:
         print_json_line(found.as_json())
         return

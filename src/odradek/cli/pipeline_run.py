@@ -12,9 +12,9 @@ from odradek.cli.framework import Exit, Option
 from odradek.cli.output import note, print_line
 from odradek.cli.pipeline_shared import Conf, FilesArgument, Master, Verbose, find_file, spark_for, told
 from odradek.pipeline.checkpoint import Checkpoint
-from odradek.pipeline.definition import Pipeline
-from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.reading import load
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.file.reading import load
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
 def _preview(
     pipelines: list[Pipeline], rows: int, master: str | None, conf: Sequence[str] | None, verbose: bool
 ) -> None:
-    from odradek.pipeline.previewing import preview
+    from odradek.pipeline.check.previewing import preview
 
     with spark_for(pipelines, master, conf, verbose) as spark:
         for pipeline in pipelines:
@@ -75,13 +75,13 @@ def _run(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    from odradek.pipeline.display import JsonLines
-    from odradek.pipeline.metrics import Metrics, serve
-    from odradek.pipeline.running import PipelineRun, Supervisor
+    from odradek.pipeline.run.display import JsonLines
+    from odradek.pipeline.run.metrics import Metrics, serve
+    from odradek.pipeline.run.running import PipelineRun, Supervisor
 
     is_live = sys.stdout.isatty() and not as_json
     if is_live:
-        from odradek.pipeline.live_view import LiveView
+        from odradek.pipeline.run.live_view import LiveView
 
     metrics = Metrics()
     with contextlib.ExitStack() as stack:
@@ -94,10 +94,16 @@ def _run(
                     f"pipeline {pipeline.name} is paused: 'odradek pipeline resume' resumes it"
                 )
         log_file = Checkpoint(pipelines[0]).log_file
+        lines = JsonLines(metrics)
+        for pipeline in pipelines:
+            if is_live:
+                note(f"{pipeline.name}: starting Spark")
+            else:
+                lines.message(pipeline.name, "starting Spark", log=str(log_file))
         spark = stack.enter_context(
             spark_for(pipelines, master, conf, verbose, log_file=log_file, short_lived=False)
         )
-        events = stack.enter_context(LiveView(metrics)) if is_live else JsonLines(metrics)
+        events = stack.enter_context(LiveView(metrics)) if is_live else lines
         runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]
         failed = prepare_all(runs)
         supervisor = Supervisor([one for one in runs if one not in failed])

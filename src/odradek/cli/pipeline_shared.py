@@ -10,9 +10,9 @@ from odradek.cli.arguments import key_value
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Exit, Option
 from odradek.cli.output import print_json_line
-from odradek.pipeline import document
-from odradek.pipeline.definition import Pipeline
-from odradek.pipeline.errors import PipelineError, PipelineErrors
+from odradek.pipeline.file import document
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.errors import PipelineError, PipelineErrors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +31,7 @@ Offline = Annotated[
     bool, Option("--offline", help="Do not look at the cluster, databases or the checkpoint.")
 ]
 
+JAVA_END_S = 5.0  # how long a process may take to end after its connections are gone
 # What the extra `spark` installs and these commands import.
 PACKAGES = {"pandas": "pandas", "pyarrow": "PyArrow", "pyspark": "PySpark", "rich": "rich"}
 
@@ -113,5 +114,11 @@ def spark_for(
         spark = session.start(master, settings, log_file=log, python_path=path, short_lived=short_lived)
         try:
             yield spark
+        except Exception as error:
+            ended = session.java_ended(JAVA_END_S) if session.connection_lost(error) else None
+            if ended is None:
+                raise
+            raise PipelineError(ended) from None
         finally:
-            spark.stop()
+            if session.java_ended() is None:
+                spark.stop()

@@ -1,26 +1,21 @@
 """Data pipelines on Spark, from one TOML file.
 
-Reading the file (no Spark needed):
+The rooms, from the lowest up (tests/pipeline/test_pipeline_rooms.py holds imports to this order):
 
-    errors        one message with file, line and what to do
-    document      TOML with the line of every key
-    variables     `${VAR}`, from the environment or a file; secrets are never literal
-    definition    the file as dataclasses; `reading` builds them, with `tables` for one table
-    examples      what `init` writes, and schemas inferred from a topic's records
+    file/         TOML to dataclasses; no Spark. `errors` (one message with file, line and what to do), `document` (TOML
+                  with the line of every key), `variables`, `tables`, `definition` (the dataclasses), `sources`,
+                  `sinks` and `reading`, which build them, `examples` for `init`
     checkpoint    where a pipeline keeps its state, and which pipeline it belongs to
-
-Running it (Spark):
-
     session       one quiet Spark for all pipelines of a process
-    decoding      bytes to rows, and bad records; `avro` for one format, `reasons` says why a record is bad
-    sources, transforms, sinks
-    weaving       all of it assembled for one query, streaming or batch
-    state         what Spark's plan says about state, and whether it is bounded
-    checking, planning, testing, previewing, status
-    dead_letters, isolation, rejecting, replay
-    queries       one of Spark's queries, from weaving to a clean stop
-    running       the supervisor; `failures` judges; `progress`, `display`, `live_view` and `metrics` report progress
+    rows/         `decoding`: bytes to rows, and bad records; `avro` for one format; `reasons` says why a record is bad;
+                  `transforms`: SQL and functions of the user's
+    kinds/        a module for each kind of source and sink, behind one interface; its `__init__` is a map
+    check/        `weaving` assembles all stages for one query, streaming or batch; `state` asks Spark's plan about
+                  state; `checking`, `planning`, `testing` and `previewing` are the commands for authors
+    run/          `queries`: one of Spark's queries, from weaving to a clean stop; `running`: the supervisor; `failures`
+                  judges; `isolation` finds records that fail; `progress`, `display`, `live_view` and `metrics` report;
+                  `status` and `replay` work beside a run
 
 Nothing here depends on broker internals: topics are read and written through `odradek.spark`, and inspected
-through `odradek.client` (`topics`).
+through `odradek.client` (`kinds.topics`).
 """

@@ -7,6 +7,7 @@
       sinks/SINK/       Spark's checkpoint of the query that feeds a sink
       rejects/STAGE/    Spark's checkpoint of the query that writes a stage's rejected rows to the dead letters
       skipped/          records set aside because a query failed on them
+      late/             how many rows a query dropped because they came after the watermark
       spark.log         the log of Spark and Java
 
 Spark's checkpoints are keyed by names: of the pipeline and the sink as directories, and of sources within (Spark
@@ -25,11 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odradek.pipeline.definition import FileSink, Pipeline, Sink
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.errors import PipelineError
 
 FORMAT = 1
-SPARK_METADATA = "_spark_metadata"
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,12 @@ class Checkpoint:
         except FileNotFoundError:
             return {}
 
+    def all_skipped(self) -> Iterator[tuple[str, str, dict[str, dict[str, dict[str, list[int]]]]]]:
+        """For every query that skips records: its kind, its name and what it skips."""
+        for path in sorted((self.directory / "skipped").glob("*.json")):
+            kind, _, name = path.stem.partition(".")
+            yield kind, name, self.skipped(kind, name)
+
     def skip(self, kind: str, name: str, source: str, topic: str, partition: int, offset: int) -> None:
         found = self.skipped(kind, name)
         offsets = found.setdefault(source, {}).setdefault(topic, {}).setdefault(str(partition), [])
@@ -149,6 +155,28 @@ class Checkpoint:
 
     def _skip_file(self, kind: str, name: str) -> Path:
         return self.directory / "skipped" / f"{kind}.{name}.json"
+
+    # Rows that came too late
+
+    def late(self, kind: str, name: str) -> int:
+        return int(self._late(kind, name)["rows"])
+
+    def _late(self, kind: str, name: str) -> dict[str, int]:
+        try:
+            found: dict[str, int] = json.loads(self._late_file(kind, name).read_text())
+            return found
+        except FileNotFoundError:
+            return {"batch": -1, "rows": 0}
+
+    def add_late(self, kind: str, name: str, batch: int, rows: int) -> None:
+        """Count the late rows of a batch, each batch once."""
+        known = self._late(kind, name)
+        if batch > known["batch"]:
+            counted = {"batch": batch, "rows": known["rows"] + rows}
+            write_file(self._late_file(kind, name), json.dumps(counted))
+
+    def _late_file(self, kind: str, name: str) -> Path:
+        return self.directory / "late" / f"{kind}.{name}.json"
 
     # Spark's checkpoints
 
@@ -159,27 +187,13 @@ class Checkpoint:
         """What Spark calls the query: the same after a restart, another one after a reset."""
         return str(json.loads((self.query(kind, name) / "metadata").read_text())["id"])
 
-    def check_output(self, sink: Sink) -> None:
-        """Files that Spark lists as finished would make it skip the first batches of a new checkpoint."""
-        if not isinstance(sink.target, FileSink) or "://" in sink.target.path:
-            return
-        output = Path(self.pipeline.path(sink.target.path))
-        listed = output / SPARK_METADATA
-        if not listed.is_dir() or not any(listed.glob("[0-9]*")):
-            return
-        if self.progress("sink", sink.name) is None:
-            problem = (
-                f"{output} has files of a query whose checkpoint is not in {self.directory}; Spark would treat new "
-                "batches as already written. Name another path, or empty that directory"
-            )
-            raise self.pipeline.error((*sink.key, "path"), problem)
-
     def remove_query(self, kind: str, name: str) -> bool:
         path = self.query(kind, name)
         if not path.exists():
             return False
         shutil.rmtree(path)
         self._skip_file(kind, name).unlink(missing_ok=True)
+        self._late_file(kind, name).unlink(missing_ok=True)
         return True
 
 

@@ -13,6 +13,7 @@ Every query is woven in its own session (`new_session`): views of two pipelines 
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.file.errors import PipelineError
 from odradek.spark.environment import missing
 from odradek.spark.launching import installed_pyspark, use_this_python
 
@@ -72,7 +73,11 @@ def start(
         settings.setdefault("spark.driver.host", "127.0.0.1")
     use_this_python()
     _extend_path(python_path)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # we report exceptions, once
+    for name in (
+        "SQLQueryContextLogger",
+        "DataFrameQueryContextLogger",
+        "py4j",
+    ):  # we report exceptions, once
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     builder = SparkSession.builder.master(chosen).appName("odradek pipeline").config(map={**settings})
     with _redirected(log_file), installed_pyspark(chosen):
@@ -81,11 +86,51 @@ def start(
                 SparkContext._ensure_initialized(
                     conf=SparkConf().setMaster(chosen).setAll([*settings.items()])
                 )
-            return builder.getOrCreate()
+            spark = builder.getOrCreate()
+            _keep_quiet_without_java(spark)
+            return spark
         except Exception as error:
             raise PipelineError(
                 f"Spark did not start at {chosen}: {first_line(error)}{_see(log_file)}"
             ) from None
+
+
+def _keep_quiet_without_java(spark: "SparkSession") -> None:
+    """If Java dies, PySpark's threads print stack traces. We say what happened, in one message."""
+    logging.getLogger().addFilter(_is_not_from_py4j)
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def java_ended(wait_s: float = 0.0) -> str | None:
+    """How Spark's Java process ended, in words; None while it runs. After a lost connection it may take a moment."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:  # started by spark-submit, which watches it
+        return None
+    try:
+        status = process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"it was killed by signal {-status}" if status < 0 else f"its exit status is {status}"
+    return (
+        f"Spark's Java process, the driver, ended unexpectedly: {how} (out of memory, perhaps). Run the same command "
+        "again: it continues from the checkpoint"
+    )
+
+
+def connection_lost(error: BaseException) -> bool:
+    """True if the error may come from a Java process that is gone."""
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+
+    is_java = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return is_java or isinstance(error, (ConnectionError, EOFError))
 
 
 def new_session(spark: "SparkSession", *, named_sources: bool = True) -> "SparkSession":

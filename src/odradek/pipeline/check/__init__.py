@@ -1,0 +1,1 @@
+"""What authors ask before a run: check, plan, test, preview."""

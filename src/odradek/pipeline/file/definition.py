@@ -1,0 +1,236 @@
+"""A pipeline as its file defines it. Plain values: nothing here uses a cluster, Spark or other files.
+
+Names of sources, transforms and sinks are those of SQL views and of directories in the checkpoint, so they are
+plain identifiers.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from odradek.pipeline.file.document import Document, Key
+from odradek.pipeline.file.errors import PipelineError
+
+BOOTSTRAP = "bootstrap.servers"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    formats: ClassVar = ("json", "csv", "text", "raw", "avro")
+    is_static: ClassVar = False
+
+    topics: tuple[str, ...]
+    pattern: str
+    start: str
+    max_rows_per_batch: int | None
+    fail_on_data_loss: bool
+    headers: bool
+    kafka: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class FileSource:
+    formats: ClassVar = ("json", "csv", "text", "parquet")
+    is_static: ClassVar = False
+
+    path: str
+    max_files_per_batch: int | None
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    """Files as they are now, for the static side of a join."""
+
+    formats: ClassVar = ("json", "csv", "parquet")
+    is_static: ClassVar = True
+
+    path: str
+
+
+@dataclass(frozen=True)
+class JdbcTable:
+    """A table, or for a source a query, accessed through a JDBC driver whose jar the user provides."""
+
+    formats: ClassVar = ()
+    is_static: ClassVar = True
+
+    url: str = field(repr=False)
+    table: str
+    query: str
+    driver: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+Origin = TopicSource | FileSource | StaticFile | JdbcTable
+
+
+@dataclass(frozen=True)
+class Source:
+    """`schema` is DDL, or for Avro the schema's JSON; `schema_file` has it; `subject` names it in a registry."""
+
+    name: str
+    key: Key
+    origin: Origin
+    format: str
+    schema: str
+    schema_file: str
+    framing: str
+    registry: str
+    subject: str
+    tombstones: str
+    watermark: Watermark | None
+    options: Mapping[str, str]
+
+    @property
+    def is_static(self) -> bool:
+        """True for a table as it is now, which is one side of a join, and not a stream."""
+        return self.origin.is_static
+
+
+@dataclass(frozen=True)
+class Transform:
+    """SQL over sources and other transforms, or `module:function` over `inputs`. `require`: reason → condition."""
+
+    name: str
+    key: Key
+    sql: str
+    sql_file: str
+    function: str
+    inputs: tuple[str, ...]
+    require: Mapping[str, str]
+    watermark: Watermark | None
+
+
+@dataclass(frozen=True)
+class TopicDeclaration:
+    """A topic to write to. Only with `partitions` may it be created."""
+
+    topic: str
+    partitions: int | None
+    replication_factor: int | None
+    config: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TopicSink:
+    modes: ClassVar = ("append", "update")
+
+    declaration: TopicDeclaration
+    format: str
+    row_key: tuple[str, ...]
+    delete_when: str
+
+
+@dataclass(frozen=True)
+class FileSink:
+    modes: ClassVar = ("append",)
+
+    path: str
+    format: str
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """Delta or Iceberg, by the user's jars: Spark's own streaming sink of that name."""
+
+    modes: ClassVar = ("append",)
+
+    target: str
+    format: str
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JdbcSink:
+    modes: ClassVar = ("append", "update")
+
+    target: JdbcTable
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    modes: ClassVar = ("append", "update")
+
+    rows: int
+
+
+Target = TopicSink | FileSink | TableSink | JdbcSink | ConsoleSink
+
+
+@dataclass(frozen=True)
+class Sink:
+    name: str
+    key: Key
+    input: str
+    mode: str
+    bounded_keys: bool  # the author says that there are only few groups in this sink's query
+    target: Target
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Where rejected records go, and which share of `limit_rows` rows may be rejected before the run ends."""
+
+    topic: TopicDeclaration | None
+    path: str
+    limit: float
+    limit_rows: int
+
+
+@dataclass(frozen=True)
+class TestCase:
+    name: str
+    key: Key
+    given: Mapping[str, Any]
+    expect: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    name: str
+    version: str
+    document: Document
+    checkpoint: str
+    trigger: str
+    spark: Mapping[str, str]
+    python_path: tuple[str, ...]
+    sources: Mapping[str, Source]
+    transforms: Mapping[str, Transform]
+    sinks: Mapping[str, Sink]
+    dead_letters: DeadLetters | None
+    tests: tuple[TestCase, ...]
+
+    @property
+    def directory(self) -> Path:
+        return self.document.path.parent
+
+    @property
+    def state_directory(self) -> Path:
+        return self.directory / Path(self.checkpoint).expanduser() / self.name
+
+    def error(self, key: Key, problem: str, line: int | None = None) -> PipelineError:
+        return self.document.error(key, problem, line)
+
+    def path(self, text: str) -> str:
+        """A path as Spark takes it: relative ones are relative to the pipeline's file."""
+        if "://" in text or text.startswith("file:"):
+            return text
+        return str((self.directory / Path(text).expanduser()).absolute())
+
+
+def fingerprint(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,98 @@
+"""Reads the tables `[sinks.NAME]`. A kind of sink is known by the key that says where its rows go."""
+
+from collections.abc import Callable, Mapping
+
+from odradek.pipeline.file.definition import (
+    ConsoleSink,
+    FileSink,
+    JdbcSink,
+    Sink,
+    TableSink,
+    Target,
+    TopicDeclaration,
+    TopicSink,
+)
+from odradek.pipeline.file.sources import read_jdbc
+from odradek.pipeline.file.tables import Table
+
+FILE_FORMATS = ("parquet", "json", "csv")
+TABLE_FORMATS = ("delta", "iceberg")
+VALUE_FORMATS = ("json", "csv", "raw")
+
+Settings = Mapping[str, str]
+
+
+def read_sink(name: str, table: Table, kafka: Settings) -> Sink:
+    """`kafka` are the client settings of the whole file."""
+    source = table.text("from")
+    if not source:
+        table.complain("", 'name what is written: from = "orders"')
+    target = TARGETS[_kind(table)](table, kafka)
+    mode = table.choice("mode", "append", target.modes)
+    return Sink(name, table.key, source, mode, table.flag("bounded_keys"), target)
+
+
+def _kind(table: Table) -> str:
+    given = [one for one in TARGETS if table.has(one)]
+    if "jdbc" in given and "table" in given:
+        given.remove("table")
+    if len(given) != 1:
+        found = f", not {' and '.join(given)}" if given else ""
+        table.complain("", f"give exactly one of topic, path, table, jdbc and console{found}")
+    return given[0] if given else "console"
+
+
+def _topic(table: Table, kafka: Settings) -> TopicSink:
+    target = TopicSink(
+        declaration=read_declaration(table, kafka),
+        format=table.choice("format", "json", VALUE_FORMATS),
+        row_key=table.texts("key"),
+        delete_when=table.text("delete_when"),
+    )
+    if table.values.get("mode") == "update" and not target.row_key:
+        table.complain("mode", 'updates are upserts by key: name the columns, key = ["id"]')
+    if target.delete_when and not target.row_key:
+        table.complain("delete_when", 'a tombstone needs a key: name the columns, key = ["id"]')
+    return target
+
+
+def _path(table: Table, _: Settings) -> FileSink | TableSink:
+    form = table.choice("format", "parquet", FILE_FORMATS + TABLE_FORMATS)
+    build = FileSink if form in FILE_FORMATS else TableSink
+    return build(table.text("path"), form, table.texts("partition_by"), table.settings("options"))
+
+
+def _table(table: Table, _: Settings) -> TableSink:
+    form = table.choice("format", "iceberg", TABLE_FORMATS)
+    return TableSink(table.text("table"), form, table.texts("partition_by"), table.settings("options"))
+
+
+def _database(table: Table, _: Settings) -> JdbcSink:
+    return JdbcSink(read_jdbc(table, can_query=False))
+
+
+def _console(table: Table, _: Settings) -> ConsoleSink:
+    table.flag("console")
+    return ConsoleSink(table.number("rows", 20) or 20)
+
+
+TARGETS: dict[str, Callable[[Table, Settings], Target]] = {
+    "topic": _topic,
+    "path": _path,
+    "table": _table,
+    "jdbc": _database,
+    "console": _console,
+}
+
+
+def read_declaration(table: Table, kafka: Settings) -> TopicDeclaration:
+    declaration = TopicDeclaration(
+        topic=table.text("topic"),
+        partitions=table.number("partitions"),
+        replication_factor=table.number("replication_factor"),
+        config=table.settings("config"),
+        kafka={**kafka, **table.settings("kafka")},
+    )
+    if declaration.partitions is None and (declaration.config or declaration.replication_factor):
+        table.complain("", "config and replication_factor are for a topic that is created: give partitions")
+    return declaration

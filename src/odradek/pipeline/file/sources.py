@@ -1,0 +1,136 @@
+"""Reads the tables `[sources.NAME]`. A kind of source is known by the key that says where its records are."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from odradek.pipeline.file.definition import (
+    FileSource,
+    JdbcTable,
+    Origin,
+    Source,
+    StaticFile,
+    TopicSource,
+    Watermark,
+)
+from odradek.pipeline.file.tables import Table
+
+DURATION = re.compile(r"\d+\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h|days?|d)")
+FORMATS_WITH_SCHEMA = ("json", "csv", "avro")
+
+Settings = Mapping[str, str]
+
+
+def read_source(name: str, table: Table, kafka: Settings) -> Source:
+    """`kafka` are the client settings of the whole file."""
+    origin = _origin(table, kafka)
+    has_format, is_static = bool(origin.formats), origin.is_static
+    form = table.choice("format", "json", origin.formats) if has_format else ""
+    has_options = form == "csv" or (has_format and table.has("path"))
+    source = Source(
+        name=name,
+        key=table.key,
+        origin=origin,
+        format=form,
+        schema=table.text("schema") if has_format else "",
+        schema_file=table.text("schema_file") if has_format else "",
+        framing=table.choice("framing", "none", ("none", "registry")) if form == "avro" else "none",
+        registry=table.text("registry") if form == "avro" else "",
+        subject=f"{(table.texts('topic') or table.texts('topics') or (name,))[0]}-value",
+        tombstones="drop" if is_static else table.choice("tombstones", "drop", ("drop", "keep")),
+        watermark=None if is_static else read_watermark(table),
+        options=table.settings("options") if has_options else {},
+    )
+    _check_schema(source, table)
+    return source
+
+
+def _origin(table: Table, kafka: Settings) -> Origin:
+    given = [name for name in ORIGINS if table.has(name)]
+    if len(given) != 1:
+        found = f", not {' and '.join(given)}" if given else ""
+        table.complain("", f"give exactly one of topic, topics, pattern, path and jdbc{found}")
+    return ORIGINS[given[-1] if given else "topic"](table, kafka)
+
+
+def _topics(table: Table, kafka: Settings) -> TopicSource:
+    start = table.text("start", "earliest")
+    if start not in ("earliest", "latest") and not start.startswith("{") and not start.isdigit():
+        table.complain("start", "this must be earliest, latest, a time in milliseconds, or offsets as JSON")
+    return TopicSource(
+        topics=table.texts("topic") + table.texts("topics"),
+        pattern=table.text("pattern"),
+        start=start,
+        max_rows_per_batch=table.number("max_rows_per_batch"),
+        fail_on_data_loss=table.flag("fail_on_data_loss", True),
+        headers=table.flag("headers"),
+        kafka={**kafka, **table.settings("kafka")},
+    )
+
+
+def _files(table: Table, _: Settings) -> FileSource | StaticFile:
+    if table.flag("static"):
+        return StaticFile(table.text("path"))
+    return FileSource(table.text("path"), table.number("max_files_per_batch"))
+
+
+def _database(table: Table, _: Settings) -> JdbcTable:
+    return read_jdbc(table, can_query=True)
+
+
+ORIGINS: dict[str, Callable[[Table, Settings], Origin]] = {
+    "topic": _topics,
+    "topics": _topics,
+    "pattern": _topics,
+    "path": _files,
+    "jdbc": _database,
+}
+
+
+def read_jdbc(table: Table, *, can_query: bool) -> JdbcTable:
+    url = table.text("jdbc")
+    if url and not url.startswith("jdbc:"):
+        table.complain("jdbc", "this must be a JDBC URL; it begins with jdbc:")
+    name = table.text("table")
+    query = table.text("query") if can_query else ""
+    if bool(name) == bool(query):
+        table.complain("jdbc", "give the table or the query to read" if can_query else "give the table")
+    options = {key: table.text(key) for key in ("user", "password") if table.has(key)}
+    return JdbcTable(url, name, query, table.text("driver"), options | table.settings("options"))
+
+
+def _check_schema(source: Source, table: Table) -> None:
+    if source.schema and source.schema_file:
+        table.complain("schema_file", "give the schema here or in a file, not both")
+    if source.format not in FORMATS_WITH_SCHEMA:
+        for name in ("schema", "schema_file"):
+            if getattr(source, name) and source.format != "parquet":
+                table.complain(name, f"the format {source.format} has no schema; leave it out")
+        if source.format == "parquet" and not (source.is_static or source.schema or source.schema_file):
+            table.complain("", "a stream of Parquet files needs its schema: give schema or schema_file")
+    elif not source.schema and not source.schema_file and not source.registry:
+        table.complain(
+            "",
+            f"the format {source.format} needs a schema: give schema or schema_file "
+            "('odradek pipeline init --from-topic' infers one)",
+        )
+    if source.registry and source.framing != "registry":
+        table.complain("registry", 'set framing = "registry" to read records that name their schema')
+
+
+def read_watermark(table: Table) -> Watermark | None:
+    if not table.has("watermark"):
+        return None
+    inner = table.inner("watermark")
+    watermark = Watermark(inner.text("column"), read_duration(inner, "delay"))
+    if not watermark.column or not watermark.delay:
+        inner.complain("", 'give both: watermark = { column = "event_time", delay = "10 minutes" }')
+    inner.finish()
+    return watermark
+
+
+def read_duration(table: Table, name: str) -> str:
+    text = table.text(name)
+    if text and not DURATION.fullmatch(text):
+        table.complain(name, f"'{text}' is not a duration like '10 seconds' or '5 minutes'")
+        return ""
+    return text

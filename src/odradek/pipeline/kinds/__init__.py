@@ -1,0 +1,13 @@
+"""Kinds of sources and sinks: a module for each, behind one interface.
+
+    source, sink    the interfaces
+    registry        finds the kind of a source or sink of the file
+    topic_source, file_source, static_file_source, jdbc_source
+    topic_sink, file_sink, lake_sink, jdbc_sink, console_sink
+    topic_records   records read and written without Spark
+    topics          the topics of a pipeline, inspected and created; jdbc: what its source and sink share
+    dead_letters    records and rows that were rejected, and where they are written
+
+Nobody else asks of which kind a source or sink is. To add one: a dataclass and its reader in `file/`, a module here,
+and a row in `registry`.
+"""

@@ -1,0 +1,60 @@
+"""Finds the kind of a source or a sink by the dataclass that the file made of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.pipeline.file.definition import (
+    ConsoleSink,
+    FileSink,
+    FileSource,
+    JdbcSink,
+    JdbcTable,
+    Pipeline,
+    Sink,
+    Source,
+    StaticFile,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
+from odradek.pipeline.kinds.console_sink import ConsoleSinkKind
+from odradek.pipeline.kinds.file_sink import FileSinkKind
+from odradek.pipeline.kinds.file_source import FileSourceKind
+from odradek.pipeline.kinds.jdbc_sink import JdbcSinkKind
+from odradek.pipeline.kinds.jdbc_source import JdbcSourceKind
+from odradek.pipeline.kinds.lake_sink import LakeSinkKind
+from odradek.pipeline.kinds.sink import SinkKind
+from odradek.pipeline.kinds.source import SourceKind
+from odradek.pipeline.kinds.static_file_source import StaticFileKind
+from odradek.pipeline.kinds.topic_sink import TopicSinkKind
+from odradek.pipeline.kinds.topic_source import TopicSourceKind
+
+SOURCES: dict[type, Callable[[Pipeline, Source, Any], SourceKind]] = {
+    TopicSource: TopicSourceKind,
+    FileSource: FileSourceKind,
+    StaticFile: StaticFileKind,
+    JdbcTable: JdbcSourceKind,
+}
+SINKS: dict[type, Callable[[Pipeline, Sink, Any], SinkKind]] = {
+    TopicSink: TopicSinkKind,
+    FileSink: FileSinkKind,
+    TableSink: LakeSinkKind,
+    JdbcSink: JdbcSinkKind,
+    ConsoleSink: ConsoleSinkKind,
+}
+
+
+def source_kind(pipeline: Pipeline, source: Source) -> SourceKind:
+    return SOURCES[type(source.origin)](pipeline, source, source.origin)
+
+
+def sink_kind(pipeline: Pipeline, sink: Sink) -> SinkKind:
+    return SINKS[type(sink.target)](pipeline, sink, sink.target)
+
+
+def source_kinds(pipeline: Pipeline) -> dict[str, SourceKind]:
+    return {name: source_kind(pipeline, source) for name, source in pipeline.sources.items()}
+
+
+def sink_kinds(pipeline: Pipeline) -> dict[str, SinkKind]:
+    return {name: sink_kind(pipeline, sink) for name, sink in pipeline.sinks.items()}

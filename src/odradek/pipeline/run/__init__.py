@@ -1,0 +1,1 @@
+"""Running a pipeline: queries, supervision, progress, dead letters."""

@@ -1,0 +1,81 @@
+"""Makes dead letters of the records that a query fails on, and tells the query to skip them.
+
+A record that a transform fails on makes every query fail that reads the transform: those of sinks, and the one that
+writes the rows which the transform rejects. Each of them has to skip it. A sink writes a dead letter of its own; the
+query of rejected rows shares one with the sinks.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from odradek.pipeline.check.weaving import BatchReader
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.kinds.dead_letters import record_letters, write_letters
+from odradek.pipeline.kinds.topic_sink import SINK_MARK
+from odradek.pipeline.run.failures import Kind, classify
+from odradek.pipeline.run.isolation import BadRecord, batch_in_flight, isolate
+from odradek.pipeline.run.queries import Query, QueryId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def records_that_fail(query: Query) -> list[BadRecord]:
+    """Those of the batch in flight. `TooMany`, or a `PySparkException` that is not about data."""
+    identity = query.identity
+    batch = batch_in_flight(query.pipeline, query.checkpoint, identity.kind, identity.name)
+    with query.held_batch(batch) as build:
+        return isolate(batch, build, failure_of)
+
+
+def failure_of(frame: DataFrame) -> str | None:
+    """Run a batch without writing; returns why it fails, or None. Raises errors that are not about data."""
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        failure = classify(error)
+        if failure.kind is not Kind.DATA:
+            raise
+        return failure.reason
+    return None
+
+
+def set_aside(spark: "SparkSession", query: Query, found: list[BadRecord]) -> None:
+    """Each record is skipped only after its dead letter is written: a crash may repeat one, and loses none."""
+    identity, checkpoint = query.identity, query.checkpoint
+    for record in found:
+        if not has_letter(checkpoint, identity, record):
+            _write_letter(spark, query.pipeline, identity, record)
+        where = (record.source, record.topic, record.partition, record.offset)
+        checkpoint.skip(identity.kind, identity.name, *where)
+
+
+def has_letter(checkpoint: Checkpoint, identity: QueryId, record: BadRecord) -> bool:
+    """True if a query that shares its dead letters with this one has set the record aside."""
+    if SINK_MARK in record.reason:
+        return False
+    others = [
+        skipped
+        for kind, name, skipped in checkpoint.all_skipped()
+        if (kind, name) != (identity.kind, identity.name) and not kind == identity.kind == "sink"
+    ]
+    places = (
+        one.get(record.source, {}).get(record.topic, {}).get(str(record.partition), []) for one in others
+    )
+    return any(record.offset in offsets for offsets in places)
+
+
+def _write_letter(spark: "SparkSession", pipeline: Pipeline, identity: QueryId, record: BadRecord) -> None:
+    partition = {record.topic: {str(record.partition): record.offset}}
+    end = {record.topic: {str(record.partition): record.offset + 1}}
+    source = pipeline.sources[record.source]
+    reader = BatchReader(spark.newSession(), pipeline, {source.name: partition}, {source.name: end})
+    stage = "sink" if SINK_MARK in record.reason else "transform"
+    reason = record.reason.replace(SINK_MARK, "sink ")
+    letters = record_letters(reader.records(source), pipeline, stage, identity.name, F.lit(reason))
+    place = f"{stage}.{identity.name}/{record.topic}-{record.partition}-{record.offset}"
+    write_letters(letters, pipeline, place)

@@ -1,0 +1,147 @@
+"""The progress of a pipeline, whether it runs or not. Needs no Spark.
+
+The checkpoint knows best. If it is not on this machine, because the pipeline runs elsewhere or its directory is
+gone, the groups show the progress: every query commits the offsets of its finished batches to one.
+"""
+
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.file.errors import PipelineError
+from odradek.pipeline.kinds.registry import source_kinds
+from odradek.pipeline.kinds.topics import BrokersAway, Offsets, group_of, topics_of
+from odradek.pipeline.run.progress import waiting_in
+
+
+@dataclass
+class QueryStatus:
+    name: str
+    kind: str
+    group: str
+    batch: int | None = None
+    finished_at: str | None = None
+    unfinished: bool = False
+    lag: dict[str, int] = field(default_factory=dict)
+    lag_from: str | None = None  # "checkpoint" or "group"
+    skipped: int = 0
+    late_at_least: int = 0
+
+
+@dataclass
+class Status:
+    pipeline: str
+    state: str
+    process: int | None
+    checkpoint: str
+    version: str | None
+    queries: list[QueryStatus] = field(default_factory=list)
+    warning: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class _Cluster:
+    """From the brokers: where topics end, by source, and the committed offsets of groups."""
+
+    latest: dict[str, Offsets] = field(default_factory=dict)
+    committed: dict[str, Offsets] = field(default_factory=dict)
+
+
+def status(pipeline: Pipeline) -> Status:
+    checkpoint = Checkpoint(pipeline)
+    manifest = checkpoint.manifest()
+    process = checkpoint.runner()
+    found = Status(pipeline.name, "", process, str(checkpoint.directory), (manifest or {}).get("version"))
+    found.queries = _queries(pipeline, checkpoint)
+    cluster = _ask_cluster(pipeline, found)
+    for query in found.queries:
+        _read_checkpoint(checkpoint, query, cluster)
+        _read_group(query, cluster)
+    if manifest is None:
+        found.queries = [query for query in found.queries if query.lag_from]
+    if checkpoint.is_paused:
+        found.state = "paused"
+    elif process:
+        found.state = "running"
+    elif manifest:
+        found.state = "stopped"
+    else:
+        found.state = "not run on this machine" if found.queries else "never run"
+    return found
+
+
+def _queries(pipeline: Pipeline, checkpoint: Checkpoint) -> list[QueryStatus]:
+    """Those of the file, and those that an earlier version of it has left in the checkpoint."""
+    found = []
+    for kind, directory, suffix, known in (
+        ("sink", "sinks", "", set(pipeline.sinks)),
+        ("rejects", "rejects", "-rejects", set()),
+    ):
+        parent = checkpoint.directory / directory
+        names = {path.name for path in parent.iterdir()} if parent.is_dir() else set()
+        for name in sorted(names or known):
+            found.append(QueryStatus(name, kind, group_of(pipeline, name + suffix)))
+    return found
+
+
+def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
+    cluster = _Cluster()
+    try:
+        for name, kind in source_kinds(pipeline).items():
+            if (origin := kind.subscription) is not None:
+                with topics_of(pipeline, origin.kafka, kind.source.key) as topics:
+                    cluster.latest[name] = topics.latest(topics.subscribed(origin))
+                    for query in found.queries:
+                        committed = cluster.committed.setdefault(query.group, {})
+                        for topic, offsets in topics.committed(query.group).items():
+                            committed.setdefault(topic, {}).update(offsets)
+    except BrokersAway as error:
+        found.warning = f"lag is not known: {error.problem}"
+    except PipelineError as error:
+        found.warning = f"lag is not known: {error.text()}"
+    except Exception as error:  # a deleted topic
+        found.warning = f"lag is not known: {error}"
+    return cluster
+
+
+def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Cluster) -> None:
+    progress = checkpoint.progress(query.kind, query.name)
+    if progress is None:
+        return
+    query.batch, query.unfinished = progress.finished, progress.finished < progress.batch
+    if progress.committed_at_s is not None:
+        query.finished_at = datetime.fromtimestamp(progress.committed_at_s, UTC).isoformat(timespec="seconds")
+    latest = cluster.latest
+    for source, ends in (progress.committed or {}).items():
+        known = latest.get(source) or (next(iter(latest.values())) if len(latest) == 1 else {})
+        if isinstance(ends, dict):
+            query.lag |= waiting_in(ends, known)
+            query.lag_from = "checkpoint"
+    query.late_at_least = _late(checkpoint, query)
+    query.skipped = sum(
+        len(offsets)
+        for kind, name, skipped in checkpoint.all_skipped()
+        if name == query.name and (kind == "sink") == (query.kind == "sink")
+        for topics in skipped.values()
+        for partitions in topics.values()
+        for offsets in partitions.values()
+    )
+
+
+def _late(checkpoint: Checkpoint, query: QueryStatus) -> int:
+    kinds = ("sink",) if query.kind == "sink" else ("decode", "transform")
+    return sum(checkpoint.late(kind, query.name) for kind in kinds)
+
+
+def _read_group(query: QueryStatus, cluster: _Cluster) -> None:
+    committed = cluster.committed.get(query.group)
+    if query.batch is not None or not committed:
+        return
+    for ends in cluster.latest.values():
+        query.lag |= waiting_in(committed, {topic: end for topic, end in ends.items() if topic in committed})
+    query.lag_from = "group"
