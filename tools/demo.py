@@ -27,7 +27,7 @@ from pathlib import Path
 from bookstore.audit import Check, check_results, check_topic
 from bookstore.backends import BOOKS, ORDERS, RETURNS, SECURITY, TOPICS
 from bookstore.catalog import BY_ID
-from bookstore.drawing import bars, columns, cut, gauge, money, table
+from bookstore.drawing import bars, columns, cut, gauge, money, seconds, table
 from bookstore.hour import MINUTES, OPENING_MS, Hour, play_hour
 from bookstore.ledger import Takings, minute_of
 from bookstore.losing import Loss, leaders_of
@@ -98,9 +98,11 @@ class Demo:
         self.say_where_to_look(with_spark=reason is None)
         self.screen.line()
         agreed = all(check.agrees for check in self.checks)
-        took = f"{time.monotonic() - began_s:.0f} seconds; the brokers are stopped, nothing is left running."
-        self.screen.line(f"Done in {took}" if agreed else f"The figures above differ. {took}", BOLD)
-        return 0 if agreed else 1
+        status = 0 if agreed else 1
+        took = f"{time.monotonic() - began_s:.0f} seconds, exit status {status}"
+        verdict = "Every figure agrees" if agreed else "The figures above differ"
+        self.screen.line(f"{verdict}: {took}. The brokers are stopped, nothing is left running.", BOLD)
+        return status
 
     def say_hello(self) -> None:
         self.screen.line("Odradek: a bookstore's evening through three brokers and a Spark pipeline", BOLD)
@@ -135,20 +137,27 @@ class Demo:
     def play_store(self) -> Loss:
         """The store opens. In the middle of it a broker dies."""
         self.screen.heading("2  The store: three backends, four topics, keyed events")
+        names = " ".join(TOPICS)
+        self.screen.command(f"for t in {names}; do odradek topic create $t --partitions {PARTITIONS}; done")
         for topic in TOPICS:
-            self.command(f"odradek topic create {topic} --partitions {PARTITIONS}")
+            run_command(
+                f"odradek topic create {topic} --partitions {PARTITIONS}", environment(self.bootstrap)
+            )
         total = len(self.hour.events)
         loss = Loss(total, leaders_of(self.brokers, TOPICS), self.brokers.kill)
 
         def show(count: int) -> None:
-            loss.acknowledged(count)
+            if loss.acknowledged(count):
+                self.screen.line(
+                    f"  kill -9 of broker {loss.broker}, after {count:,} events; the store goes on", RED
+                )
             self.screen.progress(f"{gauge(count, total, 40)} {count:,} of {total:,} events")
 
         began_s = time.monotonic()
         send(self.bootstrap, self.hour.events, show)
         took_s = time.monotonic() - began_s
         self.screen.line(
-            f"  {total:,} events sent and acknowledged, on two disks or three, in {took_s:.1f} s"
+            f"  {total:,} events sent and acknowledged, on two disks or three, in {seconds(took_s)}"
         )
         records = self.hour.ledger.records
         self.screen.lines(
@@ -166,12 +175,13 @@ class Demo:
             [
                 f"It was killed with -9 when {loss.acknowledged_before:,} of {total:,} events were acknowledged.",
                 f"It led {loss.led} of their {loss.partitions} partitions. The others took these over, the producer",
-                f"went on by itself, and its longest wait for an acknowledgement was {loss.longest_wait_s:.1f} s.",
+                f"went on by itself, and its longest wait for an acknowledgement was {seconds(loss.longest_wait_s)}.",
             ]
         )
         self.screen.command(STATUS)
         status = self.status_once("not healthy", "the cluster notices")
-        self.screen.lines(status.partition("\nmetadata quorum")[0].splitlines())
+        about_brokers = status.partition("\nmetadata quorum")[0].splitlines()
+        self.screen.lines([line for line in about_brokers if not line.lstrip().startswith("controller ")])
         settings = self.brokers.settings_of(loss.broker)
         self.screen.command(f"odradek broker --config {shown(settings)}")
         began_s = time.monotonic()
@@ -179,7 +189,7 @@ class Demo:
         self.status_once("healthy", "the broker copies what it missed")
         took_s = time.monotonic() - began_s
         self.screen.lines(
-            [f"Broker {loss.broker} is back, has copied what it missed, and counts again: {took_s:.1f} s"]
+            [f"Broker {loss.broker} is back, has copied what it missed, and counts again: {seconds(took_s)}"]
         )
 
     def status_once(self, verdict: str, meanwhile: str) -> str:

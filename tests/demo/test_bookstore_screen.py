@@ -65,13 +65,15 @@ def test_a_pipeline_tells_a_line_for_each_query_that_read_something() -> None:
     )
     progress.take(batch("revenue", rows_in=0, rows_out=0))
     progress.take(batch("revenue", rows_in=4676, rows_out=59))
-    progress.take(batch("rejects of orders", kind="decode", rows_in=4676, rows_out=4676, rejected=1))
+    progress.take(
+        batch("rejects of orders", kind="decode", rows_in=4676, rows_out=4676, rejected=1, duration_ms=20)
+    )
     progress.take(
         json.dumps({"event": "message", "message": "revenue: failed, trying again", "kind": "failure"})
     )
     assert out.getvalue().splitlines() == [
         "  revenue                4,676 rows in     59 rows out     1.5 s",
-        "  rejects of orders      4,676 rows in      1 rejected     1.5 s",
+        "  rejects of orders      4,676 rows in      1 rejected     20 ms",
         "  revenue: failed, trying again",
     ]
 
@@ -80,8 +82,9 @@ def test_a_pipeline_counts_its_queries() -> None:
     out, clock = Terminal(), Clock()
     progress = PipelineProgress(Screen(out, clock), DEFINITION, clock)
     progress.tick()
-    assert out.getvalue().endswith("░░░░░░ Spark is starting, 0 s")
+    assert out.getvalue().endswith("░░░░░░ 0 of 3 queries, 0 s: Spark is starting")
     clock.now_s += 7
+    progress.take(json.dumps({"event": "message", "message": "revenue: starting its query"}))
     progress.take(batch("revenue", rows_in=1, rows_out=1))
     progress.tick()
-    assert out.getvalue().endswith("██░░░░ 1 of 3 queries have read their topics, 7 s")
+    assert out.getvalue().endswith("██░░░░ 1 of 3 queries, 7 s: revenue: starting its query")

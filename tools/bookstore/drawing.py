@@ -59,6 +59,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     return [line(header), "  ".join("─" * width for width in widths), *map(line, rows)]
 
 
+def seconds(duration_s: float) -> str:
+    """Milliseconds below a second: 0.0 s would say nothing."""
+    return f"{duration_s:.1f} s" if duration_s >= 1 else f"{duration_s * 1000:.0f} ms"
+
+
 def money(cents: int) -> str:
     return f"{cents // 100:,}.{cents % 100:02}"
 

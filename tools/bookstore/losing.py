@@ -29,15 +29,17 @@ class Loss:
         self._total, self._kill, self._clock = total, kill, clock
         self._last_s = 0.0
 
-    def acknowledged(self, count: int) -> None:
-        """So many events, up to now."""
+    def acknowledged(self, count: int) -> bool:
+        """So many events, up to now. Returns True when the broker is killed, which happens once."""
         now_s = self._clock()
         if self.acknowledged_before:
             self.longest_wait_s = max(self.longest_wait_s, now_s - self._last_s)
-        elif count >= self._total / 2:
+        is_time = not self.acknowledged_before and count >= self._total / 2
+        if is_time:
             self.acknowledged_before = count
             self._kill(self.broker)
         self._last_s = now_s
+        return is_time
 
 
 def busiest(leaders: Mapping[tuple[str, int], int]) -> int:
