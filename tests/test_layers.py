@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.requests.registry import SERVED
+from odradek.apis.table import APIS
 from tests.outside_world import (
     ALLOWED,
     PACKAGES_OF_A_NODE,
@@ -22,6 +22,7 @@ LAYERS = {
     "errors": -1,
     "model": 0,
     "wire": 1,
+    "apis": 2,
     "records": 2,
     "storage": 3,
     "host": 4,
@@ -44,7 +45,18 @@ LAYERS = {
     "faults": 12,
 }
 # The rooms of storage, from the lowest up.
-ROOMS = ["config", "disk", "segments", "producers", "log", "compaction", "directories", "upkeep", "store"]
+ROOMS = [
+    "config",
+    "disk",
+    "segments",
+    "producers",
+    "log",
+    "compaction",
+    "directories",
+    "strays",
+    "upkeep",
+    "store",
+]
 PURE = ("raft", "controller", "replication", "coordinators")
 IMPURE_MODULES = {"asyncio", "os", "socket", "subprocess", "threading", "time"}
 # Settings files are read alike on both sides; otherwise `cli up` alone touches the broker: it runs one or several, and
@@ -103,7 +115,7 @@ def test_imports_point_downward_within_storage() -> None:
 
 def test_api_holds_one_module_for_each_api_and_nothing_else() -> None:
     found = {path.stem for path in (ROOT / "api").glob("*.py")} - {"__init__"}
-    assert found == {api.module for apis in SERVED.values() for api in apis.values()}
+    assert found == {module for api in APIS.values() for module in api.modules.values()}
 
 
 def test_client_side_knows_no_broker() -> None:
@@ -238,3 +250,40 @@ def test_the_rule_sees_each_way_around(source: str) -> None:
 )
 def test_the_rule_lets_pass_what_is_pure(source: str) -> None:
     assert list(reached_by(source)) == []
+
+
+# --- one road ---
+
+
+def test_one_module_calls_handlers() -> None:
+    """Handlers are found through `requests.registry` alone, and only the road looks there."""
+    finders = [
+        path.relative_to(ROOT).as_posix()
+        for name, path in modules()
+        if name in PACKAGES_OF_A_NODE or name == "faults"
+        if "odradek.requests.registry" in imports_of_names(path)
+    ]
+    assert finders == ["requests/road.py"]
+    importers = [
+        path.relative_to(ROOT).as_posix()
+        for name, path in modules()
+        if name != "api" and any(module.startswith("odradek.api.") for module in imports(path))
+    ]
+    assert importers == []
+    callers = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for name, path in modules()
+        if name == "api"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("handle", "handle_all")
+    ]
+    assert callers == []
+
+
+def imports_of_names(path: Path) -> set[str]:
+    """Modules that are imported as such, and those that names are imported from."""
+    found = set(imports(path))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/COMPATIBILITY.md from the registry and the docstrings of the API modules.
+"""Writes the tables of docs/COMPATIBILITY.md from the table of APIs and the docstrings of the API modules.
 
     python tools/compatibility.py          # bring the document up to date
     python tools/compatibility.py --check  # say whether it is
@@ -10,11 +10,11 @@ stands in its module, after "Left out:", where whoever changes it sees it.
 import argparse
 import ast
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from odradek.requests.registry import APIS, CONTROLLER_APIS, Api
+from odradek.apis.row import Api, ListenerKind
+from odradek.apis.table import BROKER, CONTROLLER, SERVED
 from odradek.wire.messages.index import SCHEMAS
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "COMPATIBILITY.md"
@@ -56,10 +56,11 @@ def versions(api: Api) -> str:
     return text
 
 
-def served(apis: Mapping[int, Api]) -> list[str]:
+def served(kind: ListenerKind) -> list[str]:
     rows = [
-        f"| {key} | {SCHEMAS[key].name} | {versions(api)} | {summary(api.module)} | {left_out(api.module)} |"
-        for key, api in sorted(apis.items())
+        f"| {key} | {api.name} | {versions(api)} | {summary(module)} | {left_out(module)} |"
+        for key, api in sorted(SERVED[kind].items())
+        if (module := api.modules[kind])
     ]
     return ["| key | API | versions | what it does | left out |", "|---|---|---|---|---|", *rows]
 
@@ -68,7 +69,7 @@ def not_served() -> str:
     names = [
         f"{schema.name} ({key})"
         for key, schema in sorted(SCHEMAS.items())
-        if key not in {*APIS, *CONTROLLER_APIS}
+        if key not in {*SERVED[BROKER], *SERVED[CONTROLLER]}
     ]
     return ", ".join(names) + "."
 
@@ -77,18 +78,18 @@ def generated() -> str:
     lines = [
         BEGIN,
         "",
-        f"## The {len(APIS)} APIs that are served to clients",
+        f"## The {len(SERVED[BROKER])} APIs that are served to clients",
         "",
         "Versions are all those that Kafka 4 serves of an API.",
         "",
-        *served(APIS),
+        *served(BROKER),
         "",
-        f"## The {len(CONTROLLER_APIS)} APIs on the controller's listener",
+        f"## The {len(SERVED[CONTROLLER])} APIs on the controller's listener",
         "",
         "`controller.listener.names` says which listeners are the controller's. The replicas of the metadata quorum",
         "speak to each other there, and brokers to the active controller.",
         "",
-        *served(CONTROLLER_APIS),
+        *served(CONTROLLER),
         "",
         "## APIs of Kafka that are not served",
         "",

@@ -30,14 +30,17 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from odradek.apis.messages import request_type, response_type
+from odradek.apis.table import BROKER, SERVED
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
 from odradek.errors import ProtocolError
+from odradek.model import Caller
 from odradek.records.batch import CRC_START
 from odradek.records.record import Record, build_batch, patch_crc
-from odradek.requests.dispatch import PRODUCE, Dispatcher, Effect, Route
-from odradek.requests.registry import APIS, request_type, response_type
+from odradek.requests.dispatch import Dispatcher
 from odradek.requests.request import Request
+from odradek.requests.road import PRODUCE, Effect, Road, Route, Run
 from odradek.storage.disk.files import DiskFile, DiskFiles, File
 from odradek.storage.segments.row import Slice
 from odradek.wire import codec
@@ -173,7 +176,7 @@ class Frames:
         self._pool = pool
         self._routes = [
             (key, version)
-            for key, api in sorted(APIS.items())
+            for key, api in sorted(SERVED[BROKER].items())
             for version in range(api.min_version, api.max_version + 1)
         ]
         self._last = bytes(30)
@@ -286,27 +289,20 @@ class UnsyncedFiles(DiskFiles):
         pass
 
 
-class CountingDispatcher(Dispatcher):
+class CountingRoad(Road):
     """Counts the requests that reached their handler."""
 
     def __init__(self, services: Any) -> None:
-        super().__init__(services)
+        super().__init__(services, BROKER)
         self.handled: Counter[int] = Counter()
 
-    def _add_route(self, api_key: int, version: int) -> Route:
-        route = super()._add_route(api_key, version)
+    def take(self, route: Route, request: Request, message: Any) -> Effect | None:
+        self.handled[request.api_key] += 1
+        return super().take(route, request, message)
 
-        def counted(services: Any, request: Request, message: Any) -> Any:
-            self.handled[api_key] += 1
-            return route.handle(services, request, message)
-
-        self._routes[api_key, version] = route._replace(handle=counted)
-        return self._routes[api_key, version]
-
-    def finish(self) -> Effect | None:
-        if self._productions:
-            self.handled[PRODUCE] += len(self._productions)
-        return super().finish()
+    def take_run(self, run: Run) -> Effect | None:
+        self.handled[PRODUCE] += len(run)
+        return super().take_run(run)
 
 
 @dataclass
@@ -360,7 +356,8 @@ class Watcher(logging.Handler):
 class Fuzzer:
     def __init__(self, broker: Broker, rng: random.Random, outcome: Outcome) -> None:
         self._broker = broker
-        self._dispatcher = CountingDispatcher(broker.services)
+        self._road = broker.services.roads[BROKER] = CountingRoad(broker.services)
+        self._dispatcher = Dispatcher(broker.services)
         self._pool = Pool(rng)
         self._frames = iter(Frames(rng, self._pool))
         self._outcome = outcome
@@ -379,7 +376,7 @@ class Fuzzer:
         finally:
             logging.getLogger().removeHandler(self._watcher)
         outcome = self._outcome
-        outcome.handled = self._dispatcher.handled
+        outcome.handled = self._road.handled
         outcome.grown_bytes, outcome.grown_descriptors, outcome.grown_tasks = (
             after - before for after, before in zip(end, start, strict=True)
         )
@@ -407,7 +404,12 @@ class Fuzzer:
         start = time.perf_counter()
         try:
             header = read_request_header(memoryview(bytearray(frame)))
-            request = Request(header, "127.0.0.1:1", "PLAINTEXT", self._answered, self._dispatcher.turns)
+            request = Request(
+                header,
+                Caller(address="127.0.0.1:1", listener="PLAINTEXT"),
+                self._answered,
+                self._dispatcher.turns,
+            )
             effect = self._dispatcher.dispatch(request, memoryview(bytearray(frame)), header.body)
             effect = effect or self._dispatcher.finish()
             if effect is not None:
@@ -445,7 +447,12 @@ class Fuzzer:
             bytearray(encode_request(message, message.API_KEY, version, 1, "healthy")[SIZE.size :])
         )
         header = read_request_header(frame)
-        request = Request(header, "127.0.0.1:2", "PLAINTEXT", answered.set_result, self._dispatcher.turns)
+        request = Request(
+            header,
+            Caller(address="127.0.0.1:2", listener="PLAINTEXT"),
+            answered.set_result,
+            self._dispatcher.turns,
+        )
         effect = self._dispatcher.dispatch(request, frame, header.body) or self._dispatcher.finish()
         if effect is not None:
             await effect

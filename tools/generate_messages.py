@@ -19,6 +19,8 @@ from kio.static.constants import EntityType
 TARGET = Path(__file__).parent.parent / "src" / "odradek" / "wire" / "messages"
 KEYS = {name: key for key, name in api_key_map.items()}
 FOREVER = 32_767
+# Written by hand, because kio does not have them: key, module, name, and versions (first, last, flexible).
+HAND_WRITTEN = [(93, "get_replica_log_info", "GetReplicaLogInfo", 0, 0, 0)]
 
 # kio gives times a type of their own; on the wire, and to us, they are integers.
 WIRE_TYPES = {
@@ -51,6 +53,17 @@ RENAMED = {
     "expiry_timestamp": "expiry_timestamp_ms",
     "max_timestamp": "max_timestamp_ms",
     "transaction_start_time": "transaction_start_time_ms",
+}
+
+# Fields that Kafka does not have, with a tag that it skips.
+OWN_FIELDS = {
+    "BrokerHeartbeatRequest": [
+        'is_full: Annotated[bool, Wire("bool", tag=10_000)] = False  # Odradek\'s own'
+    ],
+    "DescribeLogDirsResult": [
+        'is_full: Annotated[bool, Wire("bool", since=2, tag=10_000)] = False  # Odradek\'s own',
+        'damaged_logs: Annotated[int, Wire("int32", since=2, tag=10_001)] = 0  # Odradek\'s own',
+    ],
 }
 
 
@@ -216,6 +229,7 @@ def struct_source(struct: Struct, message: Message, api_key: int | None) -> str:
         lines.append(f"    FLEXIBLE_SINCE: ClassVar[int] = {message.flexible_since}")
         lines.append("")
     lines += [field_source(name, struct.versions[name], message.versions) for name in struct.order]
+    lines += [f"    {own}" for own in OWN_FIELDS.get(struct.name, [])]
     if len(lines) == 2:
         lines.append("    pass")
     return "\n".join(lines)
@@ -277,6 +291,10 @@ def index_source(apis: list[tuple[int, str, Message, Message]]) -> str:
         f'    {key}: Schema({key}, "{name}", "{request.name.removesuffix("Request")}", '
         f"{request.versions[0]}, {request.versions[-1]}, {request.flexible_since}),"
         for key, name, request, _ in apis
+    ]
+    rows += [
+        f'    {key}: Schema({key}, "{module}", "{name}", {first}, {last}, {flexible}),'
+        for key, module, name, first, last, flexible in HAND_WRITTEN
     ]
     return "\n".join(
         [

@@ -22,10 +22,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from odradek.apis.messages import response_type
+from odradek.apis.table import BROKER, SERVED
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
-from odradek.requests.registry import APIS, response_type
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.api_versions import ApiVersionsRequest
@@ -98,7 +99,7 @@ class Connection:
 
     def send(self, request: Any, version: int | None = None) -> None:
         key = request.API_KEY
-        self._asked = key, version = key, APIS[key].max_version if version is None else version
+        self._asked = key, version = key, SERVED[BROKER][key].max_version if version is None else version
         self._writer.write(encode_request(request, key, version, 0, "bench"))
 
     async def receive(self) -> Any:

@@ -1,4 +1,4 @@
-"""The basic types that everything else uses: topic names, partitions, ids."""
+"""The basic types that everything else uses: topic names, partitions, ids, callers."""
 
 import base64
 import re
@@ -29,6 +29,43 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class Principal(NamedTuple):
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+NODE = "Node"  # the type of a node's own principal; nobody can log in as one, because logins make users
+
+
+class Caller(NamedTuple):
+    """Who sent a request, and on which way it came."""
+
+    principal: Principal = ANONYMOUS
+    address: str = (
+        ""  # host and port; without a port where a broker forwarded the request; empty for a node itself
+    )
+    listener: str = ""  # by name
+    client_id: str | None = None
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0] or self.address
+
+    @property
+    def is_node(self) -> bool:
+        """True if a node of the cluster asks on its own behalf."""
+        return self.principal.type == NODE
+
+
+def node_caller(node_id: int, listener: str = "") -> Caller:
+    """The caller of a node's own requests."""
+    return Caller(Principal(NODE, str(node_id)), "", listener, f"broker {node_id}")
 
 
 def check_topic_name(name: str) -> None:

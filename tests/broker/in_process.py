@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from odradek.apis.messages import response_type
 from odradek.broker.main import Broker
 from odradek.config.broker import BrokerConfig
+from odradek.model import ANONYMOUS, Caller
 from odradek.net.transport import Part
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
 from odradek.requests.dispatch import Dispatcher
-from odradek.requests.registry import response_type
 from odradek.requests.request import Request
 from odradek.storage.disk.files import Files
 from odradek.storage.log.reading import read_batches
@@ -48,8 +49,7 @@ class InProcess:
         answered = asyncio.get_running_loop().create_future()
         request = Request(
             header,
-            "127.0.0.1:1",
-            "PLAINTEXT",
+            Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
             lambda request: answered.set_result(request.parts),
             self._dispatcher.turns,
         )

@@ -413,6 +413,7 @@ def test_a_deletion_that_a_crash_kept_from_the_logs(data_dir: str) -> None:
 
     async def after(broker: InProcess) -> None:
         assert content(broker) == (0, [])
+        assert not [entry.name for entry in files.list(data_dir) if entry.name.endswith("-stray")]
         assert (await broker.produce(TOPIC, values(7))).base_offset == 0
 
     async def later(broker: InProcess) -> None:

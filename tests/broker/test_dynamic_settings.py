@@ -17,6 +17,7 @@ from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
 from odradek.metadata.records import ConfigRecord
 from odradek.records.record import Record, build_batch
+from odradek.services import integrity
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -80,10 +81,12 @@ def in_effect(broker: InProcess) -> list[Any]:
         compactor._cleaner.bytes_per_second,
         compactor._cleaner.map_bytes,
         compactor._config["log.cleaner.backoff.ms"],
+        [parts._integrity._config[name] for name in (integrity.RATE, integrity.INTERVAL)],
         parts.services.leader_quota.bytes_per_second,
         parts._replication.quota.bytes_per_second,
         parts.services.verification._is_required,
         parts._lifecycle._is_cordoned,
+        parts._disk.room.reserve_bytes,
     ]
 
 
@@ -441,3 +444,35 @@ def test_api_versions_names_the_features(tmp_path: Path) -> None:
         assert answer.finalized_features_epoch == broker.broker.metadata.image.offset
 
     run(tmp_path, scenario)
+
+
+# --- names that nobody knows ---
+
+
+def test_a_setting_that_nobody_knows_is_kept_listed_and_ignored(tmp_path: Path) -> None:
+    resource = DescribeConfigsResource(ResourceType.BROKER, "1", ["some.plugin.url"])
+
+    async def described(broker: InProcess) -> list[Any]:
+        (answer,) = (await broker.ask(DescribeConfigsRequest([resource], True, True), 4)).results
+        return list(answer.configs)
+
+    async def scenario(broker: InProcess) -> None:
+        assert await described(broker) == []
+        assert await alter(broker, "some.plugin.url", "a secret?", "1") == (ErrorCode.NONE, "")
+        assert await alter(broker, "message.max.bytes", "12345", "1") == (ErrorCode.NONE, "")
+
+    async def later(broker: InProcess) -> None:
+        assert broker.broker.config["message.max.bytes"] == 12345
+        (entry,) = await described(broker)
+        assert (entry.name, entry.value, entry.is_sensitive, entry.read_only) == (
+            "some.plugin.url",
+            None,
+            True,
+            True,
+        )
+        assert (entry.config_source, entry.config_type) == (ConfigSource.DYNAMIC_BROKER_CONFIG, 0)
+        assert await alter(broker, "some.plugin.url", None, "1") == (ErrorCode.NONE, "")
+        assert await described(broker) == []
+
+    run(tmp_path, scenario)
+    run(tmp_path, later)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from bench import stall
+from odradek.apis.messages import response_type
+from odradek.model import ANONYMOUS, Caller
 from odradek.records.compression import Codec
-from odradek.requests import registry
 from odradek.requests.dispatch import Dispatcher
 from odradek.requests.request import Request
 from odradek.requests.turns import TURN_SECONDS, Turns
@@ -86,7 +87,12 @@ class CountedBroker:
         view = memoryview(bytearray(frame))[SIZE.size :]
         header = read_request_header(view)
         answered = asyncio.get_running_loop().create_future()
-        request = Request(header, "127.0.0.1:1", "PLAINTEXT", answered.set_result, self._dispatcher.turns)
+        request = Request(
+            header,
+            Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
+            answered.set_result,
+            self._dispatcher.turns,
+        )
         watcher = asyncio.create_task(self.work.watch_turns())
         await asyncio.sleep(0)
         with self.work.counted():
@@ -97,7 +103,7 @@ class CountedBroker:
         watcher.cancel()
         data = b"".join(bytes(part) for part in request.parts or ())
         body = 9 if has_tagged_response_header(header.api_key, header.version) else 8
-        return read_message(registry.response_type(header.api_key), header.version, data, body)[0]
+        return read_message(response_type(header.api_key), header.version, data, body)[0]
 
 
 async def prepare(broker: InProcess) -> None:
@@ -176,7 +182,12 @@ def test_a_produce_that_takes_long_keeps_its_place_among_those_around_it(tmp_pat
                 frame = stall.produced(stall.COMPACTED, [0], stall.batch(count, Codec.GZIP))
                 view = memoryview(bytearray(frame))[SIZE.size :]
                 header = read_request_header(view)
-                request = Request(header, "127.0.0.1:1", "PLAINTEXT", answers.append, dispatcher.turns)
+                request = Request(
+                    header,
+                    Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
+                    answers.append,
+                    dispatcher.turns,
+                )
                 assert dispatcher.dispatch(request, view, header.body) is None
             effect = dispatcher.finish()
             assert len(answers) == 1, "the first is done, the others are not"

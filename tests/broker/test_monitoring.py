@@ -54,7 +54,9 @@ def test_a_broker_tells_what_it_does(tmp_path: Path) -> None:
     assert after["leaders"] == after["replicas"] >= 3
     assert after["log_size_bytes"] > 0
     assert after["groups"] == 1
-    assert after['requests_total{api="CreateTopics"}'] == 2
+    assert (
+        after['requests_total{api="CreateTopics"}'] == 3
+    )  # and that of the broker itself, for the group's offsets
     assert after['requests_total{api="Produce"}'] >= 1
     assert after['request_errors_total{api="CreateTopics",error="INVALID_TOPIC_EXCEPTION"}'] == 1
     for name in ("received_bytes", "sent_bytes", "connections"):
@@ -123,6 +125,7 @@ def monitoring(is_active: bool = True, leader: int | None = 1, **parts: Any) -> 
         "group_count": lambda: 0,
         "failure": lambda: "",
         "is_started": lambda: True,
+        "disk": SimpleNamespace(space=lambda: (200, 100), is_full=False, refused=0),
     }
     return Monitoring(Parts(**given | parts), Turns(lambda: 0.0))
 

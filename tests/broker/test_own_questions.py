@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.errors import ErrorCode
+from odradek.model import ANONYMOUS, Caller
 from odradek.requests.dispatch import Dispatcher
 from odradek.requests.request import Request
 from odradek.wire.frame import SIZE, encode_request, read_request_header
@@ -62,7 +63,12 @@ def begin_to_produce(talk: Talk, version: int) -> tuple[Request, Any]:
     frame = memoryview(memory)[SIZE.size :]
     header = read_request_header(frame)
     dispatcher = Dispatcher(talk.broker.broker.services)
-    request = Request(header, "127.0.0.1:1", "PLAINTEXT", lambda request: None, dispatcher.turns)
+    request = Request(
+        header,
+        Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
+        lambda request: None,
+        dispatcher.turns,
+    )
     effect = dispatcher.dispatch(request, frame, header.body) or dispatcher.finish()
     memory[:] = bytes(len(memory))
     return request, effect

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from odradek.api import txn_offset_commit
+from odradek.apis.items import cut
 from odradek.errors import ErrorCode
 from odradek.model import OFFSETS_TOPIC
-from odradek.requests.parts import cut
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.model import TRANSACTIONS_TOPIC
+from odradek.model import ANONYMOUS, TRANSACTIONS_TOPIC, Caller
 from odradek.requests.dispatch import Dispatcher
 from odradek.requests.request import Request
 from odradek.wire.codec import read_message
@@ -343,7 +343,12 @@ class Sent:
         for message in messages:
             frame = memoryview(encode_request(message, 0, ALL_VERSIONS, 0, "test"))[SIZE.size :]
             header = read_request_header(frame)
-            request = Request(header, "127.0.0.1:1", "PLAINTEXT", self._answered, self.dispatcher.turns)
+            request = Request(
+                header,
+                Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
+                self._answered,
+                self.dispatcher.turns,
+            )
             self.dispatcher.dispatch(request, frame, header.body)
         self.effect = self.dispatcher.finish()
 

@@ -239,7 +239,8 @@ class NoSync:
 
 
 def test_a_disk_that_really_is_full(small_disk: Path) -> None:  # noqa: F811
-    with running_broker(small_disk) as broker, Raw(broker.bootstrap) as raw:
+    """Without a reserve, which keeps room for the metadata."""
+    with running_broker(small_disk, disk_reserve_bytes="0") as broker, Raw(broker.bootstrap) as raw:
         raw.create("t")
         value = bytes(range(256)) * 1000
         while raw.produce("t", batch(value)).error_code == 0:

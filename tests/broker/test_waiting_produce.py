@@ -8,6 +8,7 @@ import pytest
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.records import PartitionChangeRecord
+from odradek.model import ANONYMOUS, Caller
 from odradek.records.record import Record, build_batch
 from odradek.requests.dispatch import Dispatcher
 from odradek.requests.request import Request
@@ -45,7 +46,12 @@ class Stalled:
     def dispatch(self, frame: bytearray) -> None:
         view = memoryview(frame)[SIZE.size :]
         header = read_request_header(view)
-        request = Request(header, "127.0.0.1:1", "PLAINTEXT", self.answers.append, self._dispatcher.turns)
+        request = Request(
+            header,
+            Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", header.client_id),
+            self.answers.append,
+            self._dispatcher.turns,
+        )
         self._dispatcher.dispatch(request, view, header.body)
 
     @staticmethod

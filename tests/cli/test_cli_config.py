@@ -87,6 +87,21 @@ def test_settings_of_brokers(odradek: Odradek) -> None:
     assert odradek("config", "alter", "broker", "--delete", "log.cleaner.backoff.ms").returncode == 0
 
 
+def test_a_setting_that_no_broker_knows_is_altered_with_a_warning(odradek: Odradek) -> None:
+    altered = odradek("config", "alter", "broker", "--set", "log.retention.mss=1")
+    assert (altered.returncode, altered.stdout) == (0, "Altered all brokers.\n")
+    assert altered.stderr == (
+        "warning: the brokers keep log.retention.mss, and ignore it: unknown setting log.retention.mss; "
+        "did you mean log.retention.ms?\n"
+    )
+    listed = [one for one in read(odradek, "config", "list", "broker") if one["key"] == "log.retention.mss"]
+    assert [(one["value"], one["sensitive"], one["source"]) for one in listed] == [
+        (None, True, "all brokers")
+    ]
+    deleted = odradek("config", "alter", "broker", "--delete", "log.retention.mss")
+    assert (deleted.returncode, deleted.stderr) == (0, "")
+
+
 def test_settings_of_groups(odradek: Odradek, topic: str) -> None:
     altered = odradek("config", "alter", "group", topic, "--set", "consumer.session.timeout.ms=50000")
     assert altered.returncode == 0, altered.stderr

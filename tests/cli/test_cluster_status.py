@@ -16,9 +16,11 @@ from odradek.cli.cluster_status import (
     ClusterStatus,
     PartitionStatus,
     ReplicaStatus,
+    disks_in,
     quorum_status,
     under_min_isr,
 )
+from odradek.wire.messages.describe_log_dirs import DescribeLogDirsResult
 from odradek.wire.messages.describe_quorum import PartitionDataInResponse, ReplicaState
 from tests.process_cluster import cluster_in
 
@@ -42,7 +44,7 @@ def test_one_broker_that_is_well(odradek: Odradek, bootstrap: str, topic: str) -
 
     lines = odradek("cluster", "status").stdout.splitlines()
     assert lines[0] == f"cluster {status['cluster_id']}: healthy"
-    assert lines[2].split() == ["BROKER", "ADDRESS", "RACK", "STATE", "LEADERS"]
+    assert lines[2].split() == ["BROKER", "ADDRESS", "RACK", "STATE", "LEADERS", "FREE"]
     assert lines[5].startswith(f"metadata quorum: leader {quorum['leader']}, epoch ")
 
 
@@ -84,8 +86,8 @@ def partition(isr: list[int], topic: str = "t", leader: int | None = 1) -> Parti
     return PartitionStatus(topic, 0, leader, [1, 2, 3], isr)
 
 
-def broker(number: int, is_fenced: bool = False) -> BrokerStatus:
-    return BrokerStatus(number, "h", 9092, None, is_fenced, 0)
+def broker(number: int, is_fenced: bool = False, **room: Any) -> BrokerStatus:
+    return BrokerStatus(number, "h", 9092, None, is_fenced, 0, **room)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,11 @@ def broker(number: int, is_fenced: bool = False) -> BrokerStatus:
             {"brokers": [broker(1, True), broker(2, True)]},
             ["brokers 1, 2 fenced: down, or not ready yet"],
         ),
+        (
+            {"brokers": [broker(1, free_bytes=3 << 30), broker(2, free_bytes=2048, is_full=True)]},
+            ["broker 2 has no room for records: its disk is full, 2.0 KB free"],
+        ),
+        ({"brokers": [broker(1, damaged_logs=2)]}, ["broker 1 has 2 damaged logs: its log file names them"]),
         ({"offline": [partition([], leader=None)]}, ["1 partition without a leader"]),
         (
             {"under_min_isr": [partition([1]), partition([1])]},
@@ -145,3 +152,35 @@ def test_a_partition_is_not_asked_for_more_replicas_than_it_has() -> None:
     two = PartitionStatus("small", 0, 1, [1, 2], [1])
     found = [partition([1]), partition([1, 2]), partition([1], topic="other"), two]
     assert under_min_isr(found, {"t": 2, "other": 1, "small": 3}) == [found[0], two]
+
+
+@pytest.mark.parametrize(
+    ("directories", "room"),
+    [
+        ([], (None, False)),
+        ([DescribeLogDirsResult(total_bytes=-1, usable_bytes=-1)], (None, False)),  # an older Kafka
+        ([DescribeLogDirsResult(total_bytes=1 << 40, usable_bytes=1 << 30)], (1 << 30, False)),
+        ([DescribeLogDirsResult(total_bytes=1 << 40, usable_bytes=1 << 30, is_full=True)], (1 << 30, True)),
+        ([DescribeLogDirsResult(total_bytes=1 << 40, usable_bytes=1 << 20)], (1 << 20, True)),  # of any Kafka
+        ([DescribeLogDirsResult(total_bytes=2000, usable_bytes=101)], (101, False)),
+        ([DescribeLogDirsResult(total_bytes=2000, usable_bytes=99)], (99, True)),
+        (
+            [
+                DescribeLogDirsResult(total_bytes=2000, usable_bytes=1000),
+                DescribeLogDirsResult(total_bytes=2000, usable_bytes=10),
+            ],
+            (10, True),
+        ),
+    ],
+)
+def test_the_room_on_the_disks_of_a_broker(
+    directories: list[DescribeLogDirsResult], room: tuple[int | None, bool]
+) -> None:
+    assert disks_in(directories)[:2] == room
+
+
+def test_damaged_logs_of_all_disks_count_also_where_the_space_is_not_reported() -> None:
+    assert (
+        disks_in([DescribeLogDirsResult(damaged_logs=1), DescribeLogDirsResult(damaged_logs=2)]).damaged_logs
+        == 3
+    )

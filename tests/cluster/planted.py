@@ -8,7 +8,9 @@ python -m tests.cluster.planted NAME FIRST      find the first seed from this on
 import subprocess
 import sys
 
+from tests.cluster.planted_damage import DAMAGE
 from tests.cluster.planted_deletions import DELETIONS
+from tests.cluster.planted_rot import ROT
 from tests.simulation.mutation import Mutation, Planted, plant
 
 MAX_SEEDS = 500
@@ -77,10 +79,12 @@ PLANTED = [
             Mutation(
                 "metadata.log",
                 """        if self.image.offset + 1 < self.high_watermark:
-            read = self._reader.read(self.image, self.high_watermark)""",
+            with self._advising():
+                read = self._reader.read(self.image, self.high_watermark)""",
                 """        known = self.high_watermark if self.raft.is_leader else self.end_offset
         if self.image.offset + 1 < known:
-            read = self._reader.read(self.image, known)""",
+            with self._advising():
+                read = self._reader.read(self.image, known)""",
             ),
         ),
     ),
@@ -215,7 +219,7 @@ PLANTED = [
     Planted(
         "producer-state",
         "what producers had sent is remembered though it was cut off",
-        3,
+        95,
         (
             Mutation(
                 "storage.log.log",
@@ -260,23 +264,6 @@ PLANTED = [
 """,
                 """            return
 """,
-            ),
-        ),
-    ),
-    Planted(
-        "session",
-        "a fetch session goes on with the leader that it began with, though another epoch has begun",
-        100,
-        (
-            Mutation(
-                "api.fetch",
-                "        if leader is None or leader.closed_with:\n",
-                "        if leader is None:\n",
-            ),
-            Mutation(
-                "api.fetch",
-                "            asked.last_fetched_epoch == asked.current_leader_epoch == leader.leader_epoch\n",
-                "            asked.last_fetched_epoch >= leader.leader_epoch\n",
             ),
         ),
     ),
@@ -433,7 +420,34 @@ PLANTED = [
             ),
         ),
     ),
+    # Full disks
+    Planted(
+        "full-leader",
+        "a broker whose disk is full keeps its leaderships",
+        19,
+        (
+            Mutation(
+                "controller.brokers",
+                "    return change_partitions(image, config, concerns, leave, most) if full else []\n",
+                "    return []\n",
+            ),
+        ),
+    ),
+    Planted(
+        "full-for-ever",
+        "a broker whose disk was full does not notice that there is room again",
+        1,
+        (
+            Mutation(
+                "storage.disk.room",
+                "return self.level is Level.FULL and not self.is_short and now >= self._distrusted_until",
+                "return False",
+            ),
+        ),
+    ),
     *DELETIONS,
+    *DAMAGE,
+    *ROT,
 ]
 
 

@@ -30,7 +30,7 @@ DELETIONS = [
     Planted(
         "deletion-middle",
         "a follower that starts over in the middle of a batch does not take that batch",
-        93,
+        13,
         (
             Mutation(
                 "replication.follower",

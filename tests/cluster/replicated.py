@@ -17,7 +17,7 @@ Where a topic allows unclean elections, whoever is elected so decides what is co
 all of the above holds from there on, and what leaders of earlier epochs say counts no more.
 
 A replica counts with what is synced. A node without power counts with what its disk would still hold; one whose disk
-was lost for good, and which has not said so yet, does not count.
+was lost for good, or whose log was cut short (`damages`), and which has not said so yet, does not count.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,11 @@ from odradek.host.simulated import EPOCH_MS
 from odradek.metadata.image import LOST_DIRECTORY, MetadataImage, Partition, Topic
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
+from odradek.storage.segments.damage import DamagedSegment
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster, directory_id
 from tests.cluster.committed import Committed, read_files, read_log, read_segments
+from tests.cluster.damages import Damages
 from tests.cluster.kept import Disk, Kept
 from tests.cluster.replicated_log import ReplicatedLog
 from tests.simulation.connection import Violation
@@ -81,6 +83,7 @@ class ReplicatedLogs:
         self._has_upkeep = has_upkeep
         self.image = MetadataImage("")  # the newest that is committed
         self.logs: dict[tuple[UUID, int], ReplicatedLog] = {}
+        self.damages = Damages(self)
         self._seen: dict[int, dict[Replica, Seen]] = {}  # by node
         self._lives: dict[int, int] = {}
         self._early: dict[int, None] = {}  # nodes with a replica of which no committed image tells yet
@@ -249,6 +252,9 @@ class ReplicatedLogs:
                 log.outsiders.setdefault(place, self.image.brokers[broker_id].epoch)
 
     def _joined(self, log: ReplicatedLog, broker_id: int) -> None:
+        if self.damages.is_excused(log, broker_id):
+            return  # by a proposal that came late, or as an eligible leader: it leaves again when it registers
+        self.damages.joined(log, broker_id)
         self._check_has(log, broker_id, 0, log.high_watermark, "P8: it joined the ISR")
         start = log.epoch_starts.get(log.registration.leader_epoch, 0)
         end = self._end_offset(log, broker_id)
@@ -303,7 +309,7 @@ class ReplicatedLogs:
 
     def _started_short(self, node_id: int, log: ReplicatedLog, end_offset: int) -> None:
         is_deleted = log.topic_id not in self.image.topics_by_id  # and its last registration may not be known
-        if is_deleted or log.is_open or self.has_lost_disk(node_id):
+        if is_deleted or log.is_open or self.has_lost_disk(node_id) or self.damages.is_excused(log, node_id):
             return
         if node_id in log.registration.isr:
             self.fail(log, f"P10: broker {node_id} started with {end_offset} of {log.high_watermark} offsets")
@@ -339,12 +345,17 @@ class ReplicatedLogs:
         if self.witness is not None:
             self.witness.committed(log, added)
         for broker_id in registration.isr:
-            self._check_has(log, broker_id, start, offset, f"P2: broker {node_id} committed that")
+            if not self.damages.is_excused(log, broker_id):
+                self._check_has(log, broker_id, start, offset, f"P2: broker {node_id} committed that")
 
     def min_isr(self, log: ReplicatedLog) -> int:
         topic = self.image.topics_by_id.get(log.topic_id)
         overrides = self.image.topic_overrides(topic.name) if topic is not None else {}
         return int(overrides.get(MIN_ISR) or self._min_isr)
+
+    def may_be_unclean(self, log: ReplicatedLog) -> bool:
+        topic = self.image.topics_by_id.get(log.topic_id)
+        return topic is not None and self._may_be_unclean(topic)
 
     # --- what a broker has ---
 
@@ -384,7 +395,10 @@ class ReplicatedLogs:
             start = max(
                 start, replica.log.log_start_offset
             )  # which is checked when it is looked at, maybe after this
-            found = {item.base_offset: item for item in read_log(replica.log, start)}
+            try:
+                found = {item.base_offset: item for item in read_log(replica.log, start)}
+            except DamagedSegment as damage:
+                self.fail(log, f"{why}: broker {broker_id} has a damaged log: {damage}")
         else:
             files = self._cluster.machines[broker_id].files.durable(f"{DATA_DIR}/{log.name}")
             found = {item.base_offset: item for item in read_files(files)}
@@ -395,7 +409,7 @@ class ReplicatedLogs:
     # --- the end ---
 
     def all_in_sync(self) -> bool:
-        return all(
+        return not self.damages and all(
             set(log.registration.isr) == set(log.registration.replicas)
             for log in self.logs.values()
             if log.topic_id in self.image.topics_by_id

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tests.cluster.faults import Faults
 from tests.cluster.moves import MovingStorm
 from tests.cluster.plan import Plan
+from tests.cluster.rot import RottenStorm
 from tests.cluster.storm import Storm
 from tests.simulation.seeds import Outcome, Run, run_all
 from tests.simulation.trace import Trace
@@ -13,12 +14,16 @@ from tests.simulation.trace import Trace
 METADATA_EVERY = 16  # seeds: these have operators and metadata alone, and all others have data
 MOVES_EVERY = 8  # and of those, these have partitions that move
 MOVES_FROM = 4
+ROT_EVERY = 8  # and in these, disks return other bytes than they were given
+ROT_FROM = 7
 COLLECT_EVERY = 5  # seeds
 
 
 def new_plan(seed: int, trace: Trace | None = None) -> Plan | Storm:
     if seed % METADATA_EVERY == 0:
         return Plan(seed, trace)
+    if seed % ROT_EVERY == ROT_FROM:
+        return RottenStorm(seed, trace)
     return MovingStorm(seed, trace) if seed % MOVES_EVERY == MOVES_FROM else Storm(seed, trace)
 
 

@@ -5,11 +5,12 @@ at the same time. Every seed has a mood, which says what happens often in it: th
 restarts. A run goes on until it has seen what makes it worth anything (`Worth`), or for so long; one that has seen less
 does not count.
 
-Then the faults stop. Within a minute every partition must be led and all of its replicas in sync; all that was
-acknowledged is read, and the disks of all replicas are compared.
+Then the faults stop, and in some runs a disk is full for a while (`full_disks`). Within a minute every partition must
+be led and all of its replicas in sync; all that was acknowledged is read, and the disks of all replicas are compared.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from odradek.errors import ErrorCode
@@ -24,12 +25,14 @@ from odradek.wire.messages.incremental_alter_configs import (
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.cluster.chronicle import Chronicle
 from tests.cluster.clusters import Cluster
+from tests.cluster.damage_faults import DamageFaults
 from tests.cluster.deletions import PAUSE_SECONDS, Deleter
 from tests.cluster.echo import Echo
 from tests.cluster.faults import LEADER_WITHIN, Fault
+from tests.cluster.full_disks import FullDisks
 from tests.cluster.kept import COMPACTED, DELETED, EXPIRING, LIMITED, OFFSETS
 from tests.cluster.kept import SETTINGS as UPKEEP_SETTINGS
-from tests.cluster.leader_faults import BROKERS, LeaderFaults
+from tests.cluster.leader_faults import BROKERS
 from tests.cluster.members import SETTINGS as MEMBER_SETTINGS
 from tests.cluster.members import ClassicSeeker, ConsumerSeeker
 from tests.cluster.operators import IN_DOUBT
@@ -78,6 +81,7 @@ REMADE = "remade"
 KINDS = {"compacted": COMPACTED, "limited": LIMITED, "unclean": UNCLEAN}  # of the third topic
 # In some seeds it is another one, by the rest that they leave.
 KINDS_EVERY = 8
+LAST_ACT_EVERY, LAST_ACT_FROM = 3, 1
 RARER_KINDS = {5: ("deleted", DELETED), 6: ("expiring", EXPIRING)}
 
 
@@ -154,18 +158,22 @@ async def make_topic(
     return None
 
 
-class Storm(LeaderFaults):
+class Storm(DamageFaults, FullDisks):
     pace = 0.5
     brokers: tuple[int, ...] = BROKERS
     controller = CONTROLLER
+    reader: type[Reader] = Reader
+    plain: Mapping[str, str] = {}  # settings of topics that are neither compacted nor limited
+    settings: Mapping[str, str] = {}  # of all nodes
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         loop = WatchedLoop()
         world = World(seed, trace, loop)
         rng = world.new_rng()
         controllers = rng.choice([BROKERS, BROKERS, (self.controller,)])
-        settings = {**SETTINGS, **UPKEEP_SETTINGS, **MEMBER_SETTINGS}
+        settings = {**SETTINGS, **UPKEEP_SETTINGS, **MEMBER_SETTINGS, **self.settings}
         super().__init__(world, Cluster(world, controllers, self.brokers, settings), rng)
+        self._has_last_act = seed % LAST_ACT_EVERY == LAST_ACT_FROM
         self.mood = rng.choice(["network", "network", "power", "disks", "restarts"])
         kind = rng.choice(list(KINDS))
         self.kind, self._configs = RARER_KINDS.get(seed % KINDS_EVERY, (kind, KINDS[kind]))
@@ -176,7 +184,7 @@ class Storm(LeaderFaults):
         pace = rng.choice([0.02, 0.05])
         self._producers = [Producer(play, f"producer{number}", pace) for number in (1, 2, 3)]
         self._gambler = Gambler(play, "gambler", pace)
-        self._readers = [Reader(play, f"reader{number}", 0.1) for number in (1, 2)]
+        self._readers = [self.reader(play, f"reader{number}", 0.1) for number in (1, 2)]
         self._auditor = Auditor(play, "auditor", 0.2)
         self.elector = self._auditor.router
         consumers: list[ConsumerSeeker] = []
@@ -234,8 +242,21 @@ class Storm(LeaderFaults):
         ]
         moods: dict[str, list[Fault]] = {
             "network": [self._cut_link, self._isolate, self._lag, self._lag, self._slow_down, self._pause],
-            "power": [self._crash, self._lone_leader, self._crash_all, self._crash_at_shrink, self._lag],
-            "disks": [self._fill_disk, self._wipe, self._crash, self._lag, self._cut_link],
+            "power": [
+                self._crash,
+                self._lone_leader,
+                self._crash_all,
+                self._crash_at_shrink,
+                self._damage_all,
+            ],
+            "disks": [
+                self._fill_disk_for_long,
+                self._wipe,
+                self._damage,
+                self._damage_all,
+                self._lag,
+                self._cut_link,
+            ],
             "restarts": [self._stop, self._roll, self._stop, self._pause, self._slow_down],
         }
         return [*always, *moods[self.mood]]
@@ -265,16 +286,21 @@ class Storm(LeaderFaults):
         for task in faults:
             await task
         await self._settle()
+        if self._has_last_act and not self.replicated.without_candidates():
+            await self._fill_disk_alone()
         self.play.is_over = True
         for task in lives:
             await task
         await self._check_end()
 
     async def _make_topics(self) -> None:
-        # With one in-sync replica a record may be on one disk alone, and that may be lost.
-        low = MIN_ISR if self.mood == "disks" else 1
-        await self._make_topic("apple", 2, MIN_ISR)
-        await self._make_topic("bear", 1, low)
+        # With one in-sync replica a record may be on one disk alone, and that may be lost. With three, two may be; but
+        # then nothing is written while one disk is full, or while replicas are added.
+        low = MIN_ISR if self.mood in ("disks", "rot") else 1
+        if self.mood == "disks" and self.brokers == BROKERS and not self._has_last_act:
+            low = self._rng.choice([MIN_ISR, 3])
+        await self._make_topic("apple", 2, MIN_ISR, **self.plain)
+        await self._make_topic("bear", 1, low, **self.plain)
         topic = await self._make_topic("cedar", 1, low, **self._configs)
         topic.may_be_compacted = self.kind == "compacted"
         topic.may_be_deleted = self.kind in ("limited", "deleted", "expiring")

@@ -206,7 +206,11 @@ class Producer(ClusterClient):
 
     # --- plain ---
 
-    async def _produce(self, partition: PartitionHistory, acks: int) -> None:
+    async def produce(self, partition: PartitionHistory) -> bool:
+        """Whether all in-sync replicas have it. Raises Disconnected."""
+        return await self._produce(partition, -1) == ErrorCode.NONE
+
+    async def _produce(self, partition: PartitionHistory, acks: int) -> int:
         batch = self._new_batch(partition, acks)
         connection, _ = await self.leader_of(partition)
         view = partition.sending(batch)
@@ -215,6 +219,7 @@ class Producer(ClusterClient):
         if code:
             check_code(code, batch)
             await self.router.refresh()
+        return code
 
     # --- idempotent ---
 
@@ -329,10 +334,16 @@ class Reader(ClusterClient):
         if found.error_code:
             check_read_code(found.error_code, partition)
             return None
+        if self._is_damaged(log.name, found):
+            return None
         if found.high_watermark > log.high_watermark:
             self.play.replicated.fail(log, f"P6: a high watermark of {found.high_watermark} was shown")
         self.play.show(partition, epoch, found.high_watermark)
         return partition.check_fetch(view, offset, found, True)
+
+    def _is_damaged(self, name: str, found: Any) -> bool:
+        """The records of this partition are not as they were written, and the client notices."""
+        return False
 
     async def _list_offset(self, partition: PartitionHistory, timestamp: int) -> tuple[int, int, int] | None:
         """The offset, the epoch in which a leader said so, and what leaders up to it had shown; None if nobody can tell

@@ -174,6 +174,23 @@ def test_brokers_are_described_without_their_secrets():
     assert entry_of(entries, "log.retention.ms").read_only is False
 
 
+def test_of_a_setting_that_nobody_knows_only_the_name_is_shown():
+    broker = BrokerConfig().with_dynamic({"nope": "hunter2", "message.max.bytes": "3"}, {"nope": "hunter3"})
+    assert broker["message.max.bytes"] == 3
+    assert broker.warnings == ["unknown setting nope", "unknown setting nope"]
+    entry = entry_of(describe_broker(broker), "nope")
+    assert (entry.value, entry.is_sensitive, entry.read_only, entry.documentation) == (None, True, True, None)
+    assert (entry.type, entry.source) == (ConfigType.UNKNOWN, ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [(item.value, item.source.name) for item in entry.synonyms] == [
+        (None, "DYNAMIC_BROKER_CONFIG"),
+        (None, "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+    ]
+    [default] = describe_broker_defaults(broker)
+    assert (default.name, default.value, default.synonyms) == ("nope", None, entry.synonyms[1:])
+    assert describe_broker(broker, ["message.max.bytes"])[0].name == "message.max.bytes"
+    assert [found.name for found in describe_broker(broker, ["nope"])] == ["nope"]
+
+
 @pytest.mark.parametrize(("static", "value"), [({}, "3"), ({"default.replication.factor": "2"}, "2")])
 def test_a_default_may_follow_the_cluster(static, value):
     key = "default.replication.factor"

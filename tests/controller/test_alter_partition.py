@@ -7,11 +7,11 @@ import pytest
 
 from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import begin_controlled_shutdown, fence_broker
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
+from odradek.model import Caller
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -42,7 +42,7 @@ def propose(image, isr, *, sender=1, topic=T, index=0, version=3, settings=None,
         wanted.new_isr = list(isr)
     request = AlterPartitionRequest(sender, EPOCHS[sender], [TopicDataInRequest(topic, [wanted])])
     controller = Controller(1, BrokerConfig(settings or {}), Random(1))
-    records, response = controller.decide(image, Part(request), RequestContext(version))
+    records, response = controller.decide(image, Part(request), version, Caller())
     assert response.topics[0].topic_id == topic
     return records, response.topics[0].partitions[0]
 
@@ -116,5 +116,5 @@ def test_a_broker_that_is_not_active_does_not_join(stop):
 def test_an_earlier_incarnation_of_the_leader_is_refused():
     with pytest.raises(KafkaError) as refused:
         request = AlterPartitionRequest(1, 99, [])
-        Controller(1, BrokerConfig(), Random(1)).decide(world(), Part(request), RequestContext(3))
+        Controller(1, BrokerConfig(), Random(1)).decide(world(), Part(request), 3, Caller())
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH

@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.controller.requests import broker_heartbeat
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER
 from odradek.metadata.records import BrokerRegistrationChangeRecord, PartitionRecord, TopicRecord
+from odradek.model import Caller
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tests.controller.controller_cluster import apply, cluster
 
@@ -24,7 +24,7 @@ def beat(image, broker_id=2, epoch=None, offset=100, controller=None, **wants):
     epoch = image.brokers[broker_id].epoch if epoch is None else epoch
     request = BrokerHeartbeatRequest(broker_id, epoch, offset, **wants)
     controller = controller or new_controller()
-    records, response = controller.decide(image, Part(request), RequestContext(1))
+    records, response = controller.decide(image, Part(request), 1, Caller())
     return (apply(image, records) if records else image), records, response
 
 

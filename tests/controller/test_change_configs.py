@@ -90,6 +90,18 @@ def test_brokers_and_their_default():
     assert image.default_broker_overrides == {"message.max.bytes": "9"}
 
 
+def test_brokers_keep_names_that_nobody_knows():
+    keys = [("nope", SET, "2"), ("some.plugin.url", SET, "x")]
+    records, response = change((BROKER, "1", keys), (BROKER, "", keys))
+    assert [answer.error_code for answer in response.responses] == [0, 0]
+    image = apply(IMAGE, records)
+    assert image.broker_overrides(1) == {"log.retention.ms": "3", "nope": "2", "some.plugin.url": "x"}
+    assert image.default_broker_overrides == {"nope": "2", "some.plugin.url": "x"}
+    records, response = replace((BROKER, "1", [("nope", "3")]))
+    assert response.responses[0].error_code == 0
+    assert apply(image, records).broker_overrides(1) == {"nope": "3", "some.plugin.url": "x"}
+
+
 def test_groups():
     records, _ = change((GROUP, "g", [("share.auto.offset.reset", SET, "earliest")]))
     assert apply(IMAGE, records).group_overrides("g") == {"share.auto.offset.reset": "earliest"}
@@ -113,7 +125,6 @@ def test_groups():
         ((BROKER, "one", []), ErrorCode.INVALID_REQUEST),
         ((BROKER, "-1", []), ErrorCode.INVALID_REQUEST),
         ((BROKER, "1", [("node.id", SET, "2")]), ErrorCode.INVALID_REQUEST),
-        ((BROKER, "1", [("nope", SET, "2")]), ErrorCode.INVALID_REQUEST),
         ((BROKER, "1", [("log.retention.ms", SET, "soon")]), ErrorCode.INVALID_REQUEST),
         ((GROUP, "", []), ErrorCode.INVALID_REQUEST),
         ((GROUP, "g", [("nope", SET, "2")]), ErrorCode.INVALID_CONFIG),

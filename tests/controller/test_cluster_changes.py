@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, ResourceType
 from odradek.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
+from odradek.model import Caller
 from odradek.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -26,8 +26,10 @@ MIN_ISR = "min.insync.replicas"
 
 
 def decide(image, request, version=None):
-    context = RequestContext(request.MAX_VERSION if version is None else version)
-    return Controller(1, BrokerConfig({MIN_ISR: "2"}), Random(1)).decide(image, Part(request), context)
+    version = request.MAX_VERSION if version is None else version
+    return Controller(1, BrokerConfig({MIN_ISR: "2"}), Random(1)).decide(
+        image, Part(request), version, Caller()
+    )
 
 
 def refusal(image, request, version=None):

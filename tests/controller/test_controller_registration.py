@@ -5,11 +5,11 @@ from random import Random
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.errors import ErrorCode
 from odradek.metadata.records import BrokerEndpoint, RegisterControllerRecord, SupportedFeature
+from odradek.model import Caller
 from odradek.wire.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 from tests.controller.controller_cluster import apply, cluster
 
@@ -23,7 +23,7 @@ REQUEST = ControllerRegistrationRequest(
 
 def register(image, request):
     controller = Controller(1, BrokerConfig(), Random(1))
-    records, response = controller.decide(image, Part(request), RequestContext(0))
+    records, response = controller.decide(image, Part(request), 0, Caller())
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
     return records
 

@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.features import CORDONED, CORDONING_SINCE, METADATA_VERSION
 from odradek.controller.parts import Part
@@ -18,6 +17,7 @@ from odradek.metadata.records import (
     PartitionRecord,
     TopicRecord,
 )
+from odradek.model import Caller
 from odradek.wire.codec import drain
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -56,12 +56,12 @@ def image_of(level=CORDONING_SINCE, cordoned=()):
 def decide(image, request):
     controller = Controller(1, BrokerConfig(), Random(1))
     (part,) = drain(controller.cut(image, request))
-    return controller.decide(image, part, RequestContext(request.MAX_VERSION))
+    return controller.decide(image, part, request.MAX_VERSION, Caller())
 
 
 def beat(image, broker, directories):
     request = BrokerHeartbeatRequest(broker, image.brokers[broker].epoch, 100, cordoned_log_dirs=directories)
-    records, _ = Controller(1, BrokerConfig(), Random(1)).decide(image, Part(request), RequestContext(2))
+    records, _ = Controller(1, BrokerConfig(), Random(1)).decide(image, Part(request), 2, Caller())
     return (apply(image, records) if records else image), records
 
 
@@ -139,4 +139,4 @@ def test_the_metadata_version_cannot_be_lowered_again(kind):
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 25, kind)])
     image = apply(cluster(), [FeatureLevelRecord(METADATA_VERSION, CORDONING_SINCE)])
     with pytest.raises(KafkaError, match="might delete metadata information"):
-        Controller(1, BrokerConfig(), Random(1)).decide(image, Part(request), RequestContext(2))
+        Controller(1, BrokerConfig(), Random(1)).decide(image, Part(request), 2, Caller())

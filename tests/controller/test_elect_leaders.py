@@ -5,14 +5,15 @@ from uuid import UUID
 
 import pytest
 
+from odradek.apis.items import join
 from odradek.config.broker import BrokerConfig
 from odradek.controller import parts
 from odradek.controller.balance import balance_leaders, imbalanced
 from odradek.controller.brokers import fence_broker
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.records import PartitionRecord, TopicRecord
+from odradek.model import Caller
 from odradek.wire.codec import drain
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.controller.controller_cluster import apply, cluster
@@ -40,10 +41,10 @@ def elect(image, election_type, topic_partitions):
     request = ElectLeadersRequest(election_type, topic_partitions)
     responses = []
     for part in drain(controller.cut(image, request)):
-        records, response = controller.decide(image, part, RequestContext(2))
+        records, response = controller.decide(image, part, 2, Caller())
         image = apply(image, records) if records else image
         responses.append(response)
-    response = controller.join(request, responses)
+    response = join(responses)
     answers = [
         (result.topic, item.partition_id, ErrorCode(item.error_code))
         for result in response.replica_election_results
@@ -92,7 +93,7 @@ def test_nobody_can_be_elected():
 def test_an_election_that_there_is_not():
     with pytest.raises(KafkaError) as refused:
         Controller(1, BrokerConfig(), Random(1)).decide(
-            world(), parts.Part(ElectLeadersRequest(2, [])), RequestContext(2)
+            world(), parts.Part(ElectLeadersRequest(2, [])), 2, Caller()
         )
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 

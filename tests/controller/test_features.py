@@ -8,7 +8,6 @@ import pytest
 from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import register_broker
 from odradek.controller.configs import Operation
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.elections import rules_of
 from odradek.controller.features import (
@@ -27,6 +26,7 @@ from odradek.metadata.records import (
     SupportedFeature,
     TopicRecord,
 )
+from odradek.model import Caller
 from odradek.wire.messages import alter_configs as legacy
 from odradek.wire.messages import incremental_alter_configs as incremental
 from odradek.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -44,8 +44,9 @@ def config(**settings):
 
 
 def decide(image, request, settings=None):
-    context = RequestContext(request.MAX_VERSION)
-    return Controller(1, settings or config(), Random(1)).decide(image, Part(request), context)
+    return Controller(1, settings or config(), Random(1)).decide(
+        image, Part(request), request.MAX_VERSION, Caller()
+    )
 
 
 def test_a_new_cluster_has_all_features_and_the_minimal_isr_of_its_first_controller():

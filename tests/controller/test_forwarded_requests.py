@@ -1,18 +1,20 @@
 """Requests to the controller are messages: sent to another node as bytes, they are decided alike."""
 
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
 
+from odradek.apis.items import join
 from odradek.config.broker import BrokerConfig
-from odradek.controller import controller as controllers
-from odradek.controller.context import RequestContext
+from odradek.controller import requests
 from odradek.controller.controller import Controller
 from odradek.controller.requests import create_topics as create_topics_request
 from odradek.errors import ErrorCode, KafkaError
-from odradek.metadata.image import ResourceType
+from odradek.metadata.image import LOST_DIRECTORY, ResourceType
 from odradek.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
+from odradek.model import Caller, Principal
 from odradek.wire.codec import drain, encode, read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages import alter_configs as legacy
@@ -30,6 +32,12 @@ from odradek.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from odradek.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    DirectoryDataInRequest,
+)
+from odradek.wire.messages.assign_replicas_to_dirs import PartitionDataInRequest as LostPartition
+from odradek.wire.messages.assign_replicas_to_dirs import TopicDataInRequest as LostTopic
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from odradek.wire.messages.controller_registration import ControllerRegistrationRequest
@@ -48,6 +56,7 @@ from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from odradek.wire.messages.envelope import EnvelopeRequest
+from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -123,6 +132,11 @@ REQUESTS = {
             TopicDataInRequest(UUID(int=1), [PartitionDataInRequest(0)]),
         ],
     ),
+    "AssignReplicasToDirs": AssignReplicasToDirsRequest(
+        1,
+        IMAGE.brokers[1].epoch,
+        [DirectoryDataInRequest(LOST_DIRECTORY, [LostTopic(T, [LostPartition(0)])])],
+    ),
     "ElectLeaders": ElectLeadersRequest(0, [TopicPartitions("t", [0, 1]), TopicPartitions("gone", [0])]),
     "ElectLeaders, all": ElectLeadersRequest(1, None),
     "AlterPartitionReassignments": AlterPartitionReassignmentsRequest(
@@ -153,63 +167,59 @@ REQUESTS = {
 }
 
 
-def decide(request, context, image=IMAGE):
+def decide(request, version, caller, image=IMAGE):
     """All records, and the response or what is raised instead."""
     controller = Controller(1, BrokerConfig(), Random(4))
     records, responses = [], []
     for part in drain(controller.cut(image, request)):
         try:
-            some, response = controller.decide(image, part, context)
+            some, response = controller.decide(image, part, version, caller)
         except KafkaError as error:
             return error.code, str(error)
         image = apply(image, some)
         records += some
         responses.append(response)
-    return records, controller.join(request, responses)
+    return records, join(responses)
 
 
-def forward(request, context):
+def forward(request, version, caller):
     """To another node and back: as Kafka's Envelope does, in bytes."""
-    kind, name = context.principal.split(":")
-    frame = encode_request(request, request.API_KEY, context.api_version, 1, context.client_id)
+    frame = encode_request(request, request.API_KEY, version, 1, caller.client_id)
     envelope = EnvelopeRequest(
         request_data=bytes(frame[SIZE.size :]),
-        request_principal=bytes(encode(DefaultPrincipalData(kind, name), 0)),
-        client_host_address=context.client_host.encode(),
+        request_principal=bytes(encode(DefaultPrincipalData(*caller.principal), 0)),
+        client_host_address=caller.address.encode(),
     )
     arrived, _ = read_message(EnvelopeRequest, 0, bytes(encode(envelope, 0)))
     header = read_request_header(arrived.request_data)
     message, _ = read_message(type(request), header.version, arrived.request_data, header.body)
     principal, _ = read_message(DefaultPrincipalData, 0, arrived.request_principal)
-    assert header.api_key in controllers.MODULES
-    return message, RequestContext(
-        header.version,
-        header.client_id or "",
-        arrived.client_host_address.decode(),
-        f"{principal.type_}:{principal.name}",
-    )
+    address = arrived.client_host_address.decode()
+    caller = Caller(Principal(principal.type_, principal.name), address, client_id=header.client_id)
+    return message, header.version, caller
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_sent_as_bytes_is_decided_alike(name):
     request = REQUESTS[name]
     for version in range(request.MIN_VERSION, request.MAX_VERSION + 1):
-        context = RequestContext(version, "client", "10.0.0.7", "User:ann")
+        caller = Caller(Principal("User", "ann"), "10.0.0.7", client_id="client")
         message, _ = read_message(type(request), version, bytes(encode(request, version)))  # as it came in
-        forwarded, forwarded_context = forward(message, context)
-        assert (forwarded, forwarded_context) == (message, context)
-        assert decide(forwarded, forwarded_context) == decide(message, context)
+        forwarded, *origin = forward(message, version, caller)
+        assert (forwarded, *origin) == (message, version, caller)
+        assert decide(forwarded, *origin) == decide(message, version, caller)
 
 
 def test_every_request_that_the_controller_decides_is_sent_above():
-    assert {request.API_KEY for request in REQUESTS.values()} == set(controllers.MODULES)
+    decided = {path.stem for path in Path(requests.__file__).parent.glob("*.py")}
+    assert {request.API_KEY for request in REQUESTS.values()} == {
+        schema.key for schema in SCHEMAS.values() if schema.module in decided
+    }
 
 
 def test_what_is_decided_above():
     """The requests above do something: otherwise all would be alike."""
-    outcomes = {
-        name: decide(request, RequestContext(request.MAX_VERSION)) for name, request in REQUESTS.items()
-    }
+    outcomes = {name: decide(request, request.MAX_VERSION, Caller()) for name, request in REQUESTS.items()}
     assert {name for name, (records, _) in outcomes.items() if not records} == {
         *("CreateTopics, validated only", "CreateTopics, too many"),
         *("ElectLeaders", "ElectLeaders, all"),  # every partition has the leader that it should have
@@ -219,19 +229,19 @@ def test_what_is_decided_above():
 
 
 def test_a_request_that_is_decided_in_parts_has_the_same_outcome(monkeypatch):
-    request, context = REQUESTS["CreateTopics"], RequestContext(7)
-    _, whole = decide(request, context)
+    request, origin = REQUESTS["CreateTopics"], (7, Caller())
+    _, whole = decide(request, *origin)
     monkeypatch.setattr(create_topics_request, "TOPICS_AT_ONCE", 1)
     controller = Controller(1, BrokerConfig(), Random(4))
     assert len(drain(controller.cut(IMAGE, request))) > 4
-    _, in_parts = decide(request, context)
+    _, in_parts = decide(request, *origin)
 
     def outcome(response):
         return sorted((item.name, item.error_code, item.error_message) for item in response.topics)
 
     assert outcome(in_parts) == outcome(whole)
     too_many = REQUESTS["CreateTopics, too many"]
-    codes = {item.name: item.error_code for item in decide(too_many, context)[1].topics}
+    codes = {item.name: item.error_code for item in decide(too_many, *origin)[1].topics}
     assert codes.pop("twice") == ErrorCode.INVALID_REQUEST
     assert set(codes.values()) == {ErrorCode.POLICY_VIOLATION}
 
@@ -240,5 +250,5 @@ def test_a_change_of_its_settings_reaches_the_controller():
     controller = Controller(1, BrokerConfig(), Random(4))
     controller.reconfigure(BrokerConfig({"delete.topic.enable": "false"}))
     part, *_ = drain(controller.cut(IMAGE, DeleteTopicsRequest([DeleteTopicState("t")])))
-    records, response = controller.decide(IMAGE, part, RequestContext(6))
+    records, response = controller.decide(IMAGE, part, 6, Caller())
     assert (records, response.responses[0].error_code) == ([], ErrorCode.TOPIC_DELETION_DISABLED)

@@ -5,15 +5,16 @@ from uuid import UUID
 
 import pytest
 
+from odradek.apis.items import join
 from odradek.config.broker import BrokerConfig
 from odradek.controller.brokers import fence_broker, leave_isr
 from odradek.controller.changes import changes
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import PARTITIONS_AT_ONCE, Part
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_LEADER, UNASSIGNED_DIRECTORY
 from odradek.metadata.records import ConfigRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
+from odradek.model import Caller
 from odradek.wire.codec import drain
 from odradek.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -56,12 +57,12 @@ class World:
         parts = drain(self.controller.cut(self.image, request))
         responses, self.records, self.said = [], [], []
         for part in parts:
-            records, response = self.controller.decide(self.image, part, RequestContext(version))
+            records, response = self.controller.decide(self.image, part, version, Caller())
             self.said += [change.text for change in changes(self.image, records)]
             self.image = apply(self.image, records) if records else self.image
             self.records += records
             responses.append(response)
-        return self.controller.join(request, responses)
+        return join(responses)
 
     def reassign(self, target, *, topic="t", index=0, allow=True):
         """The error code of the partition."""
@@ -378,7 +379,7 @@ def test_eligible_leader_replicas_leave_with_their_replica():
     assert (world.partition.isr, world.partition.eligible_leader_replicas) == ((3,), ())
 
 
-def test_a_last_known_leader_that_has_left_is_not_elected():
+def test_a_last_known_member_that_has_left_counts_no_more():
     world = World(replicas=(1, 2), isr=(1,))
     world.reassign([1, 4])
     world.propose(1, 4)
@@ -391,15 +392,14 @@ def test_a_last_known_leader_that_has_left_is_not_elected():
     world.image = apply(world.image, [killed])
     assert world.reassign([4]) is ErrorCode.NONE
     now = world.partition
-    assert (now.leader, now.isr, now.removing_replicas) == (1, (1,), (1,))  # 1 is still a replica, and alive
+    assert (now.leader, now.last_known_elr, now.removing_replicas) == (NO_LEADER, (1,), (1,))
 
-    world.image = apply(world.image, [killed])
     world.image = apply(
         world.image,
         [PartitionChangeRecord(0, T, replicas=[4], removing_replicas=[], directories=[directory_of(4)])],
     )
     assert world.reassign([4, 5]) is ErrorCode.NONE
-    assert world.partition.leader == NO_LEADER
+    assert (world.partition.leader, world.partition.last_known_elr) == (NO_LEADER, ())
 
 
 def test_a_fenced_broker_may_be_a_target():

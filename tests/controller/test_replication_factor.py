@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.parts import Part
 from odradek.controller.placement import default_factor, place_replicas
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Broker
 from odradek.metadata.records import PartitionRecord
+from odradek.model import Caller
 from odradek.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -31,7 +31,7 @@ from tests.controller.controller_cluster import apply, cluster
 
 def decide(image, request, **settings):
     controller = Controller(1, BrokerConfig(settings), Random(3))
-    return controller.decide(image, Part(request), RequestContext(request.MAX_VERSION))
+    return controller.decide(image, Part(request), request.MAX_VERSION, Caller())
 
 
 def create(image, topic, **settings):

@@ -25,9 +25,9 @@ from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.offsets import EndTransaction, TransactionalCommit
 from odradek.coordinators.records import GroupMetadataValue, OffsetCommitKey, decode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Producer, RequestContext, StateBatch
+from odradek.coordinators.runtime import Producer, StateBatch
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import NO_TOPIC_ID
+from odradek.model import NO_TOPIC_ID, Caller
 from odradek.storage.producers.markers import Marker
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -127,10 +127,10 @@ class Conversation:
         wire = bytes(encode(request, api_version))
         request, _ = read_message(type(request), api_version, wire)
         self._tokens += 1
-        context = RequestContext(api_version, name, "/127.0.0.1")
+        caller = Caller(address="127.0.0.1:1", client_id=name)
         self.answers.pop(name, None)
         token = (name, api_version, self._tokens)
-        self.runner.handle(request, context, token)
+        self.runner.handle(request, api_version, caller, token)
         return self.answers.get(name)
 
     def join(
@@ -301,7 +301,9 @@ class Conversation:
         """What the broker has made of a request, instead of the request itself."""
         self._tokens += 1
         self.answers.pop(name, None)
-        self.runner.handle(event, RequestContext(version, name, "/127.0.0.1"), (name, version, self._tokens))
+        self.runner.handle(
+            event, version, Caller(address="127.0.0.1:1", client_id=name), (name, version, self._tokens)
+        )
         return self.answers.get(name)
 
     def fetch_offset(self, topic: str = "t", partition: int = 0, group: str = GROUP) -> int:

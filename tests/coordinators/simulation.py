@@ -23,8 +23,9 @@ from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, decode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import EncodedRecord, RequestContext, StateBatch
+from odradek.coordinators.runtime import EncodedRecord, StateBatch
 from odradek.errors import ErrorCode
+from odradek.model import Caller
 from odradek.replication.leader import Leader
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -391,9 +392,9 @@ class World:
             return
         self.token += 1
         self.open[self.token] = (consumer, request, on_answer, number, dict(self.checker.acknowledged))
-        context = RequestContext(9, consumer.name, "/10.0.0.1")
+        caller = Caller(address="10.0.0.1:1", client_id=consumer.name)
         self.handling = request
-        self.runner.handle(request, context, self.token)
+        self.runner.handle(request, 9, caller, self.token)
         self.handling = None
         if getattr(request, "member_id", ""):
             self.checker.heard_ms[request.member_id] = self.now_ms

@@ -12,7 +12,7 @@ from odradek.coordinators.journal import decode
 from odradek.coordinators.pending_offsets import Place
 from odradek.coordinators.records import OffsetCommitValue, encode
 from odradek.coordinators.runtime import Shard
-from odradek.storage.compaction.job import LastRecord
+from odradek.storage.compaction.job import LastBatches
 from tests.storage.test_compaction import NOW_MS, RETENTION_MS, TestLog
 
 PRODUCERS = (1, 2, 3)
@@ -28,7 +28,7 @@ class History:
         self.log = TestLog(directory)
         self.now_ms = NOW_MS
         self.offset = 0
-        self.last_records: dict[int, LastRecord] = {}
+        self.last_records: dict[int, LastBatches] = {}
         self.is_compacted = False  # since somebody looked
 
     def go_on(self) -> None:
@@ -60,12 +60,12 @@ class History:
             self.log.append(*records)
             return
         base_offset = self.log.append(*records, producer_id=producer_id, producer_epoch=0, transactional=True)
-        self.last_records[producer_id] = LastRecord(base_offset + len(records) - 1, 0)
+        self.last_records[producer_id] = LastBatches((base_offset + len(records) - 1,), 0)
 
     def end(self, producer_id: int) -> None:
         commit = self.rng.random() < 0.5
         self.log.end_transaction(producer_id, commit=commit)
-        self.last_records.setdefault(producer_id, LastRecord(None, 0))
+        self.last_records.setdefault(producer_id, LastBatches((), 0))
 
 
 def new_shard() -> Shard:

@@ -9,7 +9,6 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    RequestContext,
     Shard,
     StateBatch,
     StateRecord,
@@ -17,9 +16,10 @@ from odradek.coordinators.runtime import (
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.storage.producers.markers import Marker
 
-CONTEXT = RequestContext(0)
+CONTEXT = (0, Caller())
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Counter:
     notes: int = 0
     timers: Timers = field(default_factory=Timers)
 
-    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         match request:
             case "add":
                 self.notes += 1
@@ -76,7 +76,7 @@ def shard() -> Shard:
 
 
 def add(shard: Shard, token: str, offset: int) -> None:
-    effects = shard.handle("add", CONTEXT, token, 0)
+    effects = shard.handle("add", *CONTEXT, token, 0)
     assert effects.batch is not None and not effects.answers
     shard.appended(offset)
 
@@ -90,18 +90,18 @@ def test_an_answer_waits_for_its_record(shard: Shard) -> None:
 
 def test_what_was_decided_on_uncommitted_state_waits_for_it(shard: Shard) -> None:
     add(shard, "a", 0)
-    assert shard.handle("read", CONTEXT, "r", 0).answers == []
+    assert shard.handle("read", *CONTEXT, "r", 0).answers == []
     add(shard, "b", 1)
     assert shard.committed(1) == [("a", 1), ("r", 1)]
     assert shard.committed(2) == [("b", 2)]
-    assert shard.handle("read", CONTEXT, "r", 0).answers == [("r", 2)]
+    assert shard.handle("read", *CONTEXT, "r", 0).answers == [("r", 2)]
 
 
 def test_an_append_that_fails_changes_nothing(shard: Shard) -> None:
-    shard.handle("add", CONTEXT, "a", 0)
+    shard.handle("add", *CONTEXT, "a", 0)
     assert shard.append_failed(ErrorCode.NOT_ENOUGH_REPLICAS) == [("a", ErrorCode.COORDINATOR_NOT_AVAILABLE)]
     assert shard.coordinator == Counter(timers=shard.coordinator.timers)
-    assert shard.handle("read", CONTEXT, "r", 0).answers == [("r", 0)]
+    assert shard.handle("read", *CONTEXT, "r", 0).answers == [("r", 0)]
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_an_append_that_fails_changes_nothing(shard: Shard) -> None:
     ],
 )
 def test_append_errors_are_translated(shard: Shard, code: ErrorCode, seen: ErrorCode) -> None:
-    shard.handle("add", CONTEXT, "a", 0)
+    shard.handle("add", *CONTEXT, "a", 0)
     assert shard.append_failed(code) == [("a", seen)]
 
 
 def test_a_resignation_refuses_everything_that_is_open(shard: Shard) -> None:
     add(shard, "a", 0)
-    shard.handle("wait", CONTEXT, "w", 0)
-    shard.handle("read", CONTEXT, "r", 0)
+    shard.handle("wait", *CONTEXT, "w", 0)
+    shard.handle("read", *CONTEXT, "r", 0)
     refused = shard.resigned()
     assert sorted(refused) == [(token, ErrorCode.NOT_COORDINATOR) for token in ("a", "r", "w")]
-    assert shard.handle("read", CONTEXT, "x", 0).answers == [("x", ErrorCode.NOT_COORDINATOR)]
+    assert shard.handle("read", *CONTEXT, "x", 0).answers == [("x", ErrorCode.NOT_COORDINATOR)]
     assert shard.tick(1_000) is None and shard.next_deadline_ms() is None
     assert shard.committed(99) == []
 
@@ -131,22 +131,22 @@ def test_a_resignation_refuses_everything_that_is_open(shard: Shard) -> None:
 def test_loading_replays_the_log_and_refuses_meanwhile() -> None:
     shard = Shard(Counter())
     shard.replay(StateBatch([(b"count", b"4"), (b"unknown", b"5")]))
-    refusal = shard.handle("read", CONTEXT, "x", 0).answers
+    refusal = shard.handle("read", *CONTEXT, "x", 0).answers
     assert refusal == [("x", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
     shard.loaded(50)
-    assert shard.handle("read", CONTEXT, "r", 50).answers == [("r", 4)]
+    assert shard.handle("read", *CONTEXT, "r", 50).answers == [("r", 4)]
     assert shard.next_deadline_ms() == 1_050
 
 
 def test_a_timer_answers_what_waits(shard: Shard) -> None:
-    assert shard.handle("wait", CONTEXT, "w", 5).answers == []
+    assert shard.handle("wait", *CONTEXT, "w", 5).answers == []
     assert shard.tick(14) is None
     effects = shard.tick(15)
     assert effects is not None and effects.answers == [("w", 15)]
 
 
 def test_a_request_may_be_refused_by_an_exception(shard: Shard) -> None:
-    assert shard.handle("fail", CONTEXT, "f", 0).answers == [("f", ErrorCode.INVALID_REQUEST)]
+    assert shard.handle("fail", *CONTEXT, "f", 0).answers == [("f", ErrorCode.INVALID_REQUEST)]
 
 
 # --- timers ---

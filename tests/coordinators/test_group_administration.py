@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from odradek.coordinators.routing import MOST, merge, partition_of, split
+from odradek.apis.items import MOST, join
+from odradek.coordinators.routing import partition_of, split
 from odradek.errors import ErrorCode
 from odradek.wire.codec import drain
 from odradek.wire.messages.delete_groups import (
@@ -130,7 +131,7 @@ def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(top
             ]
             answer.groups.append(OffsetFetchResponseGroup(group.group_id, results))
         answers.append(answer)
-    merged = merge(answers)
+    merged = join(answers)
     assert sorted(group.group_id for group in merged.groups) == ["a", "b", "c"]
     for group in merged.groups:
         assert [
@@ -140,8 +141,8 @@ def test_a_large_request_is_cut_into_parts_and_its_answer_put_together_again(top
 
 def test_answers_are_put_together_again() -> None:
     results = [DeletableGroupResult(name) for name in ("a", "b", "c")]
-    merged = merge([DeleteGroupsResponse(results=results[:1]), DeleteGroupsResponse(results=results[1:])])
+    merged = join([DeleteGroupsResponse(results=results[:1]), DeleteGroupsResponse(results=results[1:])])
     assert merged.results == results
     loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    merged = merge([ListGroupsResponse(groups=[ListedGroup("a")]), loading])
+    merged = join([ListGroupsResponse(groups=[ListedGroup("a")]), loading])
     assert (merged.error_code, len(merged.groups)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1)

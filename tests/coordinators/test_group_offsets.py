@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from odradek.coordinators.group import GroupSettings
-from odradek.coordinators.runtime import RequestContext
 from odradek.errors import ErrorCode
+from odradek.model import Caller
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -172,7 +172,7 @@ def test_a_topic_of_the_same_name_and_another_id_has_no_offsets(talk: Conversati
     def ask(topic_id: UUID) -> int:
         topics = [OffsetFetchRequestTopics(topic_id, "t", [0])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=topics)])
-        decision = talk.coordinator.handle(request, RequestContext(10), "token", talk.now_ms)
+        decision = talk.coordinator.handle(request, 10, Caller(), "token", talk.now_ms)
         ((_, answer),) = decision.answers
         assert answer.groups[0].topics[0].topic_id == topic_id
         return int(answer.groups[0].topics[0].partitions[0].committed_offset)
@@ -180,7 +180,7 @@ def test_a_topic_of_the_same_name_and_another_id_has_no_offsets(talk: Conversati
     partitions = [OffsetCommitRequestPartition(0, 5)]
     topic = OffsetCommitRequestTopic(topic_id=UUID(int=1), name="t", partitions=partitions)
     request = OffsetCommitRequest(group_id=GROUP, topics=[topic])
-    decision = talk.coordinator.handle(request, RequestContext(10), "token", talk.now_ms)
+    decision = talk.coordinator.handle(request, 10, Caller(), "token", talk.now_ms)
     for key, value in decision.records:
         talk.coordinator.replay(key, value)
     assert [ask(UUID(int=number)) for number in (0, 1, 2)] == [5, 5, -1]
@@ -233,7 +233,7 @@ def test_offsets_of_an_earlier_topic_of_a_name_go(talk: Conversation) -> None:
     for name, topic_id in (("a", old), ("b", new), ("c", UUID(int=0))):
         topic = OffsetCommitRequestTopic(topic_id, name, [OffsetCommitRequestPartition(0, 7)])
         request = OffsetCommitRequest(group_id=GROUP, topics=[topic])
-        talk.runner.handle(request, RequestContext(10), ("tool", 9, name))
+        talk.runner.handle(request, 10, Caller(), ("tool", 9, name))
     ids = {"a": new, "b": new, "c": new}
     talk.runner.tell(lambda coordinator, now_ms: coordinator.forget_missing_topics(ids.get, now_ms))
     assert [talk.fetch_offset(name) for name in ids] == [-1, 7, 7]

@@ -18,8 +18,9 @@ from odradek.coordinators.journal import Journal, Waiter
 from odradek.coordinators.offsets import Offsets
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Decision, Effects, RequestContext, Shard, StateBatch, Token
+from odradek.coordinators.runtime import Decision, Effects, Shard, StateBatch, Token
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.coordinators.simulation import PARTITIONS, Violation, run
@@ -155,7 +156,12 @@ def waiting_syncs_are_forgotten(patch: Patch) -> None:
 
 def nobody_notices_a_leave(patch: Patch) -> None:
     def leave(
-        self: MemberHandlers, request: LeaveGroupRequest, context: RequestContext, token: Token, now_ms: int
+        self: MemberHandlers,
+        request: LeaveGroupRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
     ) -> Decision:
         group = self._group_of(request.group_id)
         for leaver in request.members:

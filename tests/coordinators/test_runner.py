@@ -17,14 +17,13 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    RequestContext,
     StateRecord,
     Timers,
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition
-from odradek.model import TopicPartition
+from odradek.model import Caller, TopicPartition
 from odradek.records.batch import read_header
 from odradek.records.control import ControlType, build_control_batch
 from odradek.replication.replica import Replica
@@ -35,7 +34,7 @@ from odradek.storage.producers.markers import Marker
 from tests.coordinators.virtual import MemoryLog, VirtualHost, lead, sync
 from tests.storage.batches import new_log
 
-CONTEXT = RequestContext(0)
+CONTEXT = (0, Caller())
 ANNA, BEN = Producer(7, 0), Producer(8, 3)
 COMMIT, ABORT = Marker(False, 5), Marker(True, 5)
 
@@ -50,7 +49,7 @@ class Balances:
         self.open: dict[Producer, dict[str, int]] = {}  # by transaction, not yet committed
         self.undone = 0
 
-    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         match request:
             case ("set", name, amount):
                 return Decision([(name, amount)], [(token, "done")], self.undo)
@@ -139,7 +138,7 @@ class Bank:
             raise ConnectionError("planted")
 
     def ask(self, token: Token, *request: Any) -> Any:
-        self.runner.handle(request, CONTEXT, token)
+        self.runner.handle(request, *CONTEXT, token)
         return self.responses.get(token)
 
 
@@ -231,18 +230,18 @@ def test_batches_are_kafka_s_on_a_real_log() -> None:
     journal = Journal(partition.leader)
     runner = Runner(journal, Balances, responses.__setitem__, VirtualHost(1_000))
     runner.begin_loading()
-    runner.handle(("set", "all", 1), CONTEXT, 1)
-    runner.handle(("set", "anna", 5, ANNA), CONTEXT, 2)
+    runner.handle(("set", "all", 1), *CONTEXT, 1)
+    runner.handle(("set", "anna", 5, ANNA), *CONTEXT, 2)
     assert partition.last_stable_offset == 1, "a transaction is open"
-    runner.handle(("end", ANNA, ABORT), CONTEXT, 3)
+    runner.handle(("end", ANNA, ABORT), *CONTEXT, 3)
     assert partition.last_stable_offset == 3
     assert responses == {1: "done", 2: "done", 3: "ended"}
     headers = [header for piece in read_batches(log) for header, _ in piece]
     assert [(header.producer_id, header.producer_epoch) for header in headers] == [(-1, -1), ANNA, ANNA]
     assert [header.is_transactional for header in headers] == [False, True, True]
     assert [header.is_control for header in headers] == [False, False, True]
-    runner.handle(("set", "anna", 6, ANNA._replace(epoch=1)), CONTEXT, 4)
-    runner.handle(("set", "anna", 7, ANNA), CONTEXT, 5)
+    runner.handle(("set", "anna", 6, ANNA._replace(epoch=1)), *CONTEXT, 4)
+    runner.handle(("set", "anna", 7, ANNA), *CONTEXT, 5)
     assert responses[5] is ErrorCode.INVALID_PRODUCER_EPOCH, "the log refuses the fenced epoch"
     assert runner.coordinator.undone == 1
 

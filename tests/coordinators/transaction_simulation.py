@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import RequestContext, StateBatch
+from odradek.coordinators.runtime import StateBatch
 from odradek.coordinators.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from odradek.coordinators.transactions.effects import (
     MarkersWritten,
@@ -33,7 +33,7 @@ from odradek.coordinators.transactions.effects import (
 from odradek.coordinators.transactions.records import decode
 from odradek.coordinators.transactions.states import AT_REST
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import TopicPartition
+from odradek.model import Caller, TopicPartition
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -303,7 +303,7 @@ class World:
 
     def _left(self, effect: Any, epoch: int) -> None:
         if isinstance(effect, NeedsProducerId):
-            self._supply(effect.request, RequestContext(0), Token(lambda code: None))
+            self._supply(effect.request, 0, Caller(), Token(lambda code: None))
             return
         assert isinstance(effect, WriteMarkers)
         missing = set(effect.partitions)
@@ -346,7 +346,7 @@ class World:
             if code:
                 self.after(100, lambda: self._complete(markers, epoch))
 
-        self.runner.handle(event, RequestContext(0), Token(heard))
+        self.runner.handle(event, 0, Caller(), Token(heard))
 
     # --- requests ---
 
@@ -361,28 +361,28 @@ class World:
 
         def responded(response: Any) -> None:
             if isinstance(response, NeedsProducerId):
-                self._supply(response.request, context, Token(responded))
+                self._supply(response.request, *context, Token(responded))
             elif not self.chance(0.05):
                 self.after(self.rng.randrange(5), lambda: tell(response))
 
         def arrive() -> None:
             if self.is_up:
-                self.runner.handle(request, context, Token(responded))
+                self.runner.handle(request, *context, Token(responded))
 
-        context = RequestContext(version)
+        context = version, Caller()
         survives = version >= 5
         for _ in range(2 if survives and self.chance(0.05) else 1):
             if not self.chance(0.05):
                 self.after(self.rng.randrange(1_500 if survives and self.chance(0.05) else 5), arrive)
         self.after(400 if survives else 1_600, lambda: tell(None))
 
-    def _supply(self, request: Any, context: RequestContext, token: Token) -> None:
+    def _supply(self, request: Any, version: int, caller: Caller, token: Token) -> None:
         producer_id = self.next_producer_id
         self.next_producer_id += 1
 
         def supply() -> None:
             if self.is_up:
-                self.runner.handle(WithProducerId(request, producer_id), context, token)
+                self.runner.handle(WithProducerId(request, producer_id), version, caller, token)
 
         self.after(self.rng.randrange(20), supply)
 

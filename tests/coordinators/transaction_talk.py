@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import RequestContext, StateBatch
+from odradek.coordinators.runtime import StateBatch
 from odradek.coordinators.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from odradek.coordinators.transactions.effects import (
     MarkersWritten,
@@ -31,7 +31,7 @@ from odradek.coordinators.transactions.effects import (
 from odradek.coordinators.transactions.records import decode
 from odradek.coordinators.transactions.transaction import Transaction
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import TopicPartition
+from odradek.model import Caller, TopicPartition
 from odradek.wire.codec import encode, read_message
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -60,14 +60,14 @@ class Outbox:
 class Reply:
     """The token of one request."""
 
-    def __init__(self, talk: TransactionTalk, context: RequestContext) -> None:
+    def __init__(self, talk: TransactionTalk, context: tuple[int, Caller]) -> None:
         self._talk = talk
         self._context = context
         self.response: Any = None
 
     def answer(self, response: Any) -> None:
         if isinstance(response, NeedsProducerId):
-            self._talk.supply(response.request, self._context, self)
+            self._talk.supply(response.request, *self._context, self)
         else:
             self.response = response
             self._talk.responded(response)
@@ -146,9 +146,9 @@ class TransactionTalk:
             versions = NEWEST if self.version >= 2 else BEFORE_VERSION_2
             version = versions.get(type(message), message.MAX_VERSION) if version is None else version
             self._encoded(message, version)
-        context = RequestContext(version or 0, "client", "/127.0.0.1")
+        context = (version or 0, Caller(address="127.0.0.1:1", client_id="client"))
         reply = Reply(self, context)
-        self.runner.handle(message, context, reply)
+        self.runner.handle(message, *context, reply)
         return reply.response
 
     def _encoded(self, message: Any, version: int) -> None:
@@ -156,12 +156,12 @@ class TransactionTalk:
         if not isinstance(message, AddPartitionsToTxnRequest):
             read_message(type(message), version, bytes(encode(message, version)))
 
-    def supply(self, request: Any, context: RequestContext, token: Any) -> None:
+    def supply(self, request: Any, version: int, caller: Caller, token: Any) -> None:
         if self.has_producer_ids:
             producer_id = self.next_producer_id
             self.next_producer_id += 1
             self.host.call_soon(
-                lambda: self.runner.handle(WithProducerId(request, producer_id), context, token)
+                lambda: self.runner.handle(WithProducerId(request, producer_id), version, caller, token)
             )
             self.host.run_for(0)
 
@@ -244,8 +244,8 @@ class TransactionTalk:
         assert outbox is self._outbox, "a coordinator that has resigned does nothing any more"
         if isinstance(effect, NeedsProducerId):
             self._lines.append(f"    > needs a producer id for {type(effect.request).__name__}")
-            context = RequestContext(0)
-            self.supply(effect.request, context, Reply(self, context))
+            context = (0, Caller())
+            self.supply(effect.request, *context, Reply(self, context))
             return
         assert isinstance(effect, WriteMarkers)
         end = "commit" if effect.is_commit else "abort"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from odradek.apis.messages import request_type
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
-from odradek.requests import registry
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -61,7 +61,7 @@ def test_every_api_and_version_can_be_answered_with_an_error(
     async def scenario(broker: FaultyInProcess) -> None:
         fault = broker.answer(SCHEMAS[api_key].name, error)
         wire = broker.connect()
-        response = await wire.ask(sample(registry.request_type(api_key), version), version)
+        response = await wire.ask(sample(request_type(api_key), version), version)
         codes = {code for code in error_codes(response, version) if code}
         assert codes == (set() if api in WITHOUT_A_PLACE else {error})
         assert (fault.fired, broker.fired) == (1, [fault.id])

@@ -3,12 +3,12 @@
 import asyncio
 from typing import Any
 
+from odradek.apis.messages import response_type
 from odradek.errors import ErrorCode
 from odradek.faults.broker import answer_with_faults
 from odradek.faults.plan import Fault, Plan, read_fault
 from odradek.faults.wires import Wires
 from odradek.records.record import Record, build_batch
-from odradek.requests.registry import response_type
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.metadata.delta import MetadataCorrupt, apply_records
+from odradek.metadata.delta import MetadataCorrupt, apply_records, difference
 from odradek.metadata.image import ConfigResource, MetadataImage, ResourceType
 from odradek.metadata.records import (
     BrokerEndpoint,
@@ -64,6 +64,13 @@ def test_a_topic_that_comes_and_goes_is_not_named():
     image, delta = apply(EMPTY, TopicRecord("a", A), partition_record(A), RemoveTopicRecord(A))
     assert image.topics == {}
     assert not delta.created_topics and not delta.deleted_topics and not delta.changed_topics
+
+
+def test_the_ids_of_removed_topics_are_named_also_of_one_that_came_and_went():
+    image, delta = apply(ONE_TOPIC, RemoveTopicRecord(A), TopicRecord("b", B), RemoveTopicRecord(B))
+    assert delta.removed_topic_ids == {A, B}
+    assert apply(ONE_TOPIC, TopicRecord("b", B))[1].removed_topic_ids == frozenset()
+    assert difference(ONE_TOPIC, image).removed_topic_ids == {A}
 
 
 def test_a_topic_replaced_by_one_of_its_name_is_deleted_and_created():

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from odradek.errors import DamagedData, ErrorCode, KafkaError
-from odradek.metadata.log import MetadataLog
+from odradek.metadata.log import ALONE, Membership, MetadataLog
 from odradek.metadata.properties import MetaProperties
 from odradek.metadata.records import (
     BeginTransactionRecord,
@@ -20,8 +20,9 @@ from odradek.metadata.records import (
 )
 from odradek.model import METADATA_TOPIC_ID
 from odradek.raft.control import LeaderChange, read_control_records
-from odradek.raft.election import QuorumStateCorrupt
-from odradek.raft.voters import ReplicaKey
+from odradek.raft.election import ElectionState, QuorumStateCorrupt, encode_election_state
+from odradek.raft.ready import Append
+from odradek.raft.voters import Endpoint, ReplicaKey, VoterSet
 from odradek.records.batch import read_header
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.simulated import SimulatedFiles
@@ -69,6 +70,17 @@ def test_what_is_committed_is_there_after_a_restart():
     assert reopened.image.cluster_id == log.image.cluster_id
     reopened.commit([RemoveTopicRecord(METADATA_TOPIC_ID)], 3000)
     assert open_log(files).image.topics == {}
+
+
+def test_a_start_knows_the_topics_that_its_log_has_seen_removed():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([TopicRecord("t", METADATA_TOPIC_ID), PartitionRecord(0, METADATA_TOPIC_ID, [1], [1])], 2000)
+    assert log.take_removed_topic_ids() == frozenset()
+    log.commit([RemoveTopicRecord(METADATA_TOPIC_ID)], 3000)
+    assert log.take_removed_topic_ids() == frozenset(), "what comes later is in the deltas alone"
+    log.close()
+    assert open_log(files).take_removed_topic_ids() == {METADATA_TOPIC_ID}
 
 
 def test_every_epoch_opens_with_a_leader_change():
@@ -210,6 +222,7 @@ def test_a_torn_last_batch_is_cut():
     log = open_log(files)
     log.commit([feature(1)], 1000)
     log.checkpoint()
+    known = files.read(f"{PARTITION}/synced-offset")
     log.commit([feature(2)], 1000)
     data = files.read(LOG)
     *_, last = batch_starts(data)
@@ -217,7 +230,23 @@ def test_a_torn_last_batch_is_cut():
     for torn in (data[: last + 30], data[:-1], data[: last + 61] + bytes(len(data) - last - 61), data[:last]):
         overwrite(files, LOG, torn)
         overwrite(files, f"{PARTITION}/quorum-state", state)
+        overwrite(files, f"{PARTITION}/synced-offset", known)
         assert open_log(files).image.features == {"f": 1}
+
+
+def test_what_was_synced_is_not_taken_for_torn_after_a_kill_though_no_checkpoint_was_written():
+    files = new_disk()
+    log = open_log(files)
+    log.commit([feature(1)], 1000)
+    log.commit([feature(2)], 1000)
+    assert not files.exists(f"{PARTITION}/recovery-point-offset-checkpoint")
+    data = files.read(LOG)
+    *_, last = batch_starts(data)
+    for cut in (data[:last], data[:-1], data[: last + 61] + bytes(len(data) - last - 61)):
+        overwrite(files, LOG, cut)
+        with pytest.raises(DamagedData, match="synced"):
+            open_log(files)
+        assert files.read(LOG) == cut
 
 
 def test_what_was_synced_before_a_checkpoint_is_not_taken_for_torn():
@@ -251,6 +280,67 @@ def test_a_clean_stop_leaves_a_recovery_point():
     log.checkpoint()
     log.checkpoint()
     assert files.syncs == syncs + 2, "written once: the file and its name"
+
+
+def told_about_damage(files, membership=ALONE, position=70):
+    """What the operator reads after a bit of the first record has flipped."""
+    data = bytearray(files.read(LOG))
+    data[position] ^= 1
+    overwrite(files, LOG, data)
+    with pytest.raises(DamagedData) as refusal:
+        MetadataLog.open(files, DIRECTORY, PROPERTIES, LogConfig(), 1000, membership)
+    return str(refusal.value)
+
+
+def lone_log(*records):
+    files = new_disk()
+    log = MetadataLog.open(files, DIRECTORY, PROPERTIES, LogConfig(), 1000, ALONE._replace(kraft_version=1))
+    for record in records:
+        log.commit([record], 1000)
+    return files, log
+
+
+def append_voters(log, voters):
+    log._store.append(Append(1, control=(voters,)), 1000)
+    log._store.sync()
+
+
+def test_a_lone_node_with_a_damaged_log_is_told_that_it_can_start_with_no_topics():
+    text = told_about_damage(lone_log(feature(1))[0])
+    assert "move it away to start with no topics" in text and "vote" not in text
+
+
+TWO_VOTERS = VoterSet.of(ReplicaKey(1, PROPERTIES.directory_id), ReplicaKey(2, UUID(int=2)))
+ENDPOINT = Endpoint("CONTROLLER", "host", 9093)
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_a_node_whose_configuration_names_a_quorum_is_told_to_join_again(is_controller):
+    member = Membership(is_alone=False, endpoints=(ENDPOINT,) if is_controller else ())
+    text = told_about_damage(lone_log(feature(1))[0], member)
+    assert "with no topics" not in text and "CLUSTER.md" in text
+    assert ("odradek quorum remove-controller 1 " in text) is is_controller
+
+
+def test_a_node_that_has_grown_into_a_cluster_is_told_to_join_again_whatever_its_configuration_says():
+    """Its log names the other voters, behind the damage."""
+    files, log = lone_log(feature(1))
+    append_voters(log, TWO_VOTERS)
+    assert "with no topics" not in told_about_damage(files)
+
+
+def test_a_node_that_knows_another_leader_is_told_to_join_again():
+    files, _ = lone_log(feature(1))
+    state = encode_election_state(ElectionState(5, leader_id=3))
+    overwrite(files, f"{PARTITION}/quorum-state", state)
+    assert "with no topics" not in told_about_damage(files)
+
+
+def test_a_node_whose_other_voters_have_left_is_alone_again():
+    files, log = lone_log(feature(1))
+    append_voters(log, TWO_VOTERS)
+    append_voters(log, TWO_VOTERS.without(2))
+    assert "with no topics" in told_about_damage(files)
 
 
 def test_a_damaged_epoch_file_stops_the_start():

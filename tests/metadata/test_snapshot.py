@@ -81,7 +81,7 @@ FULL_PARTITION = Partition(
 )
 FULL_TOPIC = Topic("a.b", UUID(int=1), {3: FULL_PARTITION})
 FULL_BROKER = Broker(
-    1, 2, UUID(int=3), (ENDPOINT,), "rack", False, True, (UUID(int=4),), (FEATURE,), (UUID(int=4),)
+    1, 2, UUID(int=3), (ENDPOINT,), "rack", False, True, (UUID(int=4),), (FEATURE,), (UUID(int=4),), True
 )
 FULL_CONTROLLER = Controller(5, UUID(int=6), (ENDPOINT,), (FEATURE,))
 FULL_IMAGE = MetadataImage(

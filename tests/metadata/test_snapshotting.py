@@ -270,11 +270,13 @@ def test_a_torn_last_batch_above_a_snapshot_is_cut_and_no_other():
     world.maintain()
     world.commit(feature(2))
     first = world.log.size_from(world.log.start_offset)
+    known = world.files.read(f"{PARTITION}/synced-offset")
     world.commit(feature(3))
     path = f"{PARTITION}/{bases(world)[-1]:020d}.log"
     data = world.files.read(path)
     torn = world.files.twin()
     overwrite(torn, path, data[:-1])
+    overwrite(torn, f"{PARTITION}/synced-offset", known)
     assert World(torn).image.features == {"f": 2}
     damaged = world.files.twin()
     overwrite(damaged, path, bytes(first) + data[first:])
@@ -299,6 +301,7 @@ def test_a_log_that_ends_before_its_snapshot_stops_the_start():
     with pytest.raises(DamagedData, match="synced"):
         restarted(world)
     world.files.remove(f"{PARTITION}/recovery-point-offset-checkpoint")
+    world.files.remove(f"{PARTITION}/synced-offset")
     with pytest.raises(DamagedData, match="ends at offset 1, but a snapshot of it ends at offset 2"):
         restarted(world)
 

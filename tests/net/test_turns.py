@@ -29,7 +29,7 @@ class Working(StubBroker):
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> None:
         self.clock.now += COST
-        self.handled.append(request.client_address)
+        self.handled.append(request.caller.address)
         request.answer_nothing()
 
     async def run_until(self, count: int) -> None:

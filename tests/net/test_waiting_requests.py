@@ -58,7 +58,7 @@ def test_of_all_connections_but_one_of_each_is_always_let_in(monkeypatch: pytest
         clients += [broker.connect(8) for _ in range(2)]
         await settle()
         assert len(broker.parked) <= 10 + 2
-        assert len({request.client_address for request in broker.parked}) == 3
+        assert len({request.caller.address for request in broker.parked}) == 3
         handled = 0
         while broker.parked:
             handled += len(broker.parked)

@@ -51,17 +51,17 @@ class Stage:
     def __init__(self, nodes: Nodes, ledger: RecordLedger, rng: random.Random) -> None:
         self.nodes = nodes
         self.ledger = ledger
-        self._rng = rng
+        self.rng = rng
 
     def leader(self) -> Node:
         """Of some partition."""
         topic = self.await_in_sync()[TOPIC]
-        return self.nodes[self._rng.choice(topic.partitions).leader_id]
+        return self.nodes[self.rng.choice(topic.partitions).leader_id]
 
     def follower(self) -> Node:
         """One that is not the active controller; it leads other partitions."""
         leader, controller = self.leader(), self.nodes.leader()
-        return self._rng.choice([node for node in self.nodes.others(leader) if node is not controller])
+        return self.rng.choice([node for node in self.nodes.others(leader) if node is not controller])
 
     def controller(self) -> Node:
         return self.nodes.leader()

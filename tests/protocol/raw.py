@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from odradek.apis.table import BROKER, SERVED
 from odradek.records.record import Record, build_batch
-from odradek.requests.registry import APIS
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -56,7 +56,7 @@ class Raw:
     def frame(self, request: Any, version: int | None = None) -> bytes:
         """The bytes of a request whose answer is going to be read."""
         schema = SCHEMA_OF[type(request).__name__.removesuffix("Request")]
-        version = APIS[schema.key].max_version if version is None else version
+        version = SERVED[BROKER][schema.key].max_version if version is None else version
         self._correlation_id += 1
         self._sent.append((schema.key, version, self._correlation_id, type(request)))
         return bytes(encode_request(request, schema.key, version, self._correlation_id, "raw"))

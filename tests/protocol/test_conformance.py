@@ -7,11 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from odradek.apis.table import BROKER, SERVED, name_of
 from odradek.errors import ErrorCode
 from odradek.records.batch import read_header
 from odradek.records.record import Record, build_batch, decode_batch
-from odradek.requests.naming import name_of
-from odradek.requests.registry import APIS
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -162,7 +161,7 @@ def test_api_versions_too_high_is_answered_in_version_0_with_the_range(raw: Raw)
     answer = raw.receive()
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
-    assert ranges[18] == (0, APIS[18].max_version)
+    assert ranges[18] == (0, SERVED[BROKER][18].max_version)
     assert raw.ask(ApiVersionsRequest("raw", "1"), 3).error_code == 0  # the connection lives on
 
 
@@ -312,12 +311,12 @@ def test_acks_other_than_0_1_all_are_refused(raw: Raw, topic: str) -> None:
 
 def test_a_batch_in_every_version_of_produce_and_fetch(raw: Raw, topic: str) -> None:
     topic_id = raw.create(topic)
-    for count, version in enumerate(range(3, APIS[0].max_version + 1)):
+    for count, version in enumerate(range(3, SERVED[BROKER][0].max_version + 1)):
         request = produce_request(topic, batch(b"%d" % version))
         request.topic_data[0].topic_id = topic_id
         answer = raw.ask(request, version).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, count), version
-    for version in range(4, APIS[1].max_version + 1):
+    for version in range(4, SERVED[BROKER][1].max_version + 1):
         found = raw.fetch(topic, topic_id=topic_id, version=version)
         assert found.error_code == 0, version
         assert read_header(bytes(found.records)).base_offset == 0

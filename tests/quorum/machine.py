@@ -12,12 +12,14 @@ from uuid import UUID
 from odradek.raft.core import Raft
 from odradek.raft.driver import Driver
 from odradek.raft.log_view import Batch
-from odradek.raft.store import QuorumStore, _describe
+from odradek.raft.store import METADATA_PARTITION, QuorumStore, _describe
+from odradek.raft.synced_offset import SYNCED_OFFSET_FILE
 from odradek.raft.voters import ReplicaKey, VoterSet
 from odradek.records.batch import read_header
 from odradek.records.record import decode_batch
 from odradek.records.walk import whole_batches
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
+from tests.quorum.damage import Pledge, damage_log
 from tests.quorum.snapshots import Keeper
 from tests.raft.invariants import base_offset
 
@@ -51,6 +53,7 @@ class WatchedStore(QuorumStore):
 
     on_proposed = staticmethod(lambda entry: None)
     checked_offset = -1
+    pledge = None
 
     def read_everything(self):
         self.entries = [
@@ -97,13 +100,31 @@ class WatchedStore(QuorumStore):
         super().save_election(election)
         self.election = election
 
+    def sync(self):
+        super().sync()
+        self._pledge_synced()
+
+    def complete_sync(self, ticket, error):
+        super().complete_sync(ticket, error)
+        self._pledge_synced()
+
+    def _pledge_synced(self):
+        if self._files.free_bytes is None:  # on a full disk it cannot be written down
+            self.pledge.after_kill = self.synced_offset
+
+    def checkpoint(self):
+        super().checkpoint()
+        self.pledge.after_kill = self.pledge.after_power_cut = self.synced_offset
+
     def truncate_to(self, offset):
+        self.pledge.lower_to(offset)
         super().truncate_to(offset)
         self.truncations += 1
         self.checked_offset = -1
         del self.entries[bisect_left(self.entries, offset, key=base_offset) :]
 
     def start_at(self, offset):
+        self.pledge.lower_to(0)
         super().start_at(offset)
         self.entries = []
 
@@ -141,6 +162,8 @@ class Machine:
         self.generation += 1
         self.key = key(self.node_id, self.generation)
         self.static = static_voters
+        self.damage = None
+        self.pledge = Pledge()
         self.files = SimulatedFiles()
         self.files.make_directory(DIRECTORY)
         self.files.sync_directory("/")
@@ -184,7 +207,7 @@ class Machine:
         self.files.on_change, self.files.on_sync = self._before_change, self._before_sync
         keeper = Keeper(self.files, DIRECTORY, self.static)
         store = WatchedStore.open(self.files, DIRECTORY, log_config, now_ms, keeper.applied)
-        keeper.store = store
+        keeper.store, store.pledge = store, self.pledge
         store.entries = []
         if keeper.id is not None:
             store.catch_up_with(keeper.id)
@@ -214,8 +237,28 @@ class Machine:
     def lose_power(self, rng):
         """All that is not synced is lost, or any part of it."""
         self.end()
-        how = rng.random()
-        return self.files.crash(None if how < 0.3 else rng, is_scattered=how > 0.6)
+        self.pledge.after_kill = self.pledge.after_power_cut
+        how, noted = rng.random(), self._noted_bytes()
+        lost = self.files.crash(None if how < 0.3 else rng, is_scattered=how > 0.6)
+        return max(0, lost - noted)
+
+    def _noted_bytes(self):
+        """What is not synced of the synced-offset: most crashes lose that, and it says nothing about them."""
+        path = f"{DIRECTORY}/{METADATA_PARTITION}/{SYNCED_OFFSET_FILE}"
+        return self.files.data(path).unsynced_bytes if self.files.exists(path) else 0
+
+    def damage_log(self, rng):
+        """While it is off. It has to notice at its next start."""
+        if self.damage is None and not self.files.is_shut_down:
+            needed_from = Keeper(self.files, DIRECTORY, self.static).applied
+            self.without_faults()
+            self.damage = damage_log(self.files, DIRECTORY, needed_from, self.pledge.after_kill, rng)
+        return self.damage
+
+    def without_faults(self):
+        """Its disk does what it is told."""
+        self.changes_left = self.syncs_left = self.files.fail_syncs = 0
+        self.files.free_bytes = None
 
     def cut_power_at(self, changes=0, syncs=0):
         self.changes_left, self.syncs_left = changes, syncs

@@ -37,7 +37,7 @@ PLANTED = [
         [
             Mutation(
                 "raft.store",
-                "        write_atomically(self._files, path, encode_election_state(election))",
+                "        write_with_spare(self._files, path, encode_election_state(election))",
                 "        self._files.create(path).write_at(0, encode_election_state(election))",
             )
         ],
@@ -53,7 +53,7 @@ PLANTED = [
                 "        if election is None or election.leader_epoch >= 0:",
             )
         ],
-        seed=1,
+        seed=0,
     ),
     Simulated(
         "vote-for-an-old-log",
@@ -65,7 +65,7 @@ PLANTED = [
                 "        return True",
             )
         ],
-        seed=0,
+        seed=8,
     ),
     Simulated(
         "wiped-disk-votes",
@@ -77,7 +77,7 @@ PLANTED = [
                 "        if request.voter.node_id != self.node.node_id:\n            return self._voted",
             )
         ],
-        seed=1,
+        seed=9,
     ),
     Simulated(
         "commit-by-counting",
@@ -135,7 +135,7 @@ PLANTED = [
                 "        if offset > self.end_offset:",
             )
         ],
-        seed=20,
+        seed=0,
     ),
     Simulated(
         "truncation-below-the-high-watermark",
@@ -147,7 +147,7 @@ PLANTED = [
                 "        offset = self.log.end_of(diverging.epoch - 1).offset\n        if False:",
             )
         ],
-        seed=1,
+        seed=0,
     ),
     Simulated(
         "voters-effective-at-commit",
@@ -171,7 +171,7 @@ PLANTED = [
                 "    if high_watermark <= leader.epoch_start_offset:",
             )
         ],
-        seed=6,
+        seed=1,
     ),
     Simulated(
         "voter-change-before-a-commit",
@@ -183,7 +183,7 @@ PLANTED = [
                 "    if log.voters.last_offset >= high_watermark:",
             )
         ],
-        seed=27,
+        seed=38,
     ),
     Simulated(
         "removed-leader-never-stands",
@@ -195,7 +195,7 @@ PLANTED = [
                 "            False\n",
             )
         ],
-        seed=6,
+        seed=146,
     ),
     Simulated(
         "pre-vote-disturbs",
@@ -207,7 +207,7 @@ PLANTED = [
                 "            return is_up_to_date",
             )
         ],
-        seed=0,
+        seed=3,
     ),
     Simulated(
         "parked-fetch-answered-by-a-resigned-leader",
@@ -219,7 +219,7 @@ PLANTED = [
                 "refusal = FetchResponse(ErrorCode.NONE, before.leader_id, before.epoch, self.high_watermark)",
             )
         ],
-        seed=9,
+        seed=16,
     ),
     Simulated(
         "torn-run-stops-the-start",
@@ -231,7 +231,7 @@ PLANTED = [
         "deletion-undone-leaves-a-hole",
         "segments that come back after a crash are kept, though one between them is gone",
         [Mutation("storage.log.recovery", "            segments = self._without_leftovers(segments)\n", "")],
-        seed=279,
+        seed=26,
     ),
     Simulated(
         "failed-sync-counts",
@@ -255,7 +255,7 @@ PLANTED = [
                 "        if True:\n            self.synced",
             )
         ],
-        seed=57,
+        seed=0,
     ),
     Simulated(
         "left-in-memory-by-a-failed-sync",
@@ -268,6 +268,30 @@ PLANTED = [
             )
         ],
         seed=0,
+    ),
+    Simulated(
+        "synced-but-not-written-down",
+        "nothing says after a kill how far the log was synced, so that damage looks like a torn end",
+        [Mutation("raft.store", "        self._synced.advance(self.log.synced_offset)\n", "")],
+        seed=1,
+    ),
+    Simulated(
+        "recovery-point-not-believed",
+        "damage below the recovery point is cut off if it may be in a run of unsynced batches",
+        [
+            Mutation(
+                "storage.log.recovery",
+                "        return offset >= self.recovery_point and (\n            self._is_in_run(offset) or",
+                "        return self._is_in_run(offset) or offset >= self.recovery_point and (\n           ",
+            )
+        ],
+        seed=20,
+    ),
+    Simulated(
+        "truncation-leaves-the-synced-offset",
+        "a log is cut, and the file beside it still says that what is gone was synced",
+        [Mutation("raft.store", "        self._synced.lower(offset)\n", "")],
+        seed=38,
     ),
 ]
 

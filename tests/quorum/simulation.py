@@ -3,8 +3,9 @@
 Everything that happens is an event on one heap, in virtual time. Messages are lost, doubled, late and out of order;
 links are cut, one way or both; nodes stand still and go on with an old view of the clock; power is cut before any
 write or sync, and the disk loses what was not synced, all of it or any part; or only the process is killed, and the
-next one finds what a later power cut may still lose; syncs fail; disks are full, or wiped; voters are added and
-removed, snapshots taken, nodes stopped cleanly. After every event the node that acted is checked (`raft.invariants`).
+next one finds what a later power cut may still lose; syncs fail; disks are full, or wiped; a log is damaged while its
+node is down, and must be refused, until an operator restores or wipes it; voters are added and removed, snapshots
+taken, nodes stopped cleanly. After every event the node that acted is checked (`raft.invariants`).
 
 A run has three acts. In the first everything fails. Then the faults stop: within ten seconds all nodes must follow one
 leader, and soon have equal logs. In the last a single voter cannot reach the leader for a while: that must not trouble
@@ -16,7 +17,7 @@ from collections import Counter
 from random import Random
 from typing import NamedTuple
 
-from odradek.errors import KafkaError
+from odradek.errors import DamagedData, KafkaError
 from odradek.raft.messages import REQUESTS
 from odradek.raft.outgoing import Settings
 from odradek.raft.ready import QuorumBroken
@@ -114,6 +115,8 @@ class Simulation:
         )  # by itself: old seeds keep their course as far as they can
         self.kills = self.chance.random() < 0.4
         self.fails_syncs = self.chance.random() < 0.4
+        self.ruin = Random(f"{seed} damage")
+        self.damages = self.ruin.random() < 0.4
         initial = range(1, voters + 1)
         self.static = VoterSet.of(*(key(node_id) for node_id in initial))
         self.watch = Watch(self)
@@ -180,10 +183,15 @@ class Simulation:
         except PowerCut:
             self.lose_power(node, "while it starts")
             return
+        except DamagedData as error:
+            require(node.damage is not None, node.key, "refuses a log that nobody damaged:", error)
+            self.refused(node, error)
+            return
         except (KafkaError, OSError) as error:  # the disk is full, or a sync failed
             self.note(node.node_id, "cannot start:", error)
             self.end(node, "ends")
             return
+        require(node.damage is None, node.key, "starts on a damaged log:", node.damage and node.damage.what)
         node.store.on_proposed = lambda entry: self.watch.proposed(node, entry)
         self.note(node.node_id, "starts as", node.role, "of epoch", node.raft.epoch, "log", node.store.log)
         self.watch.check_image(node)
@@ -334,6 +342,8 @@ class Simulation:
     def revive(self, node):
         if not node.is_on:
             node.files.free_bytes = None
+            if node.damage is not None:  # a power cut now could take back what it knows
+                node.without_faults()
             self.start(node)
 
     def stop(self, node):
@@ -483,6 +493,35 @@ class Simulation:
         node = self.nodes[self.chance.choice([*self.nodes, *self.leaders() * 3])]
         node.files.fail_syncs = 1
 
+    def damage_a_log(self):
+        """Of a node that is down, or goes down for it."""
+        if not self.is_faulty:
+            return
+        self.plan(self.ruin.randrange(300, 3000), self.damage_a_log)
+        node = self.nodes[self.ruin.choice(list(self.nodes))]
+        if node.is_on and node.stops_at_ms is None and not node.is_paused:
+            if self.ruin.random() < 0.7:
+                self.end(node, "is killed")
+            else:
+                self.lose_power(node)
+        if not node.is_on and node.damage_log(self.ruin) is not None:
+            self.counts["damaged logs"] += 1
+            self.note(node.node_id, "has a damaged log:", node.damage.what)
+
+    def refused(self, node, error):
+        """It says why it does not start. Its operator has a backup, or gives it a new disk."""
+        self.note(node.node_id, "cannot start:", error)
+        self.counts["damaged logs refused"] += 1
+        require(node.damage.is_untouched(node.files), node.key, "changes a log that it refuses")
+        node.end()
+        replica = node.key
+        if self.watch.committed_end and self.ruin.random() < 0.5:
+            self.wipe(node)
+        if node.key == replica:
+            node.damage.undo(node.files)
+            node.damage = None
+        self.plan(self.ruin.randrange(100, 2500), self.revive, node)
+
     def maybe_wipe(self, node):
         if self.wipes and self.watch.committed_end:
             self.wipe(node)
@@ -613,6 +652,8 @@ class Simulation:
         self.plan(1500, self.keep_house)
         if self.fails_syncs:
             self.plan(1000, self.fail_a_sync)
+        if self.damages:
+            self.plan(1000, self.damage_a_log)
         if self.changes_voters:
             self.plan(1500, self.change_voters)
         self.run_until(FAULTS_MS)

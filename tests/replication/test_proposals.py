@@ -37,7 +37,7 @@ class FakeMetadata:
         self.image = MetadataImage("c", topics={NAME.topic: topic}, brokers=brokers)
         self.asked: list[AlterPartitionRequest] = []
 
-    async def decide(self, request: AlterPartitionRequest, context: object) -> AlterPartitionResponse:
+    async def ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         self.asked.append(request)
         if self.error is ErrorCode.NOT_CONTROLLER:
             return AlterPartitionResponse(error_code=self.error)

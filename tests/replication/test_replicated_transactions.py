@@ -20,6 +20,7 @@ from odradek.storage.log.contents import LogHome
 from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log
 from odradek.storage.producers.markers import TransactionEnd
+from odradek.storage.segments.damage import Damages
 from tests.replication.fakes import NAME, registration
 
 NOW_MS = 1_700_000_000_000
@@ -29,7 +30,7 @@ PRODUCER = 7
 def new_log() -> Log:
     files = SimulatedFiles()
     files.make_directory("/data")
-    home = LogHome(files, "/data/t-0", Deletions(), random.Random(0))
+    home = LogHome(files, "/data/t-0", Deletions(), random.Random(0), Damages())
     return create_log(home, NAME, uuid.UUID(int=1), LogConfig(), NOW_MS)
 
 

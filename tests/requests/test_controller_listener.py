@@ -8,16 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from odradek.controller.context import RequestContext
+from odradek.apis.messages import request_type, response_type
+from odradek.apis.table import BROKER, CONTROLLER, SERVED, why_not_served
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.model import METADATA_TOPIC
+from odradek.model import ANONYMOUS, METADATA_TOPIC, Caller, Principal
 from odradek.raft import messages as raft
 from odradek.raft.address import NodeAddress
 from odradek.raft.reconfiguration import AddVoter, RemoveVoter, UpdateVoter
 from odradek.raft.rpc import from_response, to_request, to_response
 from odradek.raft.view import QuorumView, ReplicaView
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests import registry
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
 from odradek.requests.envelope import unwrap_response, wrap
@@ -116,8 +116,7 @@ class Listening(InProcess):
         answered = asyncio.get_running_loop().create_future()
         request = Request(
             header,
-            "127.0.0.1:1",
-            "CONTROLLER",
+            Caller(ANONYMOUS, "127.0.0.1:1", "CONTROLLER", header.client_id),
             lambda request: answered.set_result(request.parts),
             self.services.turns,
         )
@@ -142,8 +141,8 @@ def test_each_listener_says_what_it_serves(tmp_path: Path) -> None:
     async def play(node: Listening) -> None:
         request = ApiVersionsRequest("x", "1")
         for answer, apis in (
-            (await node.ask_controller(request), registry.CONTROLLER_APIS),
-            (await node.ask(request, 4), registry.APIS),
+            (await node.ask_controller(request), SERVED[CONTROLLER]),
+            (await node.ask(request, 4), SERVED[BROKER]),
         ):
             assert [api.api_key for api in answer.api_keys] == sorted(apis)
 
@@ -157,7 +156,7 @@ def test_what_is_served_elsewhere_closes_the_connection_and_says_where(tmp_path:
         with pytest.raises(ProtocolError, match=r"^Vote v2 is served on the controller's listener only"):
             await node.ask(VoteRequest(), 2)
         with pytest.raises(ProtocolError, match=r"^Produce v9 is served on the broker's listeners only"):
-            await node.ask_controller(registry.request_type(0)(), 9)
+            await node.ask_controller(request_type(0)(), 9)
 
     scenario(tmp_path, play)
 
@@ -183,7 +182,7 @@ def test_a_connection_is_served_by_the_kind_of_its_listener(tmp_path: Path) -> N
 
 
 def test_a_version_that_is_not_served_says_which_are() -> None:
-    why = registry.why_not_served(52, 9, registry.CONTROLLER)
+    why = why_not_served(52, 9, CONTROLLER)
     assert why == "Vote v9 is not served, only v0 to v2: its client is too old or too new"
 
 
@@ -288,16 +287,16 @@ def test_a_broker_asks_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def play(node: Listening) -> None:
         sent: list[Any] = []
 
-        async def forward(message: Any, context: RequestContext, answer_here: object) -> Any:
-            sent.append((message, context))
-            return registry.response_type(message.API_KEY)()
+        async def forward(message: Any, version: int, caller: Caller, answer_here: object) -> Any:
+            sent.append((message, version, caller))
+            return response_type(message.API_KEY)()
 
         monkeypatch.setattr(node.services.metadata, "forward", forward)
         node.quorum.leader = (2, None)
         for message in (DESCRIBE, AddRaftVoterRequest(), RemoveRaftVoterRequest()):
             answer = await node.ask(message, message.MAX_VERSION)
-            context = RequestContext(message.MAX_VERSION, "test", "127.0.0.1:1", "User:ANONYMOUS")
-            assert sent.pop() == (message, context)
+            caller = Caller(ANONYMOUS, "127.0.0.1:1", "PLAINTEXT", "test")
+            assert sent.pop() == (message, message.MAX_VERSION, caller)
             assert answer.error_code == 0
         assert node.quorum.asked == []
 
@@ -449,15 +448,15 @@ def test_nothing_that_comes_by_the_controllers_listener_is_forwarded(
     async def play(node: Listening) -> None:
         asked: list[str] = []
 
-        async def decide(message: Any, context: RequestContext, name: str) -> Any:
+        async def decide(message: Any, version: int, caller: Caller, name: str) -> Any:
             asked.append(name)
-            return registry.response_type(message.API_KEY)()
+            return response_type(message.API_KEY)()
 
         for name in ("decide", "decide_here"):
             monkeypatch.setattr(
                 node.services.metadata,
                 name,
-                lambda message, context, name=name: decide(message, context, name),
+                lambda message, version, caller, name=name: decide(message, version, caller, name),
             )
         await node.ask_controller(CreateTopicsRequest())
         await node.ask(CreateTopicsRequest(), 7)
@@ -468,7 +467,7 @@ def test_nothing_that_comes_by_the_controllers_listener_is_forwarded(
 
 # --- in envelopes ---
 
-CONTEXT = RequestContext(5, "a client", "10.1.2.3:40000", "User:alice")
+ALICE = Caller(Principal("User", "alice"), "10.1.2.3:40000", client_id="a client")
 CREATE = CreateTopicsRequest([CreatableTopic("t", 1, 1)])
 
 
@@ -476,18 +475,18 @@ def test_a_request_in_an_envelope_is_decided_as_its_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play(node: Listening) -> None:
-        contexts: list[RequestContext] = []
+        callers: list[tuple[int, Caller]] = []
         decide = node.services.metadata.decide_here
 
-        async def decide_here(message: Any, context: RequestContext) -> Any:
-            contexts.append(context)
-            return await decide(message, context)
+        async def decide_here(message: Any, version: int, caller: Caller) -> Any:
+            callers.append((version, caller))
+            return await decide(message, version, caller)
 
         monkeypatch.setattr(node.services.metadata, "decide_here", decide_here)
-        response = await node.ask_controller(wrap(CREATE, CONTEXT, 77))
+        response = await node.ask_controller(wrap(CREATE, 5, ALICE, 77))
         inside: Any = unwrap_response(response, 19, 5, 77)
         assert (inside.topics[0].name, inside.topics[0].error_code) == ("t", ErrorCode.NONE)
-        assert contexts == [RequestContext(5, "a client", "10.1.2.3", "User:alice")]
+        assert callers == [(5, ALICE._replace(address="10.1.2.3", listener="CONTROLLER"))]
         assert "t" in node.services.image.topics
 
     scenario(tmp_path, play)
@@ -495,7 +494,7 @@ def test_a_request_in_an_envelope_is_decided_as_its_clients(
 
 def test_the_quorum_is_described_in_an_envelope(tmp_path: Path) -> None:
     async def play(node: Listening) -> None:
-        response = await node.ask_controller(wrap(DESCRIBE, RequestContext(1), 77))
+        response = await node.ask_controller(wrap(DESCRIBE, 1, Caller(), 77))
         inside: Any = unwrap_response(response, 55, 1, 77)
         assert inside.topics[0].partitions[0].leader_id == 1
 
@@ -504,7 +503,7 @@ def test_the_quorum_is_described_in_an_envelope(tmp_path: Path) -> None:
 
 def test_an_error_of_the_whole_request_is_inside(tmp_path: Path) -> None:
     async def play(node: Listening) -> None:
-        response = await node.ask_controller(wrap(add(cluster_id="another"), RequestContext(1), 77))
+        response = await node.ask_controller(wrap(add(cluster_id="another"), 1, Caller(), 77))
         inside: Any = unwrap_response(response, 80, 1, 77)
         assert inside.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
@@ -515,11 +514,11 @@ def test_a_controller_that_is_not_active_says_so_on_the_envelope(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play(node: Listening) -> None:
-        async def decide_here(message: Any, context: RequestContext) -> Any:
+        async def decide_here(message: Any, version: int, caller: Caller) -> Any:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "Node 2 is.")
 
         monkeypatch.setattr(node.services.metadata, "decide_here", decide_here)
-        response = await node.ask_controller(wrap(CREATE, CONTEXT, 77))
+        response = await node.ask_controller(wrap(CREATE, 5, ALICE, 77))
         assert (response.error_code, response.response_data) == (ErrorCode.NOT_CONTROLLER, None)
 
     scenario(tmp_path, play)
@@ -528,9 +527,9 @@ def test_a_controller_that_is_not_active_says_so_on_the_envelope(
 @pytest.mark.parametrize(
     ("envelope", "code"),
     [
-        (wrap(MetadataRequest(), RequestContext(12), 1), ErrorCode.INVALID_REQUEST),
-        (wrap(BrokerHeartbeatRequest(), RequestContext(1), 1), ErrorCode.INVALID_REQUEST),
-        (wrap(EnvelopeRequest(), RequestContext(0), 1), ErrorCode.INVALID_REQUEST),
+        (wrap(MetadataRequest(), 12, Caller(), 1), ErrorCode.INVALID_REQUEST),
+        (wrap(BrokerHeartbeatRequest(), 1, Caller(), 1), ErrorCode.INVALID_REQUEST),
+        (wrap(EnvelopeRequest(), 0, Caller(), 1), ErrorCode.INVALID_REQUEST),
         (EnvelopeRequest(b"", None, b""), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
     ],
 )

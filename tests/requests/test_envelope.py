@@ -8,11 +8,12 @@ from kio.schema.default_principal_data.v0.data import DefaultPrincipalData as Ka
 from kio.schema.envelope.v0.request import EnvelopeRequest as KafkaEnvelope
 from kio.serial import entity_reader, entity_writer
 
-from odradek.controller.context import RequestContext
+from odradek.apis.items import refuse
+from odradek.apis.messages import request_type, response_type
+from odradek.apis.table import APIS
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.requests import registry
-from odradek.requests.envelope import FORWARDABLE, unwrap, unwrap_response, wrap, wrap_response
-from odradek.requests.refusal import refuse
+from odradek.model import Caller, Principal
+from odradek.requests.envelope import unwrap, unwrap_response, wrap, wrap_response
 from odradek.wire.codec import drain, encode
 from odradek.wire.frame import RequestHeader, encode_request, encode_response
 from odradek.wire.messages.create_topics import (
@@ -27,16 +28,14 @@ from tests.requests.sample_requests import sample
 
 VERSIONS = [
     (api_key, version)
-    for api_key in sorted(FORWARDABLE)
-    for version in range(
-        registry.request_type(api_key).MIN_VERSION, registry.request_type(api_key).MAX_VERSION + 1
-    )
+    for api_key in sorted(api.key for api in APIS.values() if api.is_forwarded)
+    for version in range(request_type(api_key).MIN_VERSION, request_type(api_key).MAX_VERSION + 1)
 ]
-CONTEXT = RequestContext(7, "a client", "10.1.2.3:40000", "User:alice")
+ALICE = Caller(Principal("User", "alice"), "10.1.2.3:40000", client_id="a client")
 
 
 def an_envelope(**changes: Any) -> EnvelopeRequest:
-    envelope = wrap(CreateTopicsRequest(), CONTEXT, 5)
+    envelope = wrap(CreateTopicsRequest(), 7, ALICE, 5)
     for name, value in changes.items():
         setattr(envelope, name, value)
     return envelope
@@ -50,24 +49,23 @@ def refusal_of(envelope: EnvelopeRequest) -> KafkaError:
 
 @pytest.mark.parametrize(("api_key", "version"), VERSIONS)
 def test_a_request_arrives_as_it_was(api_key: int, version: int) -> None:
-    request = sample(registry.request_type(api_key), version)
-    context = RequestContext(version, "a client", "10.1.2.3:40000", "User:alice")
-    header, arrived, about = unwrap(wrap(request, context, 77))
+    request = sample(request_type(api_key), version)
+    header, arrived, about = unwrap(wrap(request, version, ALICE, 77))
     assert arrived == request
     assert (header.api_key, header.version, header.correlation_id) == (api_key, version, 77)
     assert header.client_id == "a client"
-    assert about == RequestContext(version, "a client", "10.1.2.3", "User:alice")
+    assert about == ALICE._replace(address="10.1.2.3")
 
 
 @pytest.mark.parametrize(("api_key", "version"), VERSIONS)
 def test_a_response_comes_back_as_it_was(api_key: int, version: int) -> None:
-    response = sample(registry.response_type(api_key), version)
+    response = sample(response_type(api_key), version)
     header = RequestHeader(api_key, version, 77, "a client", 0)
     assert unwrap_response(wrap_response(response, header), api_key, version, 77) == response
 
 
 def test_kafka_reads_the_envelope_and_the_principal() -> None:
-    envelope = wrap(CreateTopicsRequest(), CONTEXT, 5)
+    envelope = wrap(CreateTopicsRequest(), 7, ALICE, 5)
     theirs, _ = entity_reader(KafkaEnvelope)(bytes(encode(envelope, 0)), 0)
     assert theirs.request_data == bytes(encode_request(CreateTopicsRequest(), 19, 7, 5, "a client"))[4:]
     assert theirs.client_host_address == bytes([10, 1, 2, 3])
@@ -97,12 +95,12 @@ def test_the_response_inside_has_no_size() -> None:
     ],
 )
 def test_a_client_is_known_by_its_ip_address(client: str, host: str) -> None:
-    context = RequestContext(7, client_host=client)
-    assert unwrap(wrap(CreateTopicsRequest(), context, 5)).context.client_host == host
+    caller = Caller(address=client)
+    assert unwrap(wrap(CreateTopicsRequest(), 7, caller, 5)).caller.address == host
 
 
 def test_only_what_clients_ask_of_a_controller_is_forwarded() -> None:
-    refusal = refusal_of(wrap(MetadataRequest(), RequestContext(12), 5))
+    refusal = refusal_of(wrap(MetadataRequest(), 12, Caller(), 5))
     assert (refusal.code, refusal.message) == (
         ErrorCode.INVALID_REQUEST,
         "Metadata v12 is not forwarded to a controller.",
@@ -135,9 +133,9 @@ def test_an_address_that_is_none_is_refused(address: bytes) -> None:
 
 @pytest.mark.parametrize(("api_key", "version"), VERSIONS)
 def test_that_a_controller_is_not_active_stands_on_the_envelope(api_key: int, version: int) -> None:
-    request = sample(registry.request_type(api_key), version)
+    request = sample(request_type(api_key), version)
     error = KafkaError(ErrorCode.NOT_CONTROLLER, "Ask node 3.")
-    response = drain(refuse(registry.response_type(api_key), request, version, error))
+    response = drain(refuse(request, version, error))
     wrapped = wrap_response(response, RequestHeader(api_key, version, 5, None, 0))
     assert wrapped == EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
     with pytest.raises(KafkaError) as refused:

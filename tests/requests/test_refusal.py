@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from odradek.api.fetch import Fetching
+from odradek.apis.items import refuse, refuse_undone
+from odradek.apis.messages import request_type, response_type
+from odradek.apis.row import Answers
+from odradek.apis.table import APIS, BROKER, CONTROLLER, SERVED
 from odradek.errors import ErrorCode, KafkaError
 from odradek.requests import registry
-from odradek.requests.refusal import refuse, refuse_undone
-from odradek.wire.codec import drain, encode, read_message
+from odradek.requests.request import Request
+from odradek.wire.codec import Steps, drain, encode, read_message
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from odradek.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -31,13 +35,13 @@ from tests.requests.sample_requests import sample
 NOT_CONTROLLER = KafkaError(ErrorCode.NOT_CONTROLLER, "Ask node 3.")
 VERSIONS = [
     (api_key, version)
-    for api_key, api in registry.APIS.items()
+    for api_key, api in SERVED[BROKER].items()
     for version in range(api.min_version, api.max_version + 1)
 ]
 CONTROLLER_VERSIONS = [
     (api_key, version)
-    for api_key, api in registry.CONTROLLER_APIS.items()
-    if api_key not in registry.APIS
+    for api_key, api in SERVED[CONTROLLER].items()
+    if api_key not in SERVED[BROKER]
     for version in range(api.min_version, api.max_version + 1)
 ]
 PRODUCE, DESCRIBE_LOG_DIRS = 0, 35
@@ -51,10 +55,9 @@ def name_of(version: tuple[int, int]) -> str:
 
 def refused(api_key: int, version: int) -> tuple[Any, Any]:
     """A request, and its refusal as the client reads it."""
-    request = sample(registry.request_type(api_key), version)
-    response_type = registry.response_type(api_key)
-    response = drain(refuse(response_type, request, version, NOT_CONTROLLER))
-    return request, read_message(response_type, version, bytes(encode(response, version)))[0]
+    request = sample(request_type(api_key), version)
+    response = drain(refuse(request, version, NOT_CONTROLLER))
+    return request, read_message(response_type(api_key), version, bytes(encode(response, version)))[0]
 
 
 def error_codes(struct: Any, version: int) -> Iterator[int]:
@@ -111,6 +114,11 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
         range(1, 12),
         lambda r: nested(r.topics, "name", "partitions", "partition_index"),
         lambda r: nested(r.topics, "name", "partitions", "partition_index"),
+    ),
+    "get_replica_log_info": (
+        range(1),
+        lambda r: nested(r.topic_partitions, "topic_id", "partitions"),
+        lambda r: nested(r.topic_partition_log_info_list, "topic_id", "partition_log_info", "partition"),
     ),
     "metadata": (
         range(14),
@@ -238,7 +246,7 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
 @pytest.mark.parametrize("what", NAMES)
 def test_every_item_of_the_request_is_in_the_response(what: str) -> None:
     versions, asked, answered = NAMES[what]
-    api_key = next(key for key, api in registry.APIS.items() if api.module == what.split()[0])
+    api_key = next(key for key, api in SERVED[BROKER].items() if api.modules[BROKER] == what.split()[0])
     for version in versions:
         request, response = refused(api_key, version)
         assert answered(response) == asked(request), version
@@ -247,9 +255,9 @@ def test_every_item_of_the_request_is_in_the_response(what: str) -> None:
 def test_each_response_without_a_code_at_its_top_is_named_above() -> None:
     named = {(name.split()[0], version) for name, (versions, _, _) in NAMES.items() for version in versions}
     for api_key, version in VERSIONS:
-        fields = fields_of(registry.response_type(api_key))
+        fields = fields_of(response_type(api_key))
         if not any(field.name == "error_code" and field.wire.is_in(version) for field in fields):
-            place = registry.APIS[api_key].module, version
+            place = SERVED[BROKER][api_key].modules[BROKER], version
             assert place in named or (api_key, version) in WITHOUT_A_PLACE, place
 
 
@@ -259,12 +267,11 @@ def test_a_sentence_where_there_is_room_for_one() -> None:
 
 
 def test_lists_that_are_null_and_names_that_may_not_be() -> None:
-    metadata = registry.response_type(3)
-    everything = drain(refuse(metadata, MetadataRequest(topics=None), 12, NOT_CONTROLLER))
+    everything = drain(refuse(MetadataRequest(topics=None), 12, NOT_CONTROLLER))
     assert everything.topics == []  # type: ignore[attr-defined]
     by_id = MetadataRequest([MetadataRequestTopic(name=None)])
     for version, name in ((11, ""), (12, None)):
-        response: Any = drain(refuse(metadata, by_id, version, NOT_CONTROLLER))
+        response: Any = drain(refuse(by_id, version, NOT_CONTROLLER))
         assert response.topics[0].name == name
         encode(response, version)
 
@@ -299,9 +306,19 @@ def failing(error: Exception, asynchronously: bool) -> Any:
     def handle(*_: Any) -> Any:
         raise error
 
-    async def handle_later(*_: Any) -> Any:
+    async def fail() -> None:
         await asyncio.sleep(0)
         raise error
+
+    def handle_in_steps(request: Request) -> Steps[None]:
+        yield
+        request.then(fail())
+
+    def handle_later(_: Any, request: Request, message: Any) -> Any:
+        answers = APIS[request.api_key].answers
+        if answers is Answers.IN_STEPS:
+            return handle_in_steps(request)
+        return fail() if answers is Answers.WAITS else request.then(fail())
 
     return handle_later if asynchronously else handle
 
@@ -320,7 +337,7 @@ def test_a_handler_that_raises_is_a_response(
             monkeypatch.setattr(registry, "handler", lambda *_: failing(error, asynchronously))
             for api_key, version in VERSIONS:
                 if api_key != PRODUCE and (api_key, version) not in WITHOUT_A_PLACE:
-                    response = await broker.ask(sample(registry.request_type(api_key), version), version)
+                    response = await broker.ask(sample(request_type(api_key), version), version)
                     assert set(error_codes(response, version)) == {code}, (api_key, version)
 
     asyncio.run(scenario())

@@ -5,11 +5,12 @@ from collections.abc import Awaitable
 
 import pytest
 
+from odradek.apis.table import api_name
 from odradek.errors import ProtocolError
+from odradek.model import ANONYMOUS, Caller, Principal
 from odradek.requests.conversation import Conversations, State
-from odradek.requests.naming import api_name
 from odradek.requests.request import Request
-from odradek.requests.session import ANONYMOUS, AUTHENTICATION_APIS, Principal, Session, open_session
+from odradek.requests.session import AUTHENTICATION_APIS, Session, open_session
 from odradek.requests.turns import Turns
 from tests.requests.wires import NotedTransport, numbered_frame
 
@@ -27,11 +28,13 @@ class Doorkeeper:
         self.is_convinced = asyncio.Event()
 
     @staticmethod
-    def new_session(listener: str) -> Session:
-        return Session(AUTHENTICATION_APIS) if listener.startswith("SASL") else open_session(listener)
+    def new_session(caller: Caller) -> Session:
+        if caller.listener.startswith("SASL"):
+            return Session(caller, AUTHENTICATION_APIS)
+        return open_session(caller)
 
     def dispatch(self, request: Request, frame: memoryview, body: int) -> Awaitable[None] | None:
-        self.asked.append((request.api_key, request.principal))
+        self.asked.append((request.api_key, request.caller.principal))
         if request.api_key == SASL_AUTHENTICATE:
             return self._authenticate(request)
         request.answer_nothing()
@@ -39,6 +42,7 @@ class Doorkeeper:
 
     async def _authenticate(self, request: Request) -> None:
         await self.is_convinced.wait()
+        assert request.session is not None
         request.session.authenticated(ALICE)
         request.answer_nothing()
 
@@ -104,11 +108,11 @@ def test_requests_behind_the_authentication_are_judged_after_it() -> None:
 
 
 def test_a_client_may_authenticate_again_but_not_become_another() -> None:
-    session = Session(AUTHENTICATION_APIS)
+    session = Session(Caller(), AUTHENTICATION_APIS)
     assert not session.is_open
     session.authenticated(ALICE)
     session.authenticated(ALICE)
     assert session.is_open
     with pytest.raises(ProtocolError, match="User:alice cannot become User:bob"):
         session.authenticated(Principal("User", "bob"))
-    assert session.principal == ALICE
+    assert session.caller.principal == ALICE

@@ -11,9 +11,10 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.apis.messages import response_type
+from odradek.apis.table import BROKER, SERVED
 from odradek.net.states import IDLE
 from odradek.net.transport import OwnFrame, Transport
-from odradek.requests.registry import APIS, response_type
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from tests.protocol.raw import SCHEMA_OF
@@ -80,7 +81,7 @@ class Connection:
         if self._lost is not None:
             raise Disconnected(self._lost)
         key = SCHEMA_OF[type(request).__name__.removesuffix("Request")].key
-        version = APIS[key].max_version if version is None else version
+        version = SERVED[BROKER][key].max_version if version is None else version
         self._correlation_id += 1
         frame = encode_request(request, key, version, self._correlation_id, self._client)
         if self._world.trace is not None:

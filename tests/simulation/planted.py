@@ -210,11 +210,11 @@ SIMULATED = [
         [
             Mutation(
                 "storage.store",
-                "{name: log.synced_offset for name, log in self.logs.items()}",
-                "{name: log.end_offset for name, log in self.logs.items()}",
+                "        return max(min(log.synced_offset, committed), log.missing_until)\n",
+                "        return log.end_offset\n",
             )
         ],
-        seed=148,
+        seed=15,
     ),
     Simulated(
         "fetch-answered-twice",

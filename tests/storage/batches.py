@@ -18,6 +18,7 @@ from odradek.storage.log.opening import create_log, open_log
 from odradek.storage.log.recovery import Opening
 from odradek.storage.log.run import AppendResult
 from odradek.storage.producers.verification import NOT_REQUIRED, Verification
+from odradek.storage.segments.damage import Damages
 from odradek.storage.segments.segment import CLEANED_SUFFIX, Segment
 
 PARTITION = TopicPartition("topic", 0)
@@ -62,7 +63,7 @@ def new_log(files: Files, directory: str, config: LogConfig | None = None) -> Lo
 
 
 def home(files: Files, directory: str) -> LogHome:
-    return LogHome(files, directory, Deletions(), random.Random(0))
+    return LogHome(files, directory, Deletions(), random.Random(0), Damages())
 
 
 def reopen(

@@ -16,7 +16,7 @@ from odradek.storage.compaction.job import (
     CompactionJob,
     CompactionStats,
     CorruptSegment,
-    LastRecord,
+    LastBatches,
     SourceSegment,
 )
 from odradek.storage.compaction.offset_map import MAP_ENTRY_BYTES
@@ -97,7 +97,7 @@ class TestLog:
     def compact(
         self,
         now_ms: int = NOW_MS,
-        active_producers: dict[int, LastRecord] | None = None,
+        active_producers: dict[int, LastBatches] | None = None,
         map_bytes: int = 1 << 20,
     ) -> CompactionStats:
         """One round over all segments but the last that lie below the last stable offset, the results put in
@@ -141,7 +141,9 @@ class TestLog:
             file = self.files.file(str(path))
             found += [
                 (bytes(batch), header)
-                for header, batch in read_batches(file, path.stat().st_size, lambda count: None)
+                for header, batch in read_batches(
+                    file, path.stat().st_size, lambda count: None, self.next_offset
+                )
             ]
             file.close()
         return found
@@ -313,7 +315,7 @@ def test_an_active_producer_keeps_its_last_batch_even_if_it_is_empty(log: TestLo
     log.append((b"a", b"2"), producer_id=8, producer_epoch=0, base_sequence=0)
     log.append((b"a", b"3"))
     log.roll()
-    log.compact(active_producers={7: LastRecord(0, 2)})
+    log.compact(active_producers={7: LastBatches((0,), 2)})
     headers = [header for _, header in log.batches()]
     assert [header.base_offset for header in headers] == [0, 2]
     empty = headers[0]
@@ -323,11 +325,24 @@ def test_an_active_producer_keeps_its_last_batch_even_if_it_is_empty(log: TestLo
     assert [header.base_offset for _, header in log.batches()] == [2]
 
 
+def test_the_markers_between_the_last_batches_of_a_producer_stay_with_them(log: TestLog) -> None:
+    """A transactional batch without its marker would open a transaction that nobody ends."""
+    for slot in range(4):
+        log.append((b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=slot, transactional=True)
+        log.end_transaction(7, commit=slot % 2 == 0)
+    log.append((b"a", b"2"))
+    log.roll()
+    for round_ in range(4):
+        now_ms = NOW_MS + 10 * round_ * RETENTION_MS
+        log.compact(now_ms, active_producers={7: LastBatches((2, 4, 6), 0)})
+    assert [header.base_offset for _, header in log.batches()] == [2, 3, 4, 5, 6, 7, 8]
+
+
 def test_a_marker_with_the_epoch_of_an_active_producer_stays(log: TestLog) -> None:
     marker = log.end_transaction(7, commit=True)
     log.append((b"a", b"1"))
     log.roll()
-    producers = {7: LastRecord(None, 0)}
+    producers = {7: LastBatches((), 0)}
     for _ in range(3):
         log.compact(now_ms=NOW_MS + 10 * RETENTION_MS, active_producers=producers)
         assert log.batches()[0][1].base_offset == marker

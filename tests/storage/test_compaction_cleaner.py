@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.errors import ErrorCode, KafkaError
 from odradek.host.real import CleanerProcess, start_cleaner
 from odradek.model import TopicPartition
 from odradek.records.record import Record, build_batch, decode_batch, header_of
@@ -25,7 +26,7 @@ from odradek.storage.compaction.clean_offsets import CleanOffsets
 from odradek.storage.compaction.cleaner import Cleaner, CleaningFailed, LogChanged
 from odradek.storage.compaction.job import (
     CompactionJob,
-    LastRecord,
+    LastBatches,
     SourceSegment,
     job_from_json,
     job_to_json,
@@ -140,7 +141,7 @@ def test_a_job_survives_its_way_to_the_worker() -> None:
         9,
         NOW_MS,
         CONFIG,
-        {1: LastRecord(4, 0), 2: LastRecord(None, 7)},
+        {1: LastBatches((3, 4), 0), 2: LastBatches((), 7)},
         1000,
     )
     assert job_from_json(job_to_json(job, 1.0)) == job
@@ -292,6 +293,46 @@ def test_the_compacted_log_opens_again(store: LogStore, log: Log, tmp_path: Path
     try:
         assert read_all(again.logs[PARTITION]) == records
         assert again.logs[PARTITION].end_offset == 300
+    finally:
+        again.release()
+        store._lock = DiskFiles().lock(f"{tmp_path}/.lock")
+
+
+def idempotent(sequence: int) -> bytearray:
+    record = Record(0, NOW_MS, b"key-0", b"value")
+    return build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def test_a_producer_may_repeat_its_last_five_batches_after_compaction_and_a_crash(
+    store: LogStore, tmp_path: Path
+) -> None:
+    """Later records replace all that the producer wrote, and without a recovery point no producer snapshot counts."""
+    log = store.create(PARTITION, uuid.UUID(int=7), CONFIG, NOW_MS)
+    for sequence in range(7):
+        batch = idempotent(sequence)
+        log.append_as_leader(batch, header_of(batch), 0, NOW_MS)
+    fill(log)
+
+    async def work(cleaner: Cleaner) -> None:
+        await cleaner.clean(log, target_of(log), NOW_MS)
+
+    run(work)
+    log.sync()
+    store.release()
+    again = LogStore.open(DiskFiles(), str(tmp_path), NOW_MS, lambda topic: CONFIG, random.Random(1))
+    try:
+        recovered = again.logs[PARTITION]
+        assert not [record for record in read_all(recovered) if record.offset < 7]
+        offsets = []
+        for sequence in range(2, 7):
+            batch = idempotent(sequence)
+            offsets.append(recovered.append_as_leader(batch, header_of(batch), 0, NOW_MS).base_offset)
+        assert offsets == [2, 3, 4, 5, 6]
+        assert recovered.end_offset == 307
+        batch = idempotent(1)
+        with pytest.raises(KafkaError) as refused:
+            recovered.append_as_leader(batch, header_of(batch), 0, NOW_MS)
+        assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     finally:
         again.release()
         store._lock = DiskFiles().lock(f"{tmp_path}/.lock")

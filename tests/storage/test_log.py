@@ -157,15 +157,16 @@ def test_a_follower_keeps_the_leaders_offsets_and_gaps(files: SimulatedFiles) ->
         (lambda batch: batch.__setitem__(7, 0), ErrorCode.OFFSET_OUT_OF_RANGE),
     ],
 )
-def test_a_follower_refuses_damage_before_anything_is_written(
+def test_a_follower_takes_what_comes_before_damage_and_refuses_the_rest(
     files: SimulatedFiles, damage: object, code: ErrorCode
 ) -> None:
     log = new_log(files, D)
-    bad = make_batch([b"bad"], base_offset=1)
+    good, bad = make_batch([b"good"]), make_batch([b"bad"], base_offset=1)
     damage(bad)  # type: ignore[operator]
-    batches = bytes(make_batch([b"good"]) + bad)
-    assert code_of(lambda: log.append_as_follower(batches, NOW_MS)) is code
-    assert log.end_offset == log.active.size == 0
+    assert log.append_as_follower(bytes(good + bad), NOW_MS) == len(good)
+    assert log.end_offset == 1
+    assert code_of(lambda: log.append_as_follower(bytes(bad), NOW_MS)) is code
+    assert log.end_offset == 1
 
 
 def test_a_follower_rolls_within_one_fetch(files: SimulatedFiles) -> None:

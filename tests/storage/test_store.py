@@ -2,6 +2,7 @@
 
 import errno
 import random
+import uuid
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,62 @@ def test_a_log_that_is_not_expected_is_kept_under_another_name(caplog: pytest.Lo
     assert (store.logs[ONE].end_offset, store.logs[TWO].end_offset) == (0, 1)
     assert stray in names(files)
     assert len(store.deletions) == 0
+
+
+def load_without_topics(files: SimulatedFiles, *deleted: uuid.UUID) -> LogStore:
+    """Open the directory as a node does whose metadata has no topic, and has read that these were deleted."""
+    store = LogStore(files, D, lambda topic: LogConfig(file_delete_delay_ms=1000), rng=random.Random(0))
+    store.load(NOW_MS, is_expected=lambda partition, topic_id: False, deleted_topics=deleted)
+    return store
+
+
+def stop_with_one_log() -> SimulatedFiles:
+    files = disk()
+    store = open_store(files)
+    append_values(create(store), b"x")
+    store.close({})
+    return files
+
+
+def test_a_log_whose_topic_was_deleted_meanwhile_is_deleted_too(caplog: pytest.LogCaptureFixture) -> None:
+    files = stop_with_one_log()
+    with caplog.at_level("INFO"):
+        store = load_without_topics(files, uuid.UUID(int=1), TOPIC_ID)
+    assert "deleting the log of one-0: its topic was deleted while this node was down" in caplog.messages
+    assert "deleted 1 log of deleted topics" in str(store.report) and "stray" not in str(store.report)
+    files.crash()
+    (renamed,) = [name for name in names(files) if name.startswith("one-0")]
+    assert renamed.endswith("-delete")
+    assert not store.deletions.run_next(NOW_MS + 999)
+    assert store.deletions.run_next(NOW_MS + 1000)
+    assert renamed not in names(files)
+
+
+def test_a_stray_log_is_kept_and_named_until_its_topic_is_known_to_be_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = stop_with_one_log()
+    for deleted in ((), (uuid.UUID(int=1),)):
+        store = load_without_topics(files, *deleted)
+        (stray,) = [name for name in names(files) if name.startswith("one-0")]
+        assert stray.endswith("-stray") and len(store.deletions) == 0
+        store.close({})
+    assert caplog.text.count(f"1 stray log from earlier starts in {D}") == 1
+    store = load_without_topics(files, TOPIC_ID)
+    (renamed,) = [name for name in names(files) if name.startswith("one-0")]
+    assert renamed == stray.removesuffix("-stray") + "-delete"
+    assert not store.deletions.run_next(NOW_MS + 999) and store.deletions.run_next(NOW_MS + 1000)
+    assert renamed not in names(files)
+
+
+def test_a_stray_log_goes_when_its_topic_is_deleted_later() -> None:
+    files = stop_with_one_log()
+    store = load_without_topics(files)
+    store.topics_deleted([uuid.UUID(int=1)], NOW_MS)
+    assert len(store.deletions) == 0
+    store.topics_deleted([TOPIC_ID], NOW_MS)
+    assert store.deletions.run_next(NOW_MS + 1000)
+    assert not [name for name in names(files) if name.startswith("one-0")]
 
 
 def test_a_deleted_log_is_renamed_now_and_removed_later() -> None:

@@ -12,7 +12,9 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from odradek.metadata.records import OWN_TAG
 from odradek.wire import codec
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.schema import fields_of
 
 ENTITIES = (EntityType.request, EntityType.response, EntityType.data)
@@ -46,7 +48,7 @@ def random_struct(rng: random.Random, struct: type, version: int) -> object:
     values = {}
     for field in fields_of(struct):
         wire = field.wire
-        if not wire.is_in(version):
+        if not wire.is_in(version) or is_own(wire):
             continue
         kind = field.element_type
 
@@ -62,6 +64,11 @@ def random_struct(rng: random.Random, struct: type, version: int) -> object:
         else:
             values[field.name] = element()
     return struct(**values)
+
+
+def is_own(wire: codec.Wire) -> bool:
+    """Kafka does not have this field."""
+    return wire.tag is not None and wire.tag >= OWN_TAG
 
 
 def load(path: str) -> type:
@@ -108,5 +115,14 @@ def test_dataclasses_are_complete() -> None:
         theirs = load(path)
         module = importlib.import_module(f"odradek.wire.messages.{schema}")
         ours = getattr(module, theirs.__name__)
-        present = [field for field in fields_of(ours) if field.wire.is_in(version)]
+        present = [field for field in fields_of(ours) if field.wire.is_in(version) and not is_own(field.wire)]
         assert len(present) == len(dataclasses.fields(theirs)), path
+
+
+def test_fields_of_our_own_are_tagged_so_that_others_skip_them() -> None:
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=2, current_metadata_offset=3, is_full=True)
+    encoded = bytes(codec.encode(request, 2))
+    assert codec.read_message(BrokerHeartbeatRequest, 2, encoded) == (request, len(encoded))
+    without = bytes(codec.encode(dataclasses.replace(request, is_full=False), 2))
+    tag = bytes([1, 0x90, 0x4E, 1, 1])  # one tagged field: 10,000, one byte long, true
+    assert encoded == without[:-1] + tag

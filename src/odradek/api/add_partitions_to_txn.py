@@ -9,6 +9,7 @@
 The coordinators of the transactional ids (`coordinators.transactions`) do the work; they respond once it is committed.
 """
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.coordinators.transactions.adding import BROKERS_SINCE
 from odradek.errors import ErrorCode
 from odradek.model import INTERNAL_TOPICS
@@ -29,14 +30,24 @@ from odradek.wire.messages.add_partitions_to_txn import (
 FENCED_SINCE = 2
 
 
+def access(message: AddPartitionsToTxnRequest, version: int, may: May) -> tuple[Need, ...]:
+    """Later versions are for brokers."""
+    if version >= BROKERS_SINCE:
+        return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
+    return (
+        Need(Operation.WRITE, Resource.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),
+        Need(Operation.WRITE, Resource.TOPIC),
+    )
+
+
 def handle(
     services: Services, request: Request, message: AddPartitionsToTxnRequest
-) -> Steps[AddPartitionsToTxnResponse | None] | AddPartitionsToTxnResponse | None:
+) -> Steps[AddPartitionsToTxnResponse | None]:
     if request.version < BROKERS_SINCE:
         return _handle_client(services, request, message)
     if len(message.transactions) == 1:
         return _handle_one(services, request, message)
-    return _handle_many(services, request, message)
+    return (yield from _handle_many(services, request, message))
 
 
 def _handle_client(

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what is served on the listener that is asked, derived from the registry.
+"""ApiVersions (18): what is served on the listener that is asked, derived from the table of APIs.
 
 - The client's name and version are checked from version 3 on, as Kafka checks them (INVALID_REQUEST).
 - A version that we do not know is answered in version 0 (see `dispatch`).
@@ -7,9 +7,10 @@
 
 import re
 
+from odradek.apis.row import ListenerKind
+from odradek.apis.table import BROKER, CONTROLLER, SERVED
 from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode
-from odradek.requests import registry
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.messages.api_versions import (
@@ -29,7 +30,7 @@ def handle(services: Services, request: Request, message: ApiVersionsRequest) ->
         and LEGAL_SOFTWARE_NAME.fullmatch(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    kind = registry.CONTROLLER if services.is_for_controller(request) else registry.BROKER
+    kind = CONTROLLER if services.is_for_controller(request) else BROKER
     image = services.image
     return ApiVersionsResponse(
         api_keys=_served(kind),
@@ -45,12 +46,12 @@ def handle(services: Services, request: Request, message: ApiVersionsRequest) ->
 
 def unsupported_version() -> ApiVersionsResponse:
     """Names only this API: the client has to use it correctly first."""
-    own = [version for version in _served(registry.BROKER) if version.api_key == ApiVersionsRequest.API_KEY]
+    own = [version for version in _served(BROKER) if version.api_key == ApiVersionsRequest.API_KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
-def _served(kind: registry.ListenerKind) -> list[ApiVersion]:
+def _served(kind: ListenerKind) -> list[ApiVersion]:
     return [
         ApiVersion(key, api.advertised_min_version, api.max_version)
-        for key, api in sorted(registry.SERVED[kind].items())
+        for key, api in sorted(SERVED[kind].items())
     ]

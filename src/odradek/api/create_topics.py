@@ -7,9 +7,17 @@ topic is refused with KAFKA_STORAGE_ERROR; the same goes for every API that chan
 Left out: `timeout_ms`: the answer comes with the commit, or says that there was no controller in time.
 """
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+
+def access(message: CreateTopicsRequest, version: int, may: May) -> tuple[Need, ...]:
+    """Whoever may create in the cluster need not be allowed each topic."""
+    if may(Operation.CREATE, Resource.CLUSTER, ""):
+        return ()
+    return (Need(Operation.CREATE, Resource.TOPIC),)
 
 
 async def handle(services: Services, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:

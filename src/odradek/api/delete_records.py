@@ -8,7 +8,6 @@ delete the records later. A record that was acknowledged with acks=1 may be dele
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import fields
@@ -88,16 +87,22 @@ class Deletion:
         return self.response
 
 
-def handle(services: Services, request: Request, message: DeleteRecordsRequest) -> Steps[Any]:
+def handle(
+    services: Services, request: Request, message: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponse | None]:
     own_writes = OwnWrites(services)
     for topic in message.topics:
         for asked in topic.partitions:
             own_writes.expect(topic.name, asked.partition_index, asked.offset)
             yield
     if own_writes:
-        return _answer_after(own_writes, services, request, message)
+        request.then(_answer_after(own_writes, services, request, message))
+        return None
     deletion = yield from _delete(services, request, message)
-    return deletion.everywhere(message.timeout_ms) if deletion.low_watermarks else deletion.response
+    if deletion.low_watermarks:
+        request.then(deletion.everywhere(message.timeout_ms))
+        return None
+    return deletion.response
 
 
 async def _answer_after(

@@ -19,6 +19,7 @@ NOT_ASKED = -(2**31)
 
 
 def handle(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    services.check_metadata()
     served = CONTROLLERS if services.is_for_controller(request) else BROKERS
     if message.endpoint_type != served:
         return _refuse(message.endpoint_type, served)
@@ -48,7 +49,7 @@ def _brokers(
     return [
         DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
         for broker in services.image.brokers.values()
-        if (endpoint := broker.endpoint(request.listener))
+        if (endpoint := broker.endpoint(request.caller.listener))
         and (message.include_fenced_brokers or not broker.is_fenced)
     ]
 
@@ -58,7 +59,7 @@ def _controllers(services: Services, request: Request) -> list[DescribeClusterBr
         DescribeClusterBroker(controller.id, endpoint.host, endpoint.port)
         for controller in services.image.controllers.values()
         for endpoint in controller.endpoints
-        if endpoint.name == request.listener
+        if endpoint.name == request.caller.listener
     ]
 
 

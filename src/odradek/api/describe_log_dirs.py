@@ -1,4 +1,5 @@
-"""DescribeLogDirs (35): the size of every log, and the room on its disk.
+"""DescribeLogDirs (35): the size of every log, and the room on its disk. Tagged fields of our own say whether the
+broker refuses users' records because the disk is full, and how many logs are damaged.
 
 Left out: replicas being moved between directories (there is one directory).
 """
@@ -35,6 +36,10 @@ def handle(
             size = services.replicas.get(topic, index).log.size_bytes
             chosen[topic].append(DescribeLogDirsPartition(index, size, offset_lag=0))
         yield
+    damaged = 0
+    for replica in list(services.replicas):
+        damaged += replica.log.damage is not None
+        yield
     space = services.host.disk_space(str(services.data_dir))
     return DescribeLogDirsResponse(
         results=[
@@ -44,6 +49,8 @@ def handle(
                 total_bytes=space.total,
                 usable_bytes=space.usable,
                 is_cordoned=can_cordon(services.image) and bool(services.config.cordoned_log_dirs),
+                is_full=services.disk.is_full,
+                damaged_logs=damaged,
             )
         ]
     )

@@ -8,6 +8,7 @@ from heapq import merge
 from itertools import groupby, islice
 
 from odradek.api.metadata import online_brokers
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
@@ -27,13 +28,25 @@ Answer = DescribeTopicPartitionsResponse
 SORTED_AT_ONCE = 5_000
 
 
+def access(message: DescribeTopicPartitionsRequest, version: int, may: May) -> tuple[Need, ...]:
+    return (Need(Operation.DESCRIBE, Resource.TOPIC),) if message.topics else ()
+
+
+def hide(response: Answer, may: May) -> None:
+    response.topics = [
+        topic
+        for topic in response.topics
+        if topic.error_code or may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "")
+    ]
+
+
 def handle(services: Services, request: Request, message: DescribeTopicPartitionsRequest) -> Steps[Answer]:
     cursor = message.cursor
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
         return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
     topics = services.image.topics
-    online = online_brokers(services.image, request.listener)
+    online = online_brokers(services.image, request.caller.listener)
     names = [topic.name for topic in message.topics] or list(topics)
     most = services.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)

@@ -25,6 +25,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.net.transport import Part
@@ -32,12 +33,12 @@ from odradek.replication.leader import Leader
 from odradek.replication.role import Role
 from odradek.replication.selector import NO_PREFERENCE, preferred_replica
 from odradek.replication.waiters import Waiter
-from odradek.requests.dispatch import answer_error
 from odradek.requests.fetch_reading import Reading
 from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.leader_hints import HINTED, leader_hint
-from odradek.requests.refused import log_refused_partition, log_unreadable
+from odradek.requests.refused import log_unreadable
 from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
+from odradek.requests.reply import answer_error
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.requests.throttled_reads import ThrottledReads
@@ -52,6 +53,7 @@ from odradek.wire.fetch_response import (
     encode_in_steps,
 )
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest
+from odradek.wording import shown
 
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
@@ -61,27 +63,35 @@ HINTS_SINCE = 16
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def handle(services: Services, request: Request, message: FetchRequest) -> Steps[None] | None:
+def access(message: FetchRequest, version: int, may: May) -> tuple[Need, ...]:
+    """A replica needs access to the cluster, a consumer to the topics."""
+    if max(message.replica_id, message.replica_state.replica_id) >= 0:
+        return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
+    return (Need(Operation.READ, Resource.TOPIC),)
+
+
+def handle(services: Services, request: Request, message: FetchRequest) -> None:
     try:
         session = services.fetch_sessions.find(message, request.version >= TOPIC_IDS_SINCE)
     except KafkaError as error:
         send(request, error.code, NO_SESSION, [])
-        return None
+        return
     if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
-        return _fetch_in_steps(services, request, message, session)
+        request.then(services.turns.complete(_fetch_in_steps(services, request, message, session)))
+        return
     named = session.update(message)
     if not session.is_incremental:
         services.fetch_sessions.keep(session, message)
     fetch = Fetching(services, request, message, session)
     if fetch.is_replica and session.is_incremental:
         fetch.fetch_what_changed(named)
-        return None
+        return
     reading = fetch.read()
     if fetch.is_enough(reading):
         fetch.answer(reading.answers)
     else:
         fetch.park(reading).wait()
-    return None
+    return
 
 
 def _names_many(message: FetchRequest) -> bool:
@@ -260,7 +270,7 @@ class Fetching:
             source = self.source_of(wanted)
             source.check_leader_epoch(asked.current_leader_epoch)
             if self._rack:
-                brokers, listener = self._services.image.brokers, self._request.listener
+                brokers, listener = self._services.image.brokers, self._request.caller.listener
                 preferred = preferred_replica(self._rack, listener, asked.fetch_offset, source, brokers)
                 if preferred != NO_PREFERENCE:
                     return self._describe(source, asked.partition)._replace(preferred_replica=preferred)
@@ -282,7 +292,7 @@ class Fetching:
         if self.is_replica and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             leader = self.leader_of(wanted)  # a follower starts over where our log starts
             return self._describe(leader, index)._replace(error_code=error.code)
-        log_refused_partition(self._request, topic, index, error)
+        self._request.refused(f"{shown(topic)}, partition {index}", error.code, error.message)
         aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
         hint = None
         if error.code in HINTED and self._request.version >= HINTS_SINCE:

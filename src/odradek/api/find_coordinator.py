@@ -5,6 +5,7 @@ The internal topic is created at the first request. Many keys in one request fro
 Left out: share groups.
 """
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.requests.request import Request
 from odradek.requests.services import Services
@@ -20,9 +21,15 @@ SHARE = 2
 KEYS_SINCE = 4
 
 
+def access(message: FindCoordinatorRequest, version: int, may: May) -> tuple[Need, ...]:
+    resource = Resource.GROUP if message.key_type == GROUP else Resource.TRANSACTIONAL_ID
+    return (Need(Operation.DESCRIBE, resource, "coordinator_keys" if version >= KEYS_SINCE else "key"),)
+
+
 async def handle(
     services: Services, request: Request, message: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
+    services.check_metadata()
     keys = message.coordinator_keys if request.version >= KEYS_SINCE else [message.key]
     found: list[Coordinator] = []
     pace = services.turns.pace()
@@ -57,7 +64,7 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
         return answer
     broker = services.image.brokers.get(node_id)
-    endpoint = broker.endpoint(request.listener) if broker else None
+    endpoint = broker.endpoint(request.caller.listener) if broker else None
     if endpoint is None:
         answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         answer.error_message = "the coordinator is not available"

@@ -11,9 +11,7 @@
 Left out: two-phase commit (KIP-939, version 6), which Kafka itself does not serve yet.
 """
 
-from collections.abc import Coroutine
-from typing import Any
-
+from odradek.apis.row import ANY_NAME, May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.requests.fencing import fenced_for
 from odradek.requests.request import Request
@@ -25,15 +23,25 @@ NO_EPOCH = -1
 FENCED_SINCE = 4
 
 
+def access(message: InitProducerIdRequest, version: int, may: May) -> tuple[Need, ...]:
+    """For an idempotent producer, being allowed to write to any topic is enough."""
+    if message.transactional_id is not None:
+        return (Need(Operation.WRITE, Resource.TRANSACTIONAL_ID, "transactional_id"),)
+    if may(Operation.WRITE, Resource.TOPIC, ANY_NAME):
+        return ()
+    return (Need(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER),)
+
+
 def handle(
     services: Services, request: Request, message: InitProducerIdRequest
-) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse] | None:
+) -> InitProducerIdResponse | None:
     if message.transactional_id == "":
         return _refuse(ErrorCode.INVALID_REQUEST)
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
         return _refuse(ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
-        return _new_id(services)
+        request.then(_new_id(services))
+        return None
 
     def amend(response: InitProducerIdResponse) -> InitProducerIdResponse:
         response.error_code = fenced_for(response.error_code, request.version >= FENCED_SINCE)

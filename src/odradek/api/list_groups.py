@@ -3,10 +3,19 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
+from odradek.apis.row import May, Operation, Resource
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps
-from odradek.wire.messages.list_groups import ListGroupsRequest
+from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+def hide(response: ListGroupsResponse, may: May) -> None:
+    """Whoever may describe the cluster sees every group."""
+    if not may(Operation.DESCRIBE, Resource.CLUSTER, ""):
+        response.groups = [
+            group for group in response.groups if may(Operation.DESCRIBE, Resource.GROUP, group.group_id)
+        ]
 
 
 def handle(services: Services, request: Request, message: ListGroupsRequest) -> Steps[None]:

@@ -8,7 +8,6 @@
 """
 
 from collections import Counter
-from typing import Any
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
@@ -48,7 +47,9 @@ NOT_FOUND = (-1, -1, -1)  # timestamp, offset, leader epoch
 Found = tuple[int, int, int]
 
 
-def handle(services: Services, request: Request, message: ListOffsetsRequest) -> Steps[Any]:
+def handle(
+    services: Services, request: Request, message: ListOffsetsRequest
+) -> Steps[ListOffsetsResponse | None]:
     search = Search(services, request.version, message)
     own_writes = OwnWrites(services)
     for topic in message.topics:
@@ -58,7 +59,8 @@ def handle(services: Services, request: Request, message: ListOffsetsRequest) ->
                 own_writes.expect(topic.name, asked.partition_index)
             yield
     if own_writes:
-        return _answer_after(own_writes, services, search)
+        request.then(_answer_after(own_writes, services, search))
+        return None
     return (yield from search.answer())
 
 

@@ -5,10 +5,19 @@ While one of its partitions is still being loaded the list would not be complete
 no list, as in Kafka. An invalid pattern is refused with INVALID_REGULAR_EXPRESSION.
 """
 
+from odradek.apis.row import May, Operation, Resource
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+
+def hide(response: ListTransactionsResponse, may: May) -> None:
+    response.transaction_states = [
+        state
+        for state in response.transaction_states
+        if may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, state.transactional_id)
+    ]
 
 
 def handle(services: Services, request: Request, message: ListTransactionsRequest) -> Steps[None]:

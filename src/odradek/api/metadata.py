@@ -3,14 +3,17 @@
 - Topics by name or (version 12 on) by id; null means all, an empty list none (in version 0: all).
 - A topic that does not exist is created if the request and `auto.create.topics.enable` allow it, with
   `num.partitions` and `default.replication.factor`; the response then already shows its leaders.
-- Unlike Kafka, which lists a new topic as LEADER_NOT_AVAILABLE first, because the response waits for the creation.
+- A broker whose disk is so full that it cannot keep the metadata does not know who leads by now, perhaps in its place:
+  it closes the connection, so that the client asks another broker.
+- Unlike Kafka's first response about such a topic, UNKNOWN_TOPIC_OR_PARTITION, because the response waits for the
+  creation.
 """
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
@@ -31,9 +34,21 @@ from odradek.wire.messages.metadata import (
 TOPIC_IDS_SINCE = 12
 
 
-def handle(
-    services: Services, request: Request, message: MetadataRequest
-) -> Steps[MetadataResponse | Coroutine[Any, Any, MetadataResponse]]:
+def access(message: MetadataRequest, version: int, may: May) -> tuple[Need, ...]:
+    wants_all = message.topics is None or (version == 0 and not message.topics)
+    return () if wants_all else (Need(Operation.DESCRIBE, Resource.TOPIC),)
+
+
+def hide(response: MetadataResponse, may: May) -> None:
+    response.topics = [
+        topic
+        for topic in response.topics
+        if topic.error_code or may(Operation.DESCRIBE, Resource.TOPIC, topic.name or "")
+    ]
+
+
+def handle(services: Services, request: Request, message: MetadataRequest) -> Steps[MetadataResponse | None]:
+    services.check_metadata()
     missing: list[str] = []
     for topic in message.topics or ():
         if request.version < TOPIC_IDS_SINCE and _is_by_id(topic):
@@ -43,7 +58,8 @@ def handle(
         yield
     may_create = message.allow_auto_topic_creation or request.version < 4
     if missing and may_create and services.config["auto.create.topics.enable"]:
-        return _create_and_describe(services, request, message, missing)
+        request.then(_create_and_describe(services, request, message, missing))
+        return None
     return (yield from describe(services, request, message, {}))
 
 
@@ -73,7 +89,7 @@ def describe(
 ) -> Steps[MetadataResponse]:
     image = services.image
     answer = MetadataResponse(
-        brokers=brokers(image, request.listener),
+        brokers=brokers(image, request.caller.listener),
         cluster_id=image.cluster_id,
         controller_id=services.next_controller_id(),
     )
@@ -90,7 +106,7 @@ def describe(
 def _described(
     image: MetadataImage, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
 ) -> Iterator[MetadataResponseTopic]:
-    online = online_brokers(image, request.listener)
+    online = online_brokers(image, request.caller.listener)
     if message.topics is None or (request.version == 0 and not message.topics):
         return (describe_topic(topic, online) for topic in image.topics.values())
     return (_find_topic(image, topic, refused, online) for topic in message.topics)

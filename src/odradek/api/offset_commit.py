@@ -8,8 +8,8 @@ once is committed once, and a commit of very many partitions is cut into parts.
 
 from dataclasses import replace
 
+from odradek.apis.items import cut
 from odradek.errors import ErrorCode
-from odradek.requests.parts import cut
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps

@@ -5,7 +5,7 @@ The group's coordinator (`coordinators`) does the work; it responds once its dec
 
 from dataclasses import replace
 
-from odradek.requests.parts import cut
+from odradek.apis.items import cut
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps

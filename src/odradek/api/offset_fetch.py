@@ -4,10 +4,12 @@ The groups' coordinators (`coordinators`) do the work. They know topics by name;
 """
 
 from dataclasses import replace
+from typing import Any
 
+from odradek.apis.items import cut
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode
 from odradek.model import NO_TOPIC_ID
-from odradek.requests.parts import cut
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps
@@ -22,6 +24,21 @@ MANY_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 
 Refused = dict[str, list[OffsetFetchResponseTopics]]  # by group
+
+
+def access(message: OffsetFetchRequest, version: int, may: May) -> tuple[Need, ...]:
+    if version >= MANY_GROUPS_SINCE:
+        return (Need(Operation.DESCRIBE, Resource.GROUP),)
+    return (Need(Operation.DESCRIBE, Resource.GROUP, "group_id"),)
+
+
+def hide(response: OffsetFetchResponse, may: May) -> None:
+    """Offsets of topics that the caller may not describe are not there for it, whether it named them or not."""
+    answers: list[Any] = [response, *response.groups]
+    for answer in answers:
+        answer.topics = [
+            topic for topic in answer.topics if may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        ]
 
 
 def handle(services: Services, request: Request, message: OffsetFetchRequest) -> Steps[None]:

@@ -6,6 +6,7 @@ began: nothing of it is left. An epoch newer than all that are known gets -1.
 Left out: asking as a replica (answered like a consumer; our followers are told by Fetch where logs part).
 """
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.requests.request import Request
 from odradek.requests.services import Services
@@ -17,6 +18,13 @@ from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+
+
+def access(message: OffsetForLeaderEpochRequest, version: int, may: May) -> tuple[Need, ...]:
+    """Whoever may act in the cluster need not be allowed each topic."""
+    if may(Operation.CLUSTER_ACTION, Resource.CLUSTER, ""):
+        return ()
+    return (Need(Operation.DESCRIBE, Resource.TOPIC),)
 
 
 def handle(

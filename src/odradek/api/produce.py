@@ -13,6 +13,8 @@
 - acks=all with too small an ISR is refused with NOT_ENOUGH_REPLICAS before anything is written. If the ISR becomes too
   small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
   NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
+- While the disk is full (`services.disk_watch`) everything is refused with KAFKA_STORAGE_ERROR, at which clients look
+  for another leader.
 - A batch that was appended before (idempotent producer) is answered with its first offset.
 - Internal topics are for coordinators only: INVALID_TOPIC_EXCEPTION.
 - NOT_LEADER_OR_FOLLOWER comes with the leader and its address (KIP-951, version 10 on), unless the partition moved
@@ -51,7 +53,6 @@ from odradek.requests.production import (
     Production,
     maybe_hint,
 )
-from odradek.requests.refused import log_refusal, log_refused_partition, subject_of
 from odradek.requests.request import Request
 from odradek.requests.services import FirstBatch, Services
 from odradek.storage.log.run import AppendResult
@@ -147,7 +148,7 @@ async def _append_in_turns(services: Services, request: Request, message: Produc
 
 
 def _refuse_all(production: Production, message: ProduceRequest, error: KafkaError) -> None:
-    log_refusal(production.request, subject_of(production.request), error.code, error.message)
+    production.request.refused("", error.code, error.message)
     for topic in message.topics:
         refused = [
             ProducedPartition(index, error.code, error_message=error.message or None)
@@ -267,7 +268,7 @@ class Appends:
             try:
                 batch = await self._prepare_in_turns(many)
             except KafkaError as error:
-                log_refused_partition(production.request, topic, index, error)
+                production.refused(topic, index, error)
                 answer.refuse(error)
             else:
                 production.batches.append(answer)
@@ -297,7 +298,7 @@ class Appends:
         try:
             leader = self._leader(message.acks, topic, index)
         except KafkaError as error:
-            log_refused_partition(production.request, topic, index, error)
+            production.refused(topic, index, error)
             refused = ProducedPartition(index, error.code, error_message=error.message or None)
             maybe_hint(self._services, production.request, topic, refused)
             return refused
@@ -305,9 +306,11 @@ class Appends:
         try:
             if message.acks == ALL and not leader.has_enough_replicas:
                 leader.check_enough_replicas()
+            if self._services.disk.is_full and self._services.disk.keeps_its_rest:
+                raise self._services.disk.refusal()
             batch = self._checked(leader, records, production)
         except KafkaError as error:
-            log_refused_partition(production.request, topic, index, error)
+            production.refused(topic, index, error)
             answer.refuse(error)
             return answer
         production.batches.append(answer)
@@ -401,6 +404,8 @@ class Appends:
                 results = leader.append_all(batches, self._now_ms)
             for (answer, _), result in zip(gathered, results, strict=True):
                 answer.appended(result)
+                if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and isinstance(result, KafkaError):
+                    self._services.disk.write_failed(result)
         return bool(leaders)
 
     def _append_verified(

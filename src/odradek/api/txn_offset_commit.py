@@ -10,13 +10,12 @@ that is named more than once is committed once, and a commit of very many partit
 part may begin the transaction in the log: if a marker ends it between two of them, the rest is refused.
 """
 
-from collections.abc import Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
+from odradek.apis.items import cut
 from odradek.coordinators.offsets import TransactionalCommit
 from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
-from odradek.requests.parts import cut
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.wire.codec import Steps
@@ -40,9 +39,7 @@ Topics = list[OffsetCommitRequestTopic]
 Refused = list[TxnOffsetCommitResponseTopic]
 
 
-def handle(
-    services: Services, request: Request, message: TxnOffsetCommitRequest
-) -> Steps[Response | Coroutine[Any, Any, Response | None]]:
+def handle(services: Services, request: Request, message: TxnOffsetCommitRequest) -> Steps[Response | None]:
     known: Topics = []
     refused: Refused = []
     for topic in message.topics:
@@ -52,7 +49,8 @@ def handle(
     if not message.group_id:
         return Response(topics=[*_refuse(known, ErrorCode.INVALID_GROUP_ID), *refused])
     parts = yield from cut(known, "partitions")
-    return _commit(services, request, message, parts, refused)
+    request.then(_commit(services, request, message, parts, refused))
+    return None
 
 
 def _sort_out(

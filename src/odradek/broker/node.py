@@ -9,7 +9,8 @@ needs one that is built after it.
 Start: lock the data directory, take part in the metadata quorum until everything committed is known here, open the logs
 that the metadata names, bind, register, accept connections. A node that is only a controller has no logs, and serves
 only other nodes. Stop: move partitions to other brokers, hand over the leadership of the quorum, accept no more
-connections, sync everything, answer those who wait, unlock the directory.
+connections, sync everything, answer those who wait, unlock the directory. Thousands of logs take seconds to close, so
+that is done in turns of the event loop, and most of it before anything else stops.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.binding import bind, bind_again, names_address
 from odradek.broker.coordinators import GroupsOfNode, NodeCoordinators, TransactionsOfNode
@@ -32,6 +33,7 @@ from odradek.host.metrics import Metrics
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.formatting import make_data_directory
 from odradek.metadata.quorum_settings import registration_settings
+from odradek.model import Caller
 from odradek.net.deadlines import Deadlines
 from odradek.net.network import Network
 from odradek.net.transport import Converse
@@ -41,15 +43,20 @@ from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
 from odradek.requests.fetch_sessions import FetchSessions
+from odradek.requests.road import ask
 from odradek.requests.services import Services
 from odradek.requests.turns import Turns
 from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
 from odradek.services.controller_duties import ControllerDuties
+from odradek.services.damaged_logs import DamagedLogs
+from odradek.services.disk_watch import DiskWatch
 from odradek.services.flusher import Flusher
+from odradek.services.integrity import IntegrityCheck
 from odradek.services.isr import InSyncReplicas
 from odradek.services.lifecycle import Lifecycle
 from odradek.services.local_partitions import LocalPartitions
+from odradek.services.lost_replicas import LostReplicas
 from odradek.services.maintenance import Maintenance
 from odradek.services.metadata import BrokerMetadata
 from odradek.services.peers import Peers
@@ -57,6 +64,7 @@ from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
 from odradek.storage.disk.files import Files
 from odradek.storage.store import LogStore
+from odradek.wire.codec import Message
 from odradek.wording import duration
 
 if TYPE_CHECKING:
@@ -121,7 +129,7 @@ class Node:
 
     def _build(self, on_long_work: Callable[[], None]) -> None:
         self._is_loaded = False  # the logs are open
-        turns = Turns(self._host.monotonic, on_long_work)
+        turns = self._turns = Turns(self._host.monotonic, on_long_work)
         self._build_metadata(turns)
         self._build_partitions()
         self._build_upkeep()
@@ -148,6 +156,7 @@ class Node:
             self._listeners(),
             self._failed,
             self.metrics.metadata_sync_time,
+            self._ask,
         )
         config = self.config = self.metadata.effective_config(self.config)
         self._lifecycle = Lifecycle(
@@ -161,8 +170,18 @@ class Node:
             is_cordoned=bool(config.cordoned_log_dirs),
         )
         self._duties = ControllerDuties(
-            self.node_id, self._inter_broker_listener, self._host, self._network, self.metadata, config
+            self.node_id,
+            self._inter_broker_listener,
+            self._host,
+            self._network,
+            self.metadata,
+            config,
+            lambda message, version, timeout: self._peers.ask(self.node_id, message, version, timeout),
         )
+
+    async def _ask(self, request: Message, version: int, caller: Caller) -> Any:
+        """A request of this node itself takes the road of all requests."""
+        return await ask(self.services, request, version, caller)
 
     @property
     def _inter_broker_listener(self) -> str:
@@ -171,6 +190,14 @@ class Node:
     def _build_partitions(self) -> None:
         """The replicas on this node, and their replication."""
         config, host = self.config, self._host
+        self._disk = DiskWatch(
+            str(self.data_dir),
+            config["disk.reserve.bytes"],
+            host,
+            self._files,
+            lambda: sum(replica.leader is not None for replica in self.replicas),
+            self._disk_filled,
+        )
         self._leader_quota, self._follower_quota = new_quota(config), new_quota(config)
         self._limit_replication(config)
         self._partitions = LocalPartitions(
@@ -193,6 +220,11 @@ class Node:
             fetch_settings(config),
             self._follower_quota,
             self._store.delete_records,
+            self._disk,
+        )
+        self._lost = LostReplicas(self.node_id, self.metadata)
+        self._damaged = DamagedLogs(
+            self.node_id, host, self._store, lambda: self.metadata.image, self._lost.report
         )
         self._in_sync = InSyncReplicas(
             self.node_id, self.metadata, self.replicas, host, config["replica.lag.time.max.ms"]
@@ -210,6 +242,7 @@ class Node:
             self._store, self.metadata, self.replicas, config, host.now_ms, self._retry_failed
         )
         self._compactor = Compactor(host, self._files, self.replicas, config, str(self.data_dir))
+        self._integrity = IntegrityCheck(host, self._store, config, self._rng, self.metrics)
 
     def _new_services(self, turns: Turns) -> Services:
         config, host = self.config, self._host
@@ -235,6 +268,8 @@ class Node:
             peers=self._peers,
             host=host,
             quorum=self.metadata.quorum,
+            broker_epoch=self._lifecycle.broker_epoch,
+            disk=self._disk,
             replica_fetched=self._in_sync.fetched,
             selects_by_rack=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
             leader_quota=self._leader_quota,
@@ -247,13 +282,17 @@ class Node:
         image, config, began = self.metadata.image, self.config, self._host.monotonic()
         self._store.expire_producers_after(config["producer.id.expiration.ms"])
         self._store.load(
-            self._host.now_ms(), self._partitions.log_config_for(image), self._partitions.expected_in(image)
+            self._host.now_ms(),
+            self._partitions.log_config_for(image),
+            self._partitions.expected_in(image),
+            self.metadata.quorum.log.take_removed_topic_ids(),
         )
         took = duration(self._host.monotonic() - began)
         log.info("%s, in %s (%s)", self._store.report, took, self.data_dir)
         self._is_loaded = True
         self._partitions.open_all(image)
         self._coordinators.load(image)
+        self._damaged.look_again()
 
     def _new_monitoring(self, turns: Turns) -> "Monitoring":
         """Imported only where somebody can read what it says."""
@@ -266,6 +305,7 @@ class Node:
             replicas=self.replicas,
             metrics=self.metrics,
             traffic={"clients": self._server.traffic, "nodes": self._network.traffic},
+            disk=self._disk,
             throttled={"leader": self._leader_quota, "follower": self._follower_quota},
             connection_count=lambda: self._server.connection_count,
             group_count=lambda: self._coordinators.group_count,
@@ -290,6 +330,8 @@ class Node:
     def _apply(self, delta: MetadataDelta) -> None:
         if self._is_loaded:
             self._partitions.apply(delta)
+            self._store.topics_deleted(delta.removed_topic_ids, self._host.now_ms())
+            self._lost.metadata_changed(delta.after)
 
     def _tell_compactor(self, delta: MetadataDelta) -> None:
         if self._is_loaded:
@@ -319,6 +361,11 @@ class Node:
         self._compactor.removed(replica)
         self._coordinators.removed(replica)
 
+    def _disk_filled(self, is_full: bool) -> None:
+        self._lifecycle.fill(is_full)
+        if not is_full:
+            self._replication.has_room()
+
     def _failed(self, reason: str) -> None:
         if self.failure is None:
             self.failure = BrokerFailed(reason)
@@ -327,6 +374,7 @@ class Node:
     def _retry_failed(self) -> None:
         """Retry what failed earlier."""
         self._partitions.retry_failed()
+        self._damaged.look_again()
         with suppress(KafkaError):  # logged
             self.metadata.settle()
 
@@ -342,7 +390,9 @@ class Node:
                 self._limit_replication,
                 lambda config: self._store.expire_producers_after(config["producer.id.expiration.ms"]),
                 self._compactor.reconfigure,
+                self._integrity.reconfigure,
                 lambda config: self._lifecycle.cordon(bool(config.cordoned_log_dirs)),
+                lambda config: self._disk.reconfigure(config["disk.reserve.bytes"]),
                 lambda config: self._server.reconfigure(bounds(config)),
             ):
                 try:
@@ -375,9 +425,13 @@ class Node:
         if self.config.is_broker:
             bound = bind(self._server, self.config.broker_listeners)
             self.listeners = self.config.advertised_listeners(bound, self._host.hostname())
-            await self._lifecycle.register(self.listeners, self._store.was_clean)
+            self._tasks.append(self._host.create_task(self._disk.run()))
+            was_clean = self._store.was_clean and not self._store.has_damaged_logs
+            await self._lifecycle.register(self.listeners, was_clean)
             self._tasks.append(self._host.create_task(self._lifecycle.run()))
             self._tasks.append(self._host.create_task(self._in_sync.run()))
+            self._tasks.append(self._host.create_task(self._lost.run()))
+            self._tasks.append(self._host.create_task(self._integrity.run()))
         self._tasks.append(self._host.create_task(self._maintenance.run()))
         if self.config["log.cleaner.enable"] and self.config.is_broker:
             self._tasks.append(self._host.create_task(self._compactor.run()))
@@ -405,6 +459,8 @@ class Node:
         """Stop cleanly: the next start has nothing to recover."""
         if self.failure is None and self.config["controlled.shutdown.enable"]:
             await self._lifecycle.retire()
+        if self.failure is None and self._is_loaded:
+            await self._turns.finish(self._store.persisting())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -420,15 +476,15 @@ class Node:
         self._server.close_connections()
         self._network.close()
         self._partitions.stop_opening()
-        self._close_store()
+        await self._close_store()
         self.metadata.close()
         self._repeats.close()
         log.info("node %d stopped", self.node_id)
 
-    def _close_store(self) -> None:
+    async def _close_store(self) -> None:
         try:
             if self._is_loaded:
-                self._store.close(self.replicas.high_watermarks())
+                await self._turns.finish(self._store.closing(self.replicas.high_watermarks()))
             else:
                 self._store.release()
         except (OSError, KafkaError) as error:

@@ -11,7 +11,7 @@ from odradek.cli.cluster_grow import grow
 from odradek.cli.cluster_remove import remove_broker
 from odradek.cli.danger import is_internal
 from odradek.cli.framework import Exit, Group
-from odradek.cli.output import counted, joined, print_columns, print_json, print_line
+from odradek.cli.output import counted, joined, print_columns, print_json, print_line, readable_size
 
 if TYPE_CHECKING:
     from odradek.cli.cluster_status import ClusterStatus, PartitionStatus, QuorumStatus
@@ -97,7 +97,8 @@ def view_cluster(cluster: Access) -> ClusterView:
 @app.command()
 @on_cluster
 def status(cluster: Access, as_json: JsonOutput = False) -> None:
-    """Show nodes, the metadata quorum and partitions that lack replicas or leaders. Exit status 1 if any do."""
+    """Show nodes, the metadata quorum and partitions that lack replicas or leaders. Exit status 1 if any do, or if a
+    disk is full."""
     from odradek.cli.cluster_status import find_status  # which brings our own client
 
     found = find_status(cluster)
@@ -124,10 +125,17 @@ def print_status(found: "ClusterStatus", problems: list[str]) -> None:
         print_line(f"  {problem}")
     print_line("")
     rows = [
-        (one.broker, f"{one.host}:{one.port}", one.rack, "fenced" if one.is_fenced else "active", one.leaders)
+        (
+            one.broker,
+            f"{one.host}:{one.port}",
+            one.rack,
+            one.state,
+            one.leaders,
+            readable_size(one.free_bytes),
+        )
         for one in found.brokers
     ]
-    print_columns(("BROKER", "ADDRESS", "RACK", "STATE", "LEADERS"), rows)
+    print_columns(("BROKER", "ADDRESS", "RACK", "STATE", "LEADERS", "FREE"), rows)
     if found.quorum is not None:
         print_line("")
         print_quorum(found.quorum)

@@ -2,21 +2,32 @@
 
 It uses Kafka's own requests to any broker that responds, so it works with any Kafka: DescribeCluster for the brokers,
 DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for `min.insync.replicas` of topics
-that lack replicas. If an older cluster cannot report its quorum or fenced brokers, the rest decides.
+that lack replicas, DescribeLogDirs for each broker's disk. If an older cluster cannot report its quorum, fenced
+brokers or disks, the rest decides.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from odradek.cli.access import Access
 from odradek.cli.config import RESOURCE_CODES, Kind
 from odradek.cli.failures import CommandError
-from odradek.cli.output import counted
+from odradek.cli.output import counted, readable_size
 from odradek.cli.own_client import Address, ask, broker_addresses, describe_configs
 from odradek.errors import ErrorCode
 from odradek.model import METADATA_TOPIC
-from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from odradek.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from odradek.wire.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -30,6 +41,7 @@ from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 NO_LEADER = -1
 MIN_IN_SYNC = "min.insync.replicas"
 TOPICS_AT_ONCE = 500
+LITTLE_ROOM, PART_OF_DISK = 256 * 1024 * 1024, 20  # of a smaller disk: a twentieth
 VOTER_PATIENCE_MS = 10_000  # followers of the quorum fetch several times a second
 
 
@@ -41,6 +53,24 @@ class BrokerStatus:
     rack: str | None
     is_fenced: bool
     leaders: int  # partitions that it leads
+    free_bytes: int | None = None  # on the disk with the least; None: not reported
+    is_full: bool = False  # it has no room for records
+    damaged_logs: int = 0  # with records that cannot be read
+
+    @property
+    def state(self) -> str:
+        return "fenced" if self.is_fenced else "full" if self.is_full else "active"
+
+
+class Disks(NamedTuple):
+    """The last fields of a broker's status."""
+
+    free_bytes: int | None
+    is_full: bool
+    damaged_logs: int
+
+
+UNKNOWN_DISKS = Disks(None, False, 0)
 
 
 @dataclass(frozen=True)
@@ -103,6 +133,12 @@ class ClusterStatus:
         if fenced:
             noun = "broker" if len(fenced) == 1 else "brokers"
             yield f"{noun} {', '.join(fenced)} fenced: down, or not ready yet"
+        for one in self.brokers:
+            if one.is_full:
+                free = f", {readable_size(one.free_bytes)} free" if one.free_bytes is not None else ""
+                yield f"broker {one.broker} has no room for records: its disk is full{free}"
+            if one.damaged_logs:
+                yield f"broker {one.broker} has {counted(one.damaged_logs, 'damaged log')}: its log file names them"
         if self.quorum is None:
             if self.quorum_problem:
                 yield f"the metadata quorum: {self.quorum_problem}"
@@ -136,11 +172,18 @@ def find_status(cluster: Access) -> ClusterStatus:
     lacking = [one for one in partitions if len(one.isr) < len(one.replicas)]
     leaders = Counter(one.leader for one in partitions)
     quorum, quorum_problem = find_quorum(cluster, address)
+    disks = {one.broker_id: find_disks(cluster, one) for one in described.brokers if not one.is_fenced}
     return ClusterStatus(
         cluster_id=described.cluster_id,
         brokers=[
             BrokerStatus(
-                one.broker_id, one.host, one.port, one.rack or None, one.is_fenced, leaders[one.broker_id]
+                one.broker_id,
+                one.host,
+                one.port,
+                one.rack or None,
+                one.is_fenced,
+                leaders[one.broker_id],
+                *disks.get(one.broker_id, UNKNOWN_DISKS),
             )
             for one in sorted(described.brokers, key=lambda broker: broker.broker_id)
         ],
@@ -163,6 +206,32 @@ def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
         except CommandError as error:
             reasons.append(str(error))
     raise CommandError("; ".join(reasons) or "the cluster names no broker")
+
+
+def find_disks(cluster: Access, broker: DescribeClusterBroker) -> Disks:
+    """What a broker says about its disks."""
+    try:
+        address = Address(broker.host, broker.port)
+        answer = ask(cluster, address, DescribeLogDirsRequest([]), DescribeLogDirsResponse)
+    except CommandError:
+        return UNKNOWN_DISKS
+    return disks_in(answer.results)
+
+
+def disks_in(directories: Iterable[DescribeLogDirsResult]) -> Disks:
+    """The fullest disk counts, if brokers report the space on theirs."""
+    directories = list(directories)
+    known = [one for one in directories if one.usable_bytes >= 0]
+    return Disks(
+        min((one.usable_bytes for one in known), default=None),
+        any(one.is_full or one.usable_bytes < little_room(one.total_bytes) for one in known),
+        sum(one.damaged_logs for one in directories),
+    )
+
+
+def little_room(total_bytes: int) -> int:
+    """A disk with less than this is full, whether its broker says so or not: the default of `disk.reserve.bytes`."""
+    return min(LITTLE_ROOM, max(total_bytes, 0) // PART_OF_DISK)
 
 
 def partitions_in(metadata: MetadataResponse) -> Iterator[PartitionStatus]:

@@ -1,7 +1,7 @@
 """`odradek config`: the settings of topics, brokers and groups, each with its value, source and documentation."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from odradek.cli.completion import complete_groups, complete_settings, complete_
 from odradek.cli.danger import Force, check_internal, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Context, Group, Option
-from odradek.cli.output import print_columns, print_json, print_line
+from odradek.cli.output import print_columns, print_json, print_line, warn
 from odradek.config.definition import ConfigSource, ConfigType
 
 app = Group(help="List, describe and alter settings of topics, brokers and groups.")
@@ -236,3 +236,16 @@ def alter(
         )
     else:
         print_line(f"Altered {resource}.")
+    if kind is Kind.BROKER:
+        _warn_of_unknown(changes)
+
+
+def _warn_of_unknown(names: Iterable[str]) -> None:
+    """Brokers accept any name, as Kafka's do, so a mistyped one would go unnoticed."""
+    from odradek.config.broker import definition_of
+    from odradek.config.broker_definitions import BROKER_DEFINITIONS
+    from odradek.config.unsupported import unknown
+
+    for name in names:
+        if definition_of(name) is None:
+            warn(f"the brokers keep {name}, and ignore it: {unknown(name, BROKER_DEFINITIONS)}")

@@ -287,11 +287,12 @@ class BrokerConfig:
 
     def _keep_valid(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Apply a dynamic layer. It was checked when it was set: an error now (after an upgrade, say) must not keep
-        the broker from starting."""
+        the broker from starting. Names that are not known are kept: DescribeConfigs lists them."""
         if not settings:
             return {}
         before = dict(self._values)
-        kept = self._keep_known(settings)
+        kept = dict(settings)
+        self.warnings += [unknown(key, BROKER_DEFINITIONS) for key in kept if not definition_of(key)]
         while True:
             self._values = dict(before)
             try:

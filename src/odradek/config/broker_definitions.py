@@ -191,6 +191,14 @@ _LOG: tuple[Row, ...] = (
     ("log.sync.commit", BOOLEAN, True, None, HIGH, DYNAMIC,
      "Odradek's own: a record counts as committed only once it is on this broker's disk. With false it "
      "counts once written, as in Kafka, and a power failure of every replica may lose it."),
+    ("log.integrity.check.bytes.per.second", LONG, MIB, at_least(0), MEDIUM, DYNAMIC,
+     "Odradek's own: how fast logs are read again, to find batches that the disk returns otherwise than they were "
+     "written; 0: they are not."),
+    ("log.integrity.check.interval.ms", LONG, 7 * 24 * 3600 * 1000, at_least(1), LOW, DYNAMIC,
+     "Odradek's own: how long after the beginning of one check of all logs the next one begins."),
+    ("disk.reserve.bytes", LONG, 256 * MIB, at_least(0), HIGH, DYNAMIC,
+     "Odradek's own: with less free space than this, or than a twentieth of a small disk, a broker refuses users' "
+     "records and gives its leaderships away, so that it can still write metadata and offsets, and delete."),
     ("log.validate.records", BOOLEAN, False, None, MEDIUM, DYNAMIC,
      "Odradek's own: decode every record of every produced batch instead of trusting header and checksum."),
 )  # fmt: skip

@@ -22,6 +22,7 @@ _COMMA = re.compile(r"\s*,\s*")
 class ConfigType(IntEnum):
     """The codes by which DescribeConfigs names a type."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

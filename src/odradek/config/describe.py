@@ -3,6 +3,9 @@
 The synonyms of a key are all places that give it a value, the strongest first. They follow Kafka's rule
 exactly: if a key is set only under another name (log.retention.hours for retention.ms), the list
 is empty and the source is the default, although the value is in force.
+
+A broker keeps dynamic settings whose names it does not know, as Kafka's does. Nobody can tell whether such a value is a
+secret, so only its name is shown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +25,9 @@ _FAMILIES = {
 }
 
 
+Layer = tuple[ConfigSource, Mapping[str, str]]
+
+
 class Synonym(NamedTuple):
     name: str
     value: str | None
@@ -35,7 +41,7 @@ class ConfigEntry(NamedTuple):
     is_sensitive: bool
     read_only: bool
     type: ConfigType
-    documentation: str
+    documentation: str | None
     synonyms: tuple[Synonym, ...]
 
 
@@ -75,10 +81,11 @@ def describe_broker(
 ) -> list[ConfigEntry]:
     """Every key of one broker, or those named in `keys`. `defaults`: values that stand for a default."""
     entries = (_broker_entry(definition, broker) for definition in _chosen(BROKER_DEFINITIONS, keys))
-    return [
+    known = [
         _with_default(entry, defaults[entry.name]) if defaults and entry.name in defaults else entry
         for entry in entries
     ]
+    return known + _unknown_entries(broker.layers(), keys)
 
 
 def _with_default(entry: ConfigEntry, default: Any) -> ConfigEntry:
@@ -97,7 +104,22 @@ def describe_broker_defaults(broker: BrokerConfig, keys: Iterable[str] | None = 
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             value = _shown(definition, text)
             entries.append(_entry(definition, value, source, (Synonym(name, value, source),)))
-    return entries
+    defaults = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, broker.dynamic_default)
+    return entries + _unknown_entries((defaults,), keys)
+
+
+def _unknown_entries(layers: Iterable[Layer], keys: Iterable[str] | None) -> list[ConfigEntry]:
+    """Settings without a definition, each with the layers that set it."""
+    wanted = set(keys) if keys else None
+    found: dict[str, list[Synonym]] = {}
+    for source, layer in layers:
+        for name in layer:
+            if definition_of(name) is None and (wanted is None or name in wanted):
+                found.setdefault(name, []).append(Synonym(name, None, source))
+    return [
+        ConfigEntry(name, None, synonyms[0].source, True, True, ConfigType.UNKNOWN, None, tuple(synonyms))
+        for name, synonyms in found.items()
+    ]
 
 
 def _chosen(table: Mapping[str, Definition], keys: Iterable[str] | None) -> Iterator[Definition]:

@@ -28,8 +28,8 @@ def balance_leaders(image: MetadataImage, config: BrokerConfig, most: int) -> li
     active = {broker.id for broker in image.active_brokers()}
     records: list[MetadataRecord] = []
     for topic_id, index, partition in imbalanced(image):
-        min_isr = rules_of(image, image.topics_by_id[topic_id], config).min_isr
-        after = next_registration(partition, active, min_isr, Election.PREFERRED)
+        rules = rules_of(image, image.topics_by_id[topic_id], config)._replace(election=Election.PREFERRED)
+        after = next_registration(partition, active, *rules)
         record = change_record(topic_id, index, partition, after)
         if record is not None:
             records.append(record)

@@ -41,6 +41,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
 
 FENCE, UNFENCE = 1, -1
+FULL, NOT_FULL = 1, -1
 PARTITIONS_AT_ONCE = 500  # in one write, where possible: deciding and applying it blocks the event loop
 
 Records = list[MetadataRecord]
@@ -95,6 +96,21 @@ def empty_isrs_of_inactive(image: MetadataImage, config: BrokerConfig, most: int
     return change_partitions(
         image, config, lambda partition: not active.issuperset(partition.isr), leave, most
     )
+
+
+def leave_full(image: MetadataImage, config: BrokerConfig, most: int) -> Records:
+    """Take brokers without room out of the ISRs and leaderships that they have, where another in-sync replica has
+    room."""
+    full = image.full_brokers()
+    able = {broker.id for broker in image.active_brokers()} - full
+
+    def concerns(partition: Partition) -> bool:
+        return not full.isdisjoint(partition.isr) and not able.isdisjoint(partition.isr)
+
+    def leave(partition: Partition, rules: Rules) -> Partition:
+        return next_registration(partition, able | full, *rules)
+
+    return change_partitions(image, config, concerns, leave, most) if full else []
 
 
 def begin_controlled_shutdown(

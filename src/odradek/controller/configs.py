@@ -2,8 +2,9 @@
 IncrementalAlterConfigs sets, deletes, appends to or subtracts from single keys.
 
 A resource changes as a whole or not at all; one that is refused does not affect the others. As in Kafka, an invalid
-value is INVALID_CONFIG for topics and groups, and INVALID_REQUEST for brokers. The caller checks authorization. Log
-levels (BROKER_LOGGER) and client metrics are not supported.
+value is INVALID_CONFIG for topics and groups, and INVALID_REQUEST for brokers. An unknown name is INVALID_CONFIG for
+topics and groups; brokers keep it, and ignore it: it may be that of a plugin, or of a later version. The caller checks
+authorization. Log levels (BROKER_LOGGER) and client metrics are not supported.
 """
 
 from collections import Counter
@@ -207,7 +208,10 @@ def _check_settings(resource: ConfigResource, settings: Settings, config: Broker
 def _check_broker_settings(settings: Settings, config: BrokerConfig, is_default: bool) -> None:
     try:
         for name, text in settings.items():
-            _check_broker_key(name, is_default).parse(text)
+            definition = definition_of(name)
+            if definition is not None:
+                _check_broker_key(name, definition, is_default)
+                definition.parse(text)
         if is_default:
             config.check_dynamic(config.dynamic, settings)
         else:
@@ -216,16 +220,13 @@ def _check_broker_settings(settings: Settings, config: BrokerConfig, is_default:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
-def _check_broker_key(name: str, is_default: bool) -> Definition:
-    definition = definition_of(name)
-    if definition is None:
-        reason = "There is no such configuration"
-    elif definition.scope is Scope.READ_ONLY or not (name == definition.name or _is_listener_limit(name)):
+def _check_broker_key(name: str, definition: Definition, is_default: bool) -> None:
+    if definition.scope is Scope.READ_ONLY or not (name == definition.name or _is_listener_limit(name)):
         reason = "Only a restart of the broker can change this configuration"
     elif definition.scope is Scope.PER_BROKER and is_default:
         reason = "Only a single broker can have this configuration"
     else:
-        return definition
+        return
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: {name}.")
 
 

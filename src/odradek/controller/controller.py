@@ -1,7 +1,7 @@
 """The controller: one entry for every request that changes the cluster's metadata.
 
-A request is a message of Kafka's protocol, accompanied only by its `RequestContext`: it can be encoded in the version
-that it came in, sent to another node and decided there, with the same outcome. Besides that, a decision depends only on
+A request is a message of Kafka's protocol, accompanied only by its version and its caller: it can be encoded in that
+version, sent to another node and decided there, with the same outcome. Besides that, a decision depends only on
 the newest image and on what the controller was built with (`Terms`).
 
 Each API has a module of its name in `controller.requests`:
@@ -9,7 +9,7 @@ Each API has a module of its name in `controller.requests`:
 - `decide(image, part, terms)` returns the metadata records to write and the response, and raises KafkaError if the
   whole request is refused;
 - `cut(image, request, config)`, if present, cuts a large request into parts that are decided in order, each on the
-  image that the previous one produced; `ITEMS` names the list that joins their responses.
+  image that the previous one produced; their responses are joined (`apis.items`).
 
 Modules, and the messages of their API, are imported on first use, so that a broker starts faster.
 
@@ -18,7 +18,7 @@ must lead its partitions in new leader epochs, says so with Kafka's own BrokerRe
 epoch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from random import Random
@@ -26,30 +26,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.parts import Part
 from odradek.controller.sessions import Sessions
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.records import MetadataRecord
+from odradek.model import Caller
 from odradek.wire.codec import Message, Steps
-
-MODULES = {
-    19: "create_topics",
-    20: "delete_topics",
-    33: "alter_configs",
-    37: "create_partitions",
-    43: "elect_leaders",
-    44: "incremental_alter_configs",
-    45: "alter_partition_reassignments",
-    46: "list_partition_reassignments",
-    56: "alter_partition",
-    57: "update_features",
-    62: "broker_registration",
-    63: "broker_heartbeat",
-    64: "unregister_broker",
-    67: "allocate_producer_ids",
-    70: "controller_registration",
-}
+from odradek.wire.messages.index import SCHEMAS
 
 
 class Terms(NamedTuple):
@@ -58,7 +41,8 @@ class Terms(NamedTuple):
     node_id: int  # of the controller
     config: BrokerConfig  # of the controller
     rng: Random
-    context: RequestContext
+    version: int  # of the request
+    caller: Caller
     sessions: Sessions  # of brokers, known only to this controller: not in the image, and never written
     now_ms: int  # of the steady clock
 
@@ -86,22 +70,14 @@ class Controller:
         return parts
 
     def decide(
-        self, image: MetadataImage, part: Part, context: RequestContext
+        self, image: MetadataImage, part: Part, version: int, caller: Caller
     ) -> tuple[list[MetadataRecord], Any]:
         """Returns the records to write for one part of a request, and the response to give once they are committed."""
-        terms = Terms(self._node_id, self.config, self._rng, context, self.sessions, self._now_ms())
+        terms = Terms(self._node_id, self.config, self._rng, version, caller, self.sessions, self._now_ms())
         decided: tuple[list[MetadataRecord], Any] = _module_of(type(part.request)).decide(image, part, terms)
         return decided
-
-    def join(self, request: Message, responses: Sequence[Any]) -> Any:
-        """Joins the responses to the parts of a request into one."""
-        first = responses[0]
-        for response in responses[1:]:
-            items: str = _module_of(type(request)).ITEMS
-            getattr(first, items).extend(getattr(response, items))
-        return first
 
 
 @cache
 def _module_of(request_type: Any) -> ModuleType:
-    return import_module(f"odradek.controller.requests.{MODULES[request_type.API_KEY]}")
+    return import_module(f"odradek.controller.requests.{SCHEMAS[request_type.API_KEY].module}")

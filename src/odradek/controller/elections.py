@@ -3,14 +3,21 @@
 - The **in-sync replicas** (ISR) have everything committed. The leader is one of them.
 - The **eligible leader replicas** (ELR, KIP-966) were in the ISR when it fell below `min.insync.replicas`. Nothing was
   committed since, so they have everything committed, too: while the ISR is empty, one of them may lead.
-- The **last known leader** remains when both are empty, because every member was killed and may have lost what it had
-  not synced. It leads again as soon as it is back, unless it is back without its disk. That is an unclean election, but
-  it loses less than any other would.
+- The **last known members** were in the ISR or the ELR and left it because they were killed, or because their logs were
+  lost. They are kept as long as the ELR is: until the ISR has `min.insync.replicas` members again. So the ISR, the ELR
+  and the last known members together are at least `min.insync.replicas` replicas that had every committed record on
+  disk when they died. Where the first two are empty, `controller.recovery` elects one of the last known members, once
+  enough of them are back to know which has everything. The only replica of a partition has nobody to be compared with:
+  it leads again at once, unless it is back without its disk.
 - Any other replica is elected **uncleanly**, and the records that it does not have are lost. That happens only if the
   topic's `unclean.leader.election.enable` allows it, or an operator asks for it.
 
 A leader that may still lead stays; otherwise the first replica that may lead is elected. Only a preferred election
 tries the first replica before the current leader. Every election raises the leader epoch.
+
+A broker whose disk is **full** leaves every ISR in which another member may lead, and leads only what no other replica
+with everything committed can: there it refuses records, and serves reads. It leaves as a fenced broker does, and is
+eligible where that makes the ISR too small.
 
 Any change may also complete a reassignment (`controller.reassignment`): the leader is then elected among the replicas
 that remain.
@@ -49,11 +56,20 @@ class Election(Enum):
     UNCLEAN = 2
 
 
+class Basis(Enum):
+    """What the election of a leader rests on."""
+
+    CLEAN = 0  # it is in the ISR or the ELR; or there is no leader
+    RECOVERED = 1  # it is one of the last known members
+    UNCLEAN = 2  # nothing: it may lack committed records, and the last known members count no more
+
+
 class Rules(NamedTuple):
-    """From a topic's settings."""
+    """From a topic's settings, and from the brokers' disks."""
 
     min_isr: int  # at most the number of replicas
     election: Election  # without an operator's request: ONLINE or UNCLEAN
+    full: Collection[int] = ()  # brokers without room for records
 
 
 def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
@@ -62,7 +78,8 @@ def rules_of(image: MetadataImage, topic: Topic, config: BrokerConfig) -> Rules:
     min_isr = _first(MIN_ISR, (overrides, image.default_broker_overrides), config)
     is_unclean = _first(UNCLEAN_ELECTION, (overrides,), config)
     replicas = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
-    return Rules(min(min_isr, replicas), Election.UNCLEAN if is_unclean else Election.ONLINE)
+    election = Election.UNCLEAN if is_unclean else Election.ONLINE
+    return Rules(min(min_isr, replicas), election, image.full_brokers())
 
 
 def _first(name: str, layers: Iterable[Mapping[str, str]], config: BrokerConfig) -> Any:
@@ -81,37 +98,51 @@ def next_registration(
     active: Collection[int],
     min_isr: int,
     election: Election,
+    full: Collection[int] = (),
     *,
     isr: Sequence[int] | None = None,
     killed: int | None = None,
     leader_recovery_state: int | None = None,
     placed: Partition | None = None,
+    recovered: int | None = None,
 ) -> Partition:
-    """The next registration of a partition, except for its partition epoch. `active`: the brokers that may lead. `isr`:
-    the new ISR, if it changes. `killed`: a replica that may have lost what it had not synced. `placed`: the same
-    registration with the replicas that it gets, if they change."""
-    new_isr = tuple(partition.isr if isr is None else isr)
+    """The next registration of a partition, except for its partition epoch. `active`: the brokers that may lead;
+    `full`: those that have no room, and should not. `isr`: the new ISR, if it changes. `killed`: a replica that may
+    have lost what it had not synced. `placed`: the same registration with the replicas that it gets, if they change.
+    `recovered`: the last known member that is known to have everything committed."""
+    new_isr = _without_full(tuple(partition.isr if isr is None else isr), active, full)
     placed, new_isr = completed(placed or partition, new_isr)
     elr = _eligible(placed, new_isr, min_isr, killed)
+    known = _last_known(placed, (*new_isr, *elr), killed)
     recovery_state = (
         partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
     )
-    leader, is_clean = _elect(placed, new_isr, elr, active, election)
-    if not is_clean:
+    leader, basis = _elect(placed, new_isr, elr, known, active, election, full, recovered)
+    if basis is not Basis.CLEAN:
         new_isr, elr, recovery_state = (leader,), (), RECOVERING
     elif leader != NO_LEADER and leader not in new_isr:
         new_isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
     if len(new_isr) >= min_isr:
-        elr = ()
+        elr = known = ()
+    if basis is Basis.UNCLEAN:
+        known = ()
     begins_epoch = leader != partition.leader or not set(partition.replicas) <= set(placed.replicas)
     return placed._replace(
         leader=leader,
         leader_epoch=partition.leader_epoch + begins_epoch,
         isr=new_isr,
         eligible_leader_replicas=elr,
-        last_known_elr=_last_known_leader(placed, leader, new_isr),
+        last_known_elr=tuple(replica for replica in known if replica != leader),
         leader_recovery_state=recovery_state,
     )
+
+
+def _without_full(isr: tuple[int, ...], active: Collection[int], full: Collection[int]) -> tuple[int, ...]:
+    """A full broker cannot store what comes next. It stays if nobody else in sync can lead."""
+    if not full:
+        return isr
+    others = tuple(replica for replica in isr if replica not in full)
+    return others if any(replica in active for replica in others) else isr
 
 
 def _eligible(
@@ -128,57 +159,65 @@ def _eligible(
     )
 
 
+def _last_known(partition: Partition, others: Collection[int], killed: int | None) -> tuple[int, ...]:
+    """`others` are in the new ISR and ELR."""
+    had_everything = (*partition.last_known_elr, *partition.eligible_leader_replicas, *partition.isr)
+    dead = (*partition.last_known_elr, *(() if killed is None else (killed,)))
+    return tuple(
+        replica
+        for replica in dict.fromkeys(dead)
+        if replica in had_everything and replica in partition.replicas and replica not in others
+    )
+
+
 def _elect(
     partition: Partition,
     isr: tuple[int, ...],
     elr: tuple[int, ...],
+    known: tuple[int, ...],
     active: Collection[int],
     election: Election,
-) -> tuple[int, bool]:
-    """The leader, and whether it has everything committed."""
+    full: Collection[int],
+    recovered: int | None,
+) -> tuple[int, Basis]:
     eligible = isr or elr
     candidates = (partition.leader, *partition.replicas)
     if election is Election.PREFERRED:
         candidates = (partition.replicas[0], *candidates)
-    for replica in candidates:
+    for replica in sorted(candidates, key=full.__contains__):
         if replica in eligible and replica in active:
-            return replica, True
-    if not eligible and len(partition.last_known_elr) == 1:
-        last_known = partition.last_known_elr[0]
-        has_log = last_known in partition.replicas and not _has_lost_log(partition, last_known)
-        if last_known in active and has_log:
-            return last_known, False
+            return replica, Basis.CLEAN
+    if not eligible:
+        only = partition.replicas[0] if len(partition.replicas) == 1 else None
+        for member in known:
+            if member in (recovered, only) and member in active and not has_lost_log(partition, member):
+                return member, Basis.RECOVERED
     if election is Election.UNCLEAN:
-        for replica in sorted(partition.replicas, key=partial(_has_lost_log, partition)):
+        for replica in sorted(partition.replicas, key=partial(_rank, partition, known, full)):
             if replica in active:
-                return replica, False
-    return NO_LEADER, True
+                return replica, Basis.UNCLEAN
+    return NO_LEADER, Basis.CLEAN
 
 
-def _has_lost_log(partition: Partition, replica: int) -> bool:
+def _rank(
+    partition: Partition, known: tuple[int, ...], full: Collection[int], replica: int
+) -> tuple[bool, bool, bool]:
+    """The order of replicas in an unclean election: those with a log first, of them the last known members, and of
+    those the ones with room."""
+    return has_lost_log(partition, replica), replica not in known, replica in full
+
+
+def has_lost_log(partition: Partition, replica: int) -> bool:
     return partition.directory_of(replica) == LOST_DIRECTORY
 
 
 def with_found_logs(image: MetadataImage, partition: Partition) -> Partition:
     """A replica that lost its log and is in sync again has a new one, where its broker puts new logs."""
     for replica in partition.isr:
-        if _has_lost_log(partition, replica):
+        if has_lost_log(partition, replica):
             directory = directory_for_new_logs(image.brokers[replica].directories)
             partition = partition.in_directory(replica, directory)
     return partition
-
-
-def _last_known_leader(partition: Partition, leader: int, isr: tuple[int, ...]) -> tuple[int, ...]:
-    """Known from when the ISR becomes empty until the partition has a leader again, or it is moved to other brokers."""
-    if leader != NO_LEADER:
-        return ()
-    if isr:
-        known = partition.last_known_elr
-    elif partition.leader != NO_LEADER:
-        known = (partition.leader,)
-    else:
-        known = partition.last_known_elr or partition.isr[:1]
-    return tuple(replica for replica in known if replica in partition.replicas)
 
 
 def change_record(

@@ -1,4 +1,4 @@
-"""Eligible leader replicas when `min.insync.replicas` changes.
+"""Eligible leader replicas, and last known members, when `min.insync.replicas` changes.
 
 They have everything committed, because nothing is committed while the ISR is below the minimum. With a lower minimum
 the leader may commit again, without them: so they lose their eligibility in the same write as the new setting. A
@@ -7,9 +7,9 @@ partition without in-sync replicas has no leader that could commit anything, and
 
 from collections.abc import Iterable, Iterator
 
-from odradek.controller.elections import MIN_ISR
+from odradek.controller.elections import MIN_ISR, change_record
 from odradek.metadata.image import MetadataImage, ResourceType, Topic
-from odradek.metadata.records import ConfigRecord, MetadataRecord, PartitionChangeRecord
+from odradek.metadata.records import ConfigRecord, MetadataRecord
 
 
 def forget_eligible(image: MetadataImage, changes: Iterable[MetadataRecord]) -> Iterator[MetadataRecord]:
@@ -21,8 +21,11 @@ def forget_eligible(image: MetadataImage, changes: Iterable[MetadataRecord]) -> 
     ]
     for topic in _topics(image, names):
         for index, partition in topic.partitions.items():
-            if partition.eligible_leader_replicas and partition.isr:
-                yield PartitionChangeRecord(index, topic.id, eligible_leader_replicas=[])
+            if partition.isr:
+                forgotten = partition._replace(eligible_leader_replicas=(), last_known_elr=())
+                record = change_record(topic.id, index, partition, forgotten)
+                if record is not None:
+                    yield record
 
 
 def _topics(image: MetadataImage, names: list[str | None]) -> Iterable[Topic]:

@@ -2,14 +2,15 @@
 
 The controller decides each request in one turn of the event loop. One that is too large for that is cut into parts,
 which are decided in order; their responses are joined. Each item gets the same result as in the whole request: Kafka
-never promised all or nothing.
+never promised all or nothing. (`apis.items` cuts by size alone; here, what must be decided together stays together.)
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from odradek.apis.items import cut
 from odradek.wire.codec import Message, Steps
 
 T = TypeVar("T")
@@ -58,24 +59,6 @@ def cut_resources(request: Any) -> Steps[list[Part]]:
 
 
 def cut_partitions(topics: Sequence[T]) -> Steps[list[list[T]]]:
-    """Topics, each with a list of `partitions`, in lists of about as many partitions as are decided in one turn of the
-    event loop. A topic with more of them is in several lists."""
-    parts: list[list[T]] = [[]]
-    room = PARTITIONS_AT_ONCE
-    for topic in topics:
-        for piece in _pieces(topic):
-            if parts[-1] and len(piece.partitions) > room:
-                parts.append([])
-                room = PARTITIONS_AT_ONCE
-            parts[-1].append(piece)
-            room -= len(piece.partitions)
-            yield
-    return parts
-
-
-def _pieces(topic: Any) -> Iterator[Any]:
-    if len(topic.partitions) <= PARTITIONS_AT_ONCE:
-        yield topic
-        return
-    for at in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
-        yield replace(topic, partitions=topic.partitions[at : at + PARTITIONS_AT_ONCE])
+    """Topics, each with a list of `partitions`. One with more of them than are decided in one turn of the event loop is
+    in several lists."""
+    return cut(topics, "partitions", PARTITIONS_AT_ONCE)

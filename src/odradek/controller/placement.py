@@ -3,7 +3,8 @@
 Leaders go round the active brokers from a random start, so that every broker leads about as many. Followers go round
 from a broker further on, and that distance grows with every turn: otherwise one broker's neighbour would have all of
 its replicas, and take over all of its load if it fails. Fenced brokers, those that have stopped among them, follow only
-if there are not enough others; brokers that are about to stop, and cordoned ones (KIP-1066), get nothing.
+if there are not enough others, and so do brokers whose disks are full; brokers that are about to stop, and cordoned
+ones (KIP-1066), get nothing.
 
 A partition's replicas are on as many racks as possible: the next replica goes to a rack that has the fewest so far.
 Brokers without a rack count as one rack.
@@ -46,12 +47,15 @@ def place_replicas(
 ) -> list[list[int]]:
     """The replicas of each partition, its preferred leader first."""
     usable = sorted(filter(_is_usable, brokers), key=lambda broker: broker.id)
-    active = _racks_in_turn([broker for broker in usable if not broker.is_fenced])
-    fenced = [broker for broker in usable if broker.is_fenced]
+    serving = [broker for broker in usable if not broker.is_fenced]
+    active = _racks_in_turn([broker for broker in serving if not broker.is_full] or serving)
+    others = sorted(
+        (broker for broker in usable if broker not in active), key=lambda broker: broker.is_fenced
+    )
     _check_factor(replication_factor, len(active), len(usable))
     start, shift = rng.randrange(len(active)), rng.randrange(len(active))
     return [
-        _replicas_of(position, replication_factor, active, fenced, shift + position // len(active))
+        _replicas_of(position, replication_factor, active, others, shift + position // len(active))
         for position in range(start, start + partition_count)
     ]
 
@@ -85,7 +89,7 @@ def _check_factor(replication_factor: int, active: int, usable: int) -> None:
 
 
 def _replicas_of(
-    position: int, count: int, active: Sequence[Broker], fenced: Sequence[Broker], shift: int
+    position: int, count: int, active: Sequence[Broker], rest: Sequence[Broker], shift: int
 ) -> list[int]:
     first = position % len(active)
     others = [*active[first + 1 :], *active[:first]]
@@ -97,7 +101,7 @@ def _replicas_of(
         return [leader.id]
     racks = Counter([leader.rack])
     followers = _spread(others, count - 1, racks)
-    return [leader.id, *followers, *_spread(fenced, count - 1 - len(followers), racks)]
+    return [leader.id, *followers, *_spread(rest, count - 1 - len(followers), racks)]
 
 
 def _spread(brokers: Iterable[Broker], count: int, racks: Counter[str | None]) -> list[int]:
@@ -132,8 +136,10 @@ def check_assignment(
 
 
 def new_partition(image: MetadataImage, topic_id: UUID, index: int, replicas: list[int]) -> PartitionRecord:
-    """A partition without records: the first active replica leads, all active ones are in sync."""
-    isr = [broker_id for broker_id in replicas if image.brokers[broker_id].is_active]
+    """A partition without records: the first active replica leads, all active ones are in sync, but not those without
+    room, if others are."""
+    active = [broker_id for broker_id in replicas if image.brokers[broker_id].is_active]
+    isr = [broker_id for broker_id in active if not image.brokers[broker_id].is_full] or active
     if not isr:
         raise _bad_assignment(f"None of the brokers assigned to partition {index} is active.")
     return PartitionRecord(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from odradek.coordinators.classic.group import ClassicGroup, Member, State
 from odradek.coordinators.group import Group
 from odradek.coordinators.offsets import Offsets
-from odradek.coordinators.runtime import Decision, RequestContext, Token
+from odradek.coordinators.runtime import Decision, Token
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -30,7 +31,7 @@ class Administration:
         self._offsets = offsets
 
     def list(
-        self, request: ListGroupsRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: ListGroupsRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
@@ -44,9 +45,9 @@ class Administration:
     # --- DescribeGroups ---
 
     def describe(
-        self, request: DescribeGroupsRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: DescribeGroupsRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
-        described = [self._describe(group_id, context.api_version) for group_id in request.groups]
+        described = [self._describe(group_id, version) for group_id in request.groups]
         return Decision(answers=[(token, DescribeGroupsResponse(groups=described))])
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
@@ -63,17 +64,17 @@ class Administration:
     # --- DeleteGroups ---
 
     def delete(
-        self, request: DeleteGroupsRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: DeleteGroupsRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         decision = Decision()
         results = [
-            DeletableGroupResult(group_id, self._delete(group_id, context, decision))
+            DeletableGroupResult(group_id, self._delete(group_id, caller, decision))
             for group_id in request.groups_names
         ]
         decision.answers.append((token, DeleteGroupsResponse(results=results)))
         return decision
 
-    def _delete(self, group_id: str, context: RequestContext, decision: Decision) -> ErrorCode:
+    def _delete(self, group_id: str, caller: Caller, decision: Decision) -> ErrorCode:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -83,7 +84,7 @@ class Administration:
             return error.code
         decision.records += self._offsets.tombstones(group_id)
         decision.records += group.tombstones()
-        who = f"{context.client_host.lstrip('/')} (client {shown(context.client_id)})"
+        who = f"{caller.host} (client {shown(caller.client_id)})"
         decision.note(group_id, f"deleted by {who}, with its offsets")
         return ErrorCode.NONE
 

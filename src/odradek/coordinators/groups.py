@@ -39,12 +39,12 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    RequestContext,
     StateRecord,
     Timers,
     Token,
 )
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.storage.producers.markers import Marker
 from odradek.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
@@ -59,7 +59,7 @@ from odradek.wire.messages.offset_fetch import OffsetFetchRequest
 from odradek.wire.messages.sync_group import SyncGroupRequest
 from odradek.wording import count_of
 
-Handler = Callable[[Any, RequestContext, Token, int], Decision]
+Handler = Callable[[Any, int, Caller, Token, int], Decision]
 
 # Requests of a membership protocol, and the type of group that it creates.
 HOME_TYPES: dict[type[Any], GroupType] = {
@@ -106,7 +106,7 @@ class GroupCoordinator:
 
     # --- as a Coordinator ---
 
-    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         request_type = type(request)
         home_type = HOME_TYPES.get(request_type)
         group_type = home_type
@@ -117,7 +117,7 @@ class GroupCoordinator:
         handler = self.handlers.get((request_type, group_type))
         if handler is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return handler(request, context, token, now_ms)
+        return handler(request, version, caller, token, now_ms)
 
     def refuse(self, request: Any, code: ErrorCode) -> Any:
         return self.refusals[type(request)](request, code)

@@ -25,9 +25,9 @@ from uuid import UUID
 from odradek.coordinators.group import Group, GroupSettings, PartitionCheck
 from odradek.coordinators.pending_offsets import PendingOffsets, Place
 from odradek.coordinators.records import OffsetCommitKey, OffsetCommitValue
-from odradek.coordinators.runtime import Decision, Producer, RequestContext, StateRecord, Timers, Token
+from odradek.coordinators.runtime import Decision, Producer, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import NO_TOPIC_ID
+from odradek.model import NO_TOPIC_ID, Caller
 from odradek.storage.producers.markers import Marker
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -191,15 +191,15 @@ class Offsets:
     # --- OffsetCommit ---
 
     def commit(
-        self, request: OffsetCommitRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: OffsetCommitRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
-        check = self._check_commit(request, context, now_ms)
+        check = self._check_commit(request, version, now_ms)
         return self._commit(request, check, token, now_ms)
 
     def commit_in_transaction(
-        self, request: TransactionalCommit, context: RequestContext, token: Token, now_ms: int
+        self, request: TransactionalCommit, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
-        check = self._check_transactional_commit(request.commit, context)
+        check = self._check_transactional_commit(request.commit, version)
         decision = self._commit(request.commit, check, token, now_ms)
         decision.producer = request.producer
         decision.is_verified = request.is_verified
@@ -226,24 +226,20 @@ class Offsets:
         decision.answers.append((token, response))
         return decision
 
-    def _check_commit(
-        self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
-    ) -> PartitionCheck | None:
+    def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> PartitionCheck | None:
         generation = request.generation_id_or_member_epoch
         group = self._groups.get(request.group_id)
         if group is None:
             if generation < 0:
                 return None
-            unknown = context.api_version >= GROUP_ID_NOT_FOUND_SINCE
+            unknown = version >= GROUP_ID_NOT_FOUND_SINCE
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
-        check = group.check_offset_commit(
-            request.member_id, request.group_instance_id, generation, context.api_version
-        )
+        check = group.check_offset_commit(request.member_id, request.group_instance_id, generation, version)
         group.keep_session(request.member_id, now_ms)
         return check
 
     def _check_transactional_commit(
-        self, request: OffsetCommitRequest, context: RequestContext
+        self, request: OffsetCommitRequest, version: int
     ) -> PartitionCheck | None:
         """Unlike a commit of its own, it is no heartbeat. Its errors are those that producers know in every version."""
         generation = request.generation_id_or_member_epoch
@@ -257,7 +253,7 @@ class Offsets:
                 request.member_id,
                 request.group_instance_id,
                 generation,
-                context.api_version,
+                version,
                 is_transactional=True,
             )
         except KafkaError as error:
@@ -266,7 +262,7 @@ class Offsets:
             raise
 
     def end_transaction(
-        self, request: EndTransaction, context: RequestContext, token: Token, now_ms: int
+        self, request: EndTransaction, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         return Decision(
             answers=[(token, ErrorCode.NONE)],
@@ -293,9 +289,9 @@ class Offsets:
     # --- OffsetFetch ---
 
     def fetch(
-        self, request: OffsetFetchRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: OffsetFetchRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
-        if context.api_version >= MANY_GROUPS_SINCE:
+        if version >= MANY_GROUPS_SINCE:
             groups = [self._fetch_group(group, request.require_stable) for group in request.groups]
             response = OffsetFetchResponse(groups=groups)
         else:
@@ -344,7 +340,7 @@ class Offsets:
     # --- OffsetDelete ---
 
     def delete(
-        self, request: OffsetDeleteRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: OffsetDeleteRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)

@@ -3,81 +3,24 @@
 All that is said of groups is true of transactional ids too.
 
 Kafka's rule: Java's `String.hashCode` of the group's id, modulo the number of partitions. `split` divides a
-request about many groups, one or more for each partition; `merge` combines the responses again. A large
-request about one group is also handled in parts (`requests.parts`), whose responses `merge` combines.
+request about many groups, one or more for each partition; `apis.items.join` combines the responses again.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from odradek.apis.items import MOST
+from odradek.apis.row import Resource
+from odradek.apis.table import APIS
 from odradek.wire.codec import Steps
-from odradek.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from odradek.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from odradek.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from odradek.wire.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from odradek.wire.messages.leave_group import LeaveGroupResponse
-from odradek.wire.messages.list_groups import ListGroupsResponse
-from odradek.wire.messages.list_transactions import ListTransactionsResponse
-from odradek.wire.messages.offset_commit import OffsetCommitResponse, OffsetCommitResponseTopic
-from odradek.wire.messages.offset_delete import OffsetDeleteResponse, OffsetDeleteResponseTopic
-from odradek.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
-from odradek.wire.messages.txn_offset_commit import TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic
+from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from odradek.wire.messages.offset_fetch import OffsetFetchRequestTopics
 
-# How much a part of a request may name: a shard decides on it in one turn of the event loop.
-MOST = 500
-
-# The list of groups in a request, and of results in a response.
-GROUPS_FIELD: dict[type[Any], str] = {
-    OffsetFetchRequest: "groups",
-    DescribeGroupsRequest: "groups",
-    DeleteGroupsRequest: "groups_names",
-    ConsumerGroupDescribeRequest: "group_ids",
-    DescribeTransactionsRequest: "transactional_ids",
-}
-RESULTS_FIELDS: dict[type[Any], tuple[str, ...]] = {
-    OffsetFetchResponse: ("groups", "topics"),
-    OffsetCommitResponse: ("topics",),
-    TxnOffsetCommitResponse: ("topics",),
-    OffsetDeleteResponse: ("topics",),
-    LeaveGroupResponse: ("members",),
-    DescribeGroupsResponse: ("groups",),
-    DeleteGroupsResponse: ("results",),
-    ConsumerGroupDescribeResponse: ("groups",),
-    ListGroupsResponse: ("groups",),
-    AddPartitionsToTxnResponse: ("results_by_transaction",),
-    DescribeTransactionsResponse: ("transaction_states",),
-    ListTransactionsResponse: ("transaction_states",),
-}
-# Results that may be split between parts: what identifies them, and the list that continues in the next part.
-CONTINUED: dict[type[Any], tuple[str, str]] = {
-    OffsetFetchResponseGroup: ("group_id", "topics"),
-    OffsetFetchResponseTopics: ("name", "partitions"),
-    OffsetFetchResponseTopic: ("name", "partitions"),
-    OffsetCommitResponseTopic: ("name", "partitions"),
-    TxnOffsetCommitResponseTopic: ("name", "partitions"),
-    OffsetDeleteResponseTopic: ("name", "partitions"),
-}
+KEYS = (Resource.GROUP, Resource.TRANSACTIONAL_ID)
 
 
 def java_hash(text: str) -> int:
@@ -101,7 +44,7 @@ def split(request: Any, partition_count: int) -> Steps[list[tuple[int, Any]]]:
     each is a decision of its own."""
     if isinstance(request, AddPartitionsToTxnRequest):
         return (yield from _split_transactions(request, partition_count))
-    name = GROUPS_FIELD[type(request)]
+    (name,) = [items.request for items in APIS[request.API_KEY].items if items.resource in KEYS]
     parts: dict[int, list[list[Any]]] = {}
     rooms: dict[int, int] = {}
     for group in getattr(request, name):
@@ -158,28 +101,3 @@ def _pieces(group: Any) -> Iterator[tuple[Any, int]]:
             )
             room -= len(some) + 1
     yield dataclasses.replace(group, topics=topics), min(MOST - room + 1, MOST)
-
-
-def merge(responses: Iterable[Any]) -> Any:
-    """The responses to the parts of one request, in its order, as one. Of several errors one is kept."""
-    responses = list(responses)
-    merged = responses[0]
-    for response in responses[1:]:
-        for name in RESULTS_FIELDS[type(merged)]:
-            _extend(getattr(merged, name), getattr(response, name))
-        if hasattr(merged, "error_code"):
-            merged.error_code = merged.error_code or response.error_code
-    return merged
-
-
-def _extend(results: list[Any], others: list[Any]) -> None:
-    """The first of the others may continue the last of the results."""
-    if results and others and type(others[0]) in CONTINUED:
-        key, field = CONTINUED[type(others[0])]
-        last, first = results[-1], others[0]
-        if getattr(last, key) == getattr(first, key) and getattr(last, "topic_id", None) == getattr(
-            first, "topic_id", None
-        ):
-            _extend(getattr(last, field), getattr(first, field))
-            others = others[1:]
-    results.extend(others)

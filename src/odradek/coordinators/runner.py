@@ -19,7 +19,6 @@ from odradek.coordinators.runtime import (
     Coordinator,
     Effects,
     Note,
-    RequestContext,
     Shard,
     ShardState,
     StateBatch,
@@ -27,6 +26,7 @@ from odradek.coordinators.runtime import (
 )
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import counted, fields
+from odradek.model import Caller
 from odradek.wording import count_of, duration, shown
 
 log = logging.getLogger(__name__)
@@ -151,9 +151,9 @@ class Runner(Generic[AnyCoordinator]):
 
     # --- events ---
 
-    def handle(self, request: Any, context: RequestContext, token: Token) -> None:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token) -> None:
         """`respond` is called with this token exactly once, now or later, unless this raises."""
-        self._carry_out(self._shard.handle(request, context, token, self._host.steady_ms()))
+        self._carry_out(self._shard.handle(request, version, caller, token, self._host.steady_ms()))
         self._set_timer()
 
     def tell(self, event: Event[AnyCoordinator]) -> None:

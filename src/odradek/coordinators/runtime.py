@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.storage.producers.markers import Marker
 
 Token = Hashable  # never None
@@ -45,14 +46,6 @@ Answer = tuple[Token, Any]
 StateRecord = tuple[Any, Any | None]
 EncodedRecord = tuple[bytes, bytes | None]
 Action = Callable[[int], "Decision | None"]
-
-
-class RequestContext(NamedTuple):
-    """What a coordinator needs to know about a request besides its body."""
-
-    api_version: int
-    client_id: str = ""
-    client_host: str = ""
 
 
 class Note(NamedTuple):
@@ -187,7 +180,7 @@ class Coordinator(Protocol):
 
     timers: Timers
 
-    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         """Decide. May leave the token without a response: a later decision must give it.
 
         A refusal of the whole request may also be raised, as a KafkaError, before anything was noted.
@@ -283,22 +276,22 @@ class Shard:
 
     # --- events ---
 
-    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Effects:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Effects:
         if self.state is not ShardState.ACTIVE:
             return Effects(answers=[(token, self.coordinator.refuse(request, self._refusal()))])
         assert token not in self._requests, "a token names one open request"
         self._requests[token] = request
         try:
-            decision = self._decide(request, context, token, now_ms)
+            decision = self._decide(request, version, caller, token, now_ms)
             self._appending_for = token
             return self._effects(decision)
         except Exception:
             self._requests.pop(token, None)  # the shard continues; the caller responds
             raise
 
-    def _decide(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def _decide(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         try:
-            return self.coordinator.handle(request, context, token, now_ms)
+            return self.coordinator.handle(request, version, caller, token, now_ms)
         except KafkaError as error:
             return Decision(answers=[(token, self.coordinator.refuse(request, error.code))])
 

@@ -1,24 +1,25 @@
 """Error codes in the right place of a response, for the part of a request that a fault concerns.
 
-`requests.refusal` builds the response that refuses a whole request. If a fault is for one topic, partition or group
-of several, the request is divided: one part is refused, the rest is handled as usual, and the two responses are merged.
+If a fault is for one topic, partition or group of several, the request is divided (`apis.items`): one part is refused,
+the rest is handled as usual, and the two responses are merged.
 
 Two APIs only read, and are handled as a whole; then the codes are put into their response. A Fetch may name
 no partition because its session has them, and a client that asks for metadata needs the brokers in the response.
 Fetch's codes are at its partitions, except those that are about its session.
 """
 
-import copy
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
+from odradek.apis.items import Division, changed, divide, merge, refuse
+from odradek.apis.messages import response_type
+from odradek.apis.row import Resource
+from odradek.apis.table import APIS, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
 from odradek.net.transport import Part
-from odradek.requests import registry
 from odradek.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from odradek.requests.refusal import ITEMS, Items, refuse
 from odradek.requests.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
@@ -26,33 +27,17 @@ from odradek.wire.frame import SIZE, skip_response_header
 from odradek.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
-FETCH, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 1, 3, 9, 10
+FETCH, METADATA, FIND_COORDINATOR = (named(each).key for each in ("Fetch", "Metadata", "FindCoordinator"))
 READS = (FETCH, METADATA)
-LISTS_OF_GROUPS = (15, 42, 69)  # DescribeGroups, DeleteGroups, ConsumerGroupDescribe
 GROUP_KEY, TOPIC_RESOURCE = 0, 2
+KEYS_SINCE = 4
 NO_GROUP = ""
 NO_TOPIC_ID = UUID(int=0)
-NAMELESS = (None, "", NO_TOPIC_ID)
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-PARTITION_NAMES = ("partition_index", "partition", "index")
-FETCHED = Items(
-    "responses",
-    "topics",
-    {"topic": "topic", "topic_id": "topic_id"},
-    Items("partitions", "partitions", {"partition_index": "partition"}),
-)
-TOPICS = Items("topics", "topics", {"name": "name", "topic_id": "topic_id"})
-
-
-class Division(NamedTuple):
-    """A request that a fault concerns: the part that it does, and the rest, None if nothing is left."""
-
-    concerned: Message
-    rest: Message | None
 
 
 class Answers:
@@ -76,40 +61,13 @@ class Answers:
             return self._divide_fetch(message, concern)
         if isinstance(message, MetadataRequest) and _wants_all(message, version):
             return Division(message, None) if concern.topic in self._services.image.topics else None
-        return self._divide(ITEMS[api_key], version, message, concern)
-
-    def _divide(
-        self, all_items: Iterable[Items], version: int, message: Message, concern: Concern
-    ) -> Division | None:
-        concerned, rest = copy.copy(message), copy.copy(message)
-        has_any = has_rest = False
-        for items in all_items:
-            if version <= items.until:
-                mine, others = self._divide_items(items, getattr(message, items.request) or (), concern)
-                setattr(concerned, items.request, mine)
-                setattr(rest, items.request, others)
-                has_any |= bool(mine)
-                has_rest |= bool(others)
-        return Division(concerned, rest if has_rest else None) if has_any else None
-
-    def _divide_items(
-        self, items: Items, asked: Iterable[Any], concern: Concern
-    ) -> tuple[list[Any], list[Any]]:
-        mine: list[Any] = []
-        others: list[Any] = []
-        for item in asked:
-            if not self._is_concerned(item, concern):
-                others.append(item)
-            elif items.inner is None or concern.partition is None:
-                mine.append(item)
-            else:
-                inner = getattr(item, items.inner.request)
-                for part, wanted in ((mine, True), (others, False)):
-                    if kept := [
-                        each for each in inner if (_partition_of(each) == concern.partition) is wanted
-                    ]:
-                        part.append(_with(item, items.inner.request, kept))
-        return mine, others
+        partition = concern.partition
+        return divide(
+            message,
+            version,
+            lambda item: self._is_concerned(item, concern),
+            None if partition is None else lambda index: index == partition,
+        )
 
     def _is_concerned(self, item: Any, concern: Concern) -> bool:
         if concern.topic is not None:
@@ -123,18 +81,6 @@ class Answers:
             return str(item.resource_name) if item.resource_type == TOPIC_RESOURCE else None
         name: str | None = getattr(item, "name", None) or getattr(item, "topic", None)
         return name or self._services.topic_name(getattr(item, "topic_id", NO_TOPIC_ID))
-
-    # --- errors in responses ---
-
-    def refusal(self, api_key: int, version: int, message: Message, code: ErrorCode) -> Message:
-        return drain(refuse(registry.response_type(api_key), message, version, asked_for(code)))
-
-    def merged(self, api_key: int, version: int, response: Message, refusal: Message) -> Message:
-        """The fields of a refused item replace those in the response."""
-        for items in ITEMS[api_key]:
-            if version <= items.until:
-                _merge(items, getattr(response, items.response), getattr(refusal, items.response))
-        return response
 
     # --- Fetch and Metadata ---
 
@@ -164,8 +110,8 @@ class Answers:
     def only_to_be_answered(self, message: Message) -> Message:
         """A request that reads, changed so that it does not wait and creates nothing."""
         if isinstance(message, FetchRequest):
-            return _with(message, "max_wait_ms", 0)  # type: ignore[no-any-return]
-        return _with(message, "allow_auto_topic_creation", False)  # type: ignore[no-any-return]
+            return changed(message, "max_wait_ms", 0)  # type: ignore[no-any-return]
+        return changed(message, "allow_auto_topic_creation", False)  # type: ignore[no-any-return]
 
     def spoil(self, message: Message, response: Message, concern: Concern, code: ErrorCode) -> Message:
         """Put the error into the response to a Fetch or Metadata, for the topics that a fault concerns."""
@@ -174,21 +120,18 @@ class Answers:
             errors = self._fetched(message, concern)
             for topic in errors:
                 topic.partitions[0].error_code = code
-            for topic in errors:
-                _merge(FETCHED, response.responses, [topic])
-            return response
+            return merge(response, FetchResponse(responses=errors))
         assert isinstance(response, MetadataResponse) and isinstance(message, MetadataRequest)
         spoilt = [
             MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
             for topic in response.topics
             if concern.topic in (None, topic.name)
         ]
-        _merge(TOPICS, response.topics, spoilt)
-        return response
+        return merge(response, MetadataResponse(topics=spoilt))
 
 
-def asked_for(code: ErrorCode) -> KafkaError:
-    return KafkaError(code, f"{code.name}, as the test asked for")
+def refusal(version: int, message: Message, code: ErrorCode) -> Message:
+    return drain(refuse(message, version, KafkaError(code, f"{code.name}, as the test asked for")))
 
 
 def request_frame(message: Message, version: int) -> memoryview:
@@ -201,48 +144,21 @@ def read_response(api_key: int, version: int, parts: Sequence[Part]) -> Message:
         part.file.read_at(part.position, part.length) if isinstance(part, Slice) else part for part in parts
     )
     position = skip_response_header(frame, api_key, version, SIZE.size)
-    return read_message(registry.response_type(api_key), version, frame, position)[0]
+    return read_message(response_type(api_key), version, frame, position)[0]
 
 
 def _group_of(api_key: int, version: int, message: Any) -> str | None:
-    """The one group that a request is about as a whole."""
+    """The one group that a request is about as a whole; None if its items are groups."""
     if api_key == FIND_COORDINATOR:
         if message.key_type != GROUP_KEY:
             return NO_GROUP
-        return str(message.key) if version < 4 else None
-    if api_key in LISTS_OF_GROUPS or (api_key == OFFSET_FETCH and version >= 8):
+        return str(message.key) if version < KEYS_SINCE else None
+    if any(
+        items.resource is Resource.GROUP and getattr(message, items.request) for items in APIS[api_key].items
+    ):
         return None
-    return str(message.group_id)
+    return str(getattr(message, "group_id", NO_GROUP))
 
 
 def _wants_all(message: MetadataRequest, version: int) -> bool:
     return message.topics is None or (version == 0 and not message.topics)
-
-
-def _partition_of(item: Any) -> int:
-    if isinstance(item, int):
-        return item
-    return next(int(getattr(item, name)) for name in PARTITION_NAMES if hasattr(item, name))
-
-
-def _with(item: Any, name: str, value: Any) -> Any:
-    changed = copy.copy(item)
-    setattr(changed, name, value)
-    return changed
-
-
-def _merge(items: Items, into: list[Any], refused: Sequence[Any]) -> None:
-    for item in refused:
-        at = next((n for n, other in enumerate(into) if _is_same(items, item, other)), None)
-        if at is None:
-            into.append(item)
-        elif items.inner is None:
-            into[at] = item
-        else:
-            name = items.inner.response
-            _merge(items.inner, getattr(into[at], name), getattr(item, name))
-
-
-def _is_same(items: Items, item: Any, other: Any) -> bool:
-    names = [name for name in items.names if getattr(item, name) not in NAMELESS]
-    return all(getattr(item, name) == getattr(other, name) for name in names)

@@ -23,7 +23,7 @@ class Connections:
 
     def closer(self, request: Request, reason: str) -> Callable[[], None]:
         """A function that cuts the connection of a request, but no later one from the same address."""
-        transport = self._open.get((request.listener, request.client_address))
+        transport = self._open.get((request.caller.listener, request.caller.address))
 
         def close() -> None:
             if transport is not None:

@@ -1,7 +1,7 @@
 """The socket over which a test asks for faults: one JSON object per line, from and to the process that started us.
 
 In:  `{"number": …, "do": "arm" | "undo" | "release" | "clear" | "nothing" | "hold syncs" | "release syncs" |
-     "cut power" | "cut wires" | "join", …}`
+     "fill disk" | "free disk" | "cut power" | "cut wires" | "join", …}`
 Out: `{"done": number}` or `{"refused": number, "reason": …}` for each, in order, and `{"fired": fault id}` whenever a
      fault happens. After a power cut nothing more comes: the process has exited.
 
@@ -52,6 +52,8 @@ class Control:
             "nothing": lambda command: None,
             "hold syncs": self._hold_syncs,
             "release syncs": lambda command: files.release_syncs(),
+            "fill disk": self._fill_disk,
+            "free disk": lambda command: files.free(),
             "cut power": lambda command: self._cut_power(),
             "cut wires": lambda command: wires.cut(command["deaf_to"], command["mute_to"]),
             "join": founding.join,
@@ -62,6 +64,7 @@ class Control:
     def undo_all(self) -> None:
         self._plan.clear()
         self._files.release_syncs()
+        self._files.free()
 
     def obey_what_waits(self) -> None:
         try:
@@ -112,6 +115,12 @@ class Control:
             self._loop.call_soon_threadsafe(self._fired, command["id"])
 
         self._files.hold_syncs(on_held)
+
+    def _fill_disk(self, command: dict[str, Any]) -> None:
+        def on_full() -> None:
+            self._loop.call_soon_threadsafe(self._fired, command["id"])
+
+        self._files.fill(on_full)
 
     def _cut_power(self) -> None:
         log.info("cutting the power, as the test asked: data that was not synced is lost")

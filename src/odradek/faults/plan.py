@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from odradek.apis.items import has_codes
+from odradek.apis.messages import response_type
+from odradek.apis.row import Api, Items, Resource
+from odradek.apis.table import APIS, BROKER, SERVED, named
 from odradek.errors import ErrorCode
-from odradek.requests import registry
 from odradek.requests.request import Request
-from odradek.wire.messages.index import SCHEMAS
+from odradek.wire.codec import FOREVER
 
 log = logging.getLogger(__name__)
 
-API_KEYS = {SCHEMAS[api_key].name: api_key for api_key in registry.APIS}
+API_KEYS = {api.name: api.key for api in SERVED[BROKER].values()}
+FETCH = named("Fetch")
 ERRORS = {code.name: code for code in ErrorCode if code is not ErrorCode.NONE}
 FORMER_NAMES = {  # which clients still have
     "NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER",
@@ -28,11 +32,6 @@ FORMER_NAMES = {  # which clients still have
     "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
     "NOT_COORDINATOR_FOR_GROUP": "NOT_COORDINATOR",
 }
-
-# What each API can be narrowed down by, so that a part of the request can be separated.
-PARTITION_APIS = frozenset({0, 1, 2, 8, 21, 23, 61})
-TOPIC_APIS = PARTITION_APIS | {3, 19, 20, 32, 33, 37, 44, 75}
-GROUP_APIS = frozenset({8, 9, 10, 11, 12, 13, 14, 15, 42, 47, 68, 69})
 
 
 class BadFault(Exception):
@@ -84,7 +83,7 @@ class Fault:
             end()
 
     def __str__(self) -> str:
-        return f"fault {self.id} ({self.kind} {SCHEMAS[self.api_key].name})"
+        return f"fault {self.id} ({self.kind} {APIS[self.api_key].name})"
 
 
 class Plan:
@@ -125,8 +124,8 @@ class Plan:
         """It has happened to a request."""
         fault.fired += 1
         count = f"{fault.fired}" if fault.times is None else f"{fault.fired} of {fault.times}"
-        client = request.client_id or "a client"
-        log.info("%s happened to %s at %s, %s", fault, client, request.client_address, count)
+        client = request.caller.client_id or "a client"
+        log.info("%s happened to %s at %s, %s", fault, client, request.caller.address, count)
         self.on_fired(fault.id)
 
 
@@ -136,15 +135,15 @@ class Plan:
 def read_fault(asked: dict[str, Any]) -> Fault:
     """Raises BadFault, with a suggestion."""
     api_key = _known(asked["api"], API_KEYS, "the broker does not serve {!r}")
-    name = SCHEMAS[api_key].name
+    name = APIS[api_key].name
     concern = Concern(asked.get("topic"), asked.get("partition"), asked.get("group"), asked.get("client_id"))
-    if concern.topic is not None and api_key not in TOPIC_APIS:
+    if concern.topic is not None and not names_topics(APIS[api_key]):
         raise BadFault(f"a fault of {name} cannot be for one topic{_instead(api_key)}")
     if concern.partition is not None and concern.topic is None:
         raise BadFault("a partition needs its topic: name the topic too")
-    if concern.partition is not None and api_key not in PARTITION_APIS:
+    if concern.partition is not None and not names_partitions(APIS[api_key]):
         raise BadFault(f"a fault of {name} cannot be for one partition, only for a topic")
-    if concern.group is not None and api_key not in GROUP_APIS:
+    if concern.group is not None and not names_groups(APIS[api_key]):
         raise BadFault(f"a fault of {name} cannot be for one group{_instead(api_key)}")
     times = asked.get("times", 1)
     if times is not None and times < 1:
@@ -159,8 +158,33 @@ def read_fault(asked: dict[str, Any]) -> Fault:
     return fault
 
 
+# What an API can be narrowed down by, so that a part of the request can be separated.
+
+
+def names_topics(api: Api) -> bool:
+    return any("resource_name" in items.names or _is_by_topic(api, items) for items in api.items)
+
+
+def names_partitions(api: Api) -> bool:
+    return any(_is_by_topic(api, items) and items.inner is not None for items in api.items)
+
+
+def _is_by_topic(api: Api, items: Items) -> bool:
+    """In every version, and with a code for each. A response to Fetch is spoilt where its topics are (`answers`)."""
+    is_always_refused = items.refused_until == FOREVER or api is FETCH
+    return items.resource is Resource.TOPIC and is_always_refused and has_codes(items, response_type(api.key))
+
+
+def names_groups(api: Api) -> bool:
+    """As a whole, or as items. FindCoordinator names groups or transactional ids."""
+    return any(items.resource is Resource.GROUP or "key" in items.names for items in api.items) or any(
+        need.resource is Resource.GROUP for need in api.access.needs
+    )
+
+
 def _instead(api_key: int) -> str:
-    other = "topic" if api_key in TOPIC_APIS else "group" if api_key in GROUP_APIS else None
+    api = APIS[api_key]
+    other = "topic" if names_topics(api) else "group" if names_groups(api) else None
     return f", but for one {other}" if other else ""
 
 

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.faults.answers import READS, SESSION_ERRORS, Answers, Division, read_response, request_frame
+from odradek.apis.items import Division, merge
+from odradek.apis.messages import request_type
+from odradek.apis.table import is_served, named
+from odradek.faults.answers import READS, SESSION_ERRORS, Answers, read_response, refusal, request_frame
 from odradek.faults.connections import Connections
 from odradek.faults.plan import Fault, Kind, Plan
 from odradek.faults.wires import CLIENTS, Wires
-from odradek.requests import registry
 from odradek.requests.conversation import RequestHandler
 from odradek.requests.request import Request
 from odradek.requests.services import Services
@@ -24,7 +26,7 @@ from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import RequestHeader
 
 Effect = Awaitable[None]
-PRODUCE = 0
+PRODUCE = named("Produce").key
 
 
 @dataclass(slots=True)
@@ -88,13 +90,13 @@ class FaultyRequests:
 
     def _meet(self, request: Request, frame: memoryview, body: int) -> Met | None:
         faults = self._plan.of_api(request.api_key)
-        if not faults or not registry.is_served(request.api_key, request.version):
+        if not faults or not is_served(request.api_key, request.version):
             return None
-        message: Any = read_message(registry.request_type(request.api_key), request.version, frame, body)[0]
-        is_client = self._wires.peer_named(request.client_id) is CLIENTS
+        message: Any = read_message(request_type(request.api_key), request.version, frame, body)[0]
+        is_client = self._wires.peer_named(request.caller.client_id) is CLIENTS
         for fault in faults:
             # Other nodes ask too, and fetch all the time: they have to be named.
-            if fault.concern.client_id == request.client_id or (
+            if fault.concern.client_id == request.caller.client_id or (
                 fault.concern.client_id is None and is_client
             ):
                 division = self._answers.divide(request.api_key, request.version, message, fault.concern)
@@ -118,8 +120,8 @@ class FaultyRequests:
             else:
                 answered(shadow)
 
-        header = RequestHeader(real.api_key, real.version, real.correlation_id, real.client_id, met.body)
-        shadow = Request(header, real.client_address, real.listener, done, real.turns, real.session)
+        header = RequestHeader(real.api_key, real.version, real.correlation_id, None, met.body)
+        shadow = Request(header, real.caller, done, real.turns, real.session)
         real.on_abandoned = shadow.abandon
         if message is None:
             return self._inner.dispatch(shadow, met.frame, met.body)
@@ -207,22 +209,22 @@ class FaultyRequests:
             return self._close(met, "a Produce with acks=0 failed, as the test asked for")
         if met.api_key in READS and fault.error not in SESSION_ERRORS:
             return self._spoil(met)
-        refusal = self._answers.refusal(met.api_key, met.version, division.concerned, fault.error)
+        refused = refusal(met.version, division.concerned, fault.error)
         if division.rest is not None:
-            return self._answer_in_part(met, division.rest, refusal)
+            return self._answer_in_part(met, division.rest, refused)
         if fault.after_handling:
-            return self._handle(met, lambda shadow: self._answer_with(met, refusal))
-        self._answer_with(met, refusal)
+            return self._handle(met, lambda shadow: self._answer_with(met, refused))
+        self._answer_with(met, refused)
         return met.request.unfinished
 
     def _answer_with(self, met: Met, response: Message) -> None:
         met.request.answer(response)
         self._fire(met)
 
-    def _answer_in_part(self, met: Met, rest: Message, refusal: Message) -> Effect | None:
+    def _answer_in_part(self, met: Met, rest: Message, refused: Message) -> Effect | None:
         def answered(shadow: Request) -> None:
             response = read_response(met.api_key, met.version, shadow.parts or ())
-            self._answer_with(met, self._answers.merged(met.api_key, met.version, response, refusal))
+            self._answer_with(met, merge(response, refused))
 
         return self._handle(met, answered, None if met.fault.after_handling else rest)
 

@@ -52,6 +52,7 @@ class Histogram:
 class Metrics:
     __slots__ = (
         "apis",
+        "checked_bytes",
         "errors",
         "event_loop_lag",
         "isr_expands",
@@ -72,6 +73,7 @@ class Metrics:
         self.isr_expands = 0
         self.leader_elections = 0  # decided by this node as the active controller
         self.unclean_leader_elections = 0
+        self.checked_bytes = 0  # by the integrity check
 
     def of_api(self, api_key: int) -> ApiCount:
         """Keep it to count requests of this API."""

@@ -58,6 +58,8 @@ class MetadataDelta(NamedTuple):
     changed_configs: frozenset[ConfigResource]
     changed_quotas: frozenset[QuotaKey]
     changed_features: frozenset[str]
+    # The ids of all topics that were removed, also of those that were created in between.
+    removed_topic_ids: frozenset[UUID] = frozenset()
 
 
 def apply_records(
@@ -76,6 +78,7 @@ def apply_records(
 
 def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
     """The delta between any two images, as when a snapshot replaces the log. It compares everything in both."""
+    deleted = tuple(topic for key, topic in before.topics_by_id.items() if key not in after.topics_by_id)
     return MetadataDelta(
         before=before,
         after=after,
@@ -83,13 +86,12 @@ def difference(before: MetadataImage, after: MetadataImage) -> MetadataDelta:
             topic for key, topic in after.topics_by_id.items() if key not in before.topics_by_id
         ),
         changed_topics=tuple(_changed_topics(before, after)),
-        deleted_topics=tuple(
-            topic for key, topic in before.topics_by_id.items() if key not in after.topics_by_id
-        ),
+        deleted_topics=deleted,
         changed_brokers=_changed_keys(before.brokers, after.brokers),
         changed_configs=_changed_keys(before.configs, after.configs),
         changed_quotas=_changed_keys(before.quotas, after.quotas),
         changed_features=_changed_keys(before.features, after.features),
+        removed_topic_ids=frozenset(topic.id for topic in deleted),
     )
 
 
@@ -219,6 +221,7 @@ class ImageBuilder:
             changed_configs=frozenset(self._configs.changed_keys()),
             changed_quotas=frozenset(self._quotas.changed_keys()),
             changed_features=frozenset(self._features.changed_keys()),
+            removed_topic_ids=frozenset(key for key in touched if key not in after.topics_by_id),
         )
 
     # Topics and partitions
@@ -301,6 +304,7 @@ class ImageBuilder:
             directories=tuple(record.log_dirs),
             features=tuple(record.features),
             cordoned=None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
+            is_full=record.is_full,
         )
         self._brokers.put(broker.id, broker)
 
@@ -324,6 +328,8 @@ class ImageBuilder:
             broker = broker._replace(directories=tuple(record.log_dirs))
         if record.cordoned_log_dirs is not None:
             broker = broker._replace(cordoned=tuple(record.cordoned_log_dirs))
+        if record.full:
+            broker = broker._replace(is_full=record.full == 1)
         self._brokers.put(broker.id, broker)
 
     def _replay_register_controller(self, record: r.RegisterControllerRecord) -> None:

@@ -19,7 +19,7 @@ from odradek.metadata.records import BrokerEndpoint, SupportedFeature
 NO_LEADER = -1
 NO_TIMESTAMP = -1
 UNASSIGNED_DIRECTORY = UUID(int=0)
-LOST_DIRECTORY = UUID(int=1)  # of a replica whose broker came back without the disk of its log
+LOST_DIRECTORY = UUID(int=1)  # of a replica whose log is damaged, or whose broker came back without its disk
 METADATA_VERSION_FEATURE = "metadata.version"
 
 
@@ -63,7 +63,9 @@ class Partition(NamedTuple):
 
     def in_directory(self, replica: int, directory: UUID) -> Partition:
         """A copy with the log of a replica in another directory."""
-        named = zip(self.replicas, self.directories, strict=True)
+        known = len(self.directories) == len(self.replicas)
+        directories = self.directories if known else (UNASSIGNED_DIRECTORY,) * len(self.replicas)
+        named = zip(self.replicas, directories, strict=True)
         return self._replace(directories=tuple(directory if who == replica else old for who, old in named))
 
 
@@ -89,6 +91,9 @@ class Broker(NamedTuple):
     directories: tuple[UUID, ...]
     features: tuple[SupportedFeature, ...] = ()
     cordoned: tuple[UUID, ...] | None = None  # directories that get no new logs; None: it has not said yet
+    is_full: bool = (
+        False  # its disk has no room: it leads, and is in sync, only where no other active replica is
+    )
 
     @property
     def is_active(self) -> bool:
@@ -166,3 +171,7 @@ class MetadataImage:
 
     def active_brokers(self) -> Iterable[Broker]:
         return (broker for broker in self.brokers.values() if broker.is_active)
+
+    def full_brokers(self) -> frozenset[int]:
+        """Those whose disks have no room."""
+        return frozenset(broker.id for broker in self.brokers.values() if broker.is_full)

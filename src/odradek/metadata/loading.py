@@ -27,7 +27,8 @@ from odradek.metadata.snapshot import DamagedSnapshot, Snapshot
 from odradek.metadata.snapshot_exchange import quorum_changes
 from odradek.metadata.snapshot_files import FORMATTED, SnapshotFiles
 from odradek.raft.messages import OffsetAndEpoch
-from odradek.raft.store import ADVICE, METADATA_PARTITION, UNSYNCED_RUN_FILE, QuorumStore
+from odradek.raft.store import METADATA_PARTITION, UNSYNCED_RUN_FILE, DamagedLog, QuorumStore
+from odradek.raft.synced_offset import SYNCED_OFFSET_FILE
 from odradek.raft.voters import Change
 from odradek.records.batch import BatchHeader
 from odradek.records.control import ControlType
@@ -83,8 +84,8 @@ class Base(NamedTuple):
             _remove_log(files, self.files.directory)
         try:
             store = QuorumStore.open(files, directory, config, now_ms, self.end_offset)
-        except DamagedData as error:
-            raise DamagedData(f"{self.complaint}{error}") from error
+        except DamagedLog as error:
+            raise DamagedLog(f"{self.complaint}{error}") from error
         if self.is_installing:
             self.files.installed()
         self._check_end(store.log)
@@ -93,9 +94,9 @@ class Base(NamedTuple):
     def _check_end(self, log: Log) -> None:
         """Everything in a snapshot was synced in the log before the snapshot was written."""
         if log.end_offset < self.end_offset:
-            raise DamagedData(
+            raise DamagedLog(
                 f"{log.directory} ends at offset {log.end_offset}, but a snapshot of it ends at offset "
-                f"{self.end_offset}. {ADVICE.format(directory=log.directory)}"
+                f"{self.end_offset}"
             )
 
     def set_damaged_aside(self) -> None:
@@ -135,11 +136,12 @@ def find_base(files: Files, directory: str, cluster_id: str) -> Base:
 
 
 def _remove_log(files: Files, directory: str) -> None:
-    """Remove all of the log: the leader has what is not in the snapshot. The recovery point goes first, as when the log
-    is truncated."""
+    """Remove all of the log: the leader has what is not in the snapshot. What is known to be synced goes first, as when
+    the log is truncated."""
+    known = RECOVERY_POINTS, SYNCED_OFFSET_FILE
     names = sorted(entry.name for entry in files.list(directory))
-    for name in sorted(names, key=lambda name: name != RECOVERY_POINTS):
-        if is_log_file(name) or name in (RECOVERY_POINTS, UNSYNCED_RUN_FILE, LEADER_EPOCHS):
+    for name in sorted(names, key=lambda name: name not in known):
+        if is_log_file(name) or name in (*known, UNSYNCED_RUN_FILE, LEADER_EPOCHS):
             files.remove(f"{directory}/{name}")
     files.sync_directory(directory)
 
@@ -179,7 +181,7 @@ def _check_log_reaches(files: Files, directory: str, base: Base) -> None:
             f"The log in {directory} begins at offset {first}, and the newest snapshot that can be read ends at "
             f"offset {base.end_offset}"
         )
-    raise DamagedData(f"{base.complaint}{problem}. {ADVICE.format(directory=directory)}")
+    raise DamagedLog(f"{base.complaint}{problem}")
 
 
 def unknown_record(path: str, error: ProtocolError) -> DamagedData:
@@ -222,9 +224,7 @@ class CommittedReader:
         except ProtocolError as error:
             raise unknown_record(directory, error) from error
         except MetadataCorrupt as error:
-            raise DamagedData(
-                f"The records of {directory} contradict each other: {error}. {ADVICE.format(directory=directory)}"
-            ) from error
+            raise DamagedLog(f"The records of {directory} contradict each other: {error}") from error
         return builder.finish(end_offset - 1, epoch, timestamp_ms)[1]
 
     def _replay(

@@ -20,10 +20,14 @@ much of the log is kept below them.
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import NamedTuple
+from uuid import UUID
 
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import DamagedData, ErrorCode, KafkaError
+from odradek.metadata.damage import advice
 from odradek.metadata.delta import MetadataDelta, apply_records, difference
 from odradek.metadata.loading import Base, CommittedReader, find_base
 from odradek.metadata.properties import MetaProperties
@@ -38,7 +42,7 @@ from odradek.raft.outgoing import Settings
 from odradek.raft.ready import Unreachable
 from odradek.raft.reconfiguration import VoterChange
 from odradek.raft.roles import Leader
-from odradek.raft.store import QuorumStore
+from odradek.raft.store import DamagedLog, QuorumStore
 from odradek.raft.voters import Endpoint, KRaftVersion, ReplicaKey, VoterNode, VoterSet
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.deletions import Deletions
@@ -63,6 +67,15 @@ class Membership(NamedTuple):
     kraft_version: int = 0  # to which a leader upgrades the log
     send: Callable[[Message], None] = _no_peers
 
+    @contextmanager
+    def advising(self, files: Files, directory: str, properties: MetaProperties) -> Iterator[None]:
+        """Tell whoever meets a damaged log what a node in this place can do."""
+        try:
+            yield
+        except DamagedLog as error:
+            what = advice(files, directory, properties, not self.is_alone, bool(self.endpoints))
+            raise DamagedData(f"{error}. {what}") from error
+
 
 ALONE = Membership()
 
@@ -76,9 +89,16 @@ class _Pending(NamedTuple):
 
 class MetadataLog:
     def __init__(
-        self, quorum: Driver, store: QuorumStore, base: Base, exchange: SnapshotExchange, now_ms: int
+        self,
+        quorum: Driver,
+        store: QuorumStore,
+        base: Base,
+        exchange: SnapshotExchange,
+        advising: Callable[[], AbstractContextManager[None]],
+        now_ms: int,
     ) -> None:
         """Use `open`."""
+        self._advising = advising  # see `Membership`
         self._now_ms = now_ms  # of the last event; syncs use it too
         self._quorum = quorum
         self._store = store
@@ -88,6 +108,8 @@ class MetadataLog:
         self._active_epoch = -1  # in which this node became the active controller
         self.snapshots = base.files
         self.image = self.newest = base.snapshot.image
+        # The topics that committed records have removed, until somebody takes them.
+        self._removed_topic_ids: set[UUID] | None = set()
 
     @classmethod
     def open(
@@ -101,8 +123,10 @@ class MetadataLog:
     ) -> "MetadataLog":
         """Open or create the log in a data directory, and apply what is known to be committed. The only voter leads at
         once, and its whole log is committed."""
-        base = find_base(files, directory, properties.cluster_id)
-        store = base.open_store(files, directory, log_config, now_ms)
+        advising = partial(membership.advising, files, directory, properties)
+        with advising():
+            base = find_base(files, directory, properties.cluster_id)
+            store = base.open_store(files, directory, log_config, now_ms)
         node = ReplicaKey(properties.node_id, properties.directory_id)
         has_history = store.log.end_offset > 0  # written by this node alone, if the log names no voters
         is_voter = membership.is_alone or has_history
@@ -119,7 +143,8 @@ class MetadataLog:
             kraft_version=membership.kraft_version,
             bootstrap=membership.bootstrap,
         )
-        metadata_log = cls(Driver(raft, store, membership.send, exchange), store, base, exchange, now_ms)
+        driver = Driver(raft, store, membership.send, exchange)
+        metadata_log = cls(driver, store, base, exchange, advising, now_ms)
         if raft.is_only_voter:
             level = raft.log.voters.kraft_version
             metadata_log._lead_alone(now_ms)
@@ -270,13 +295,22 @@ class MetadataLog:
             self.image = delta.after
             committed.append(delta)
         if self.image.offset + 1 < self.high_watermark:
-            read = self._reader.read(self.image, self.high_watermark)
+            with self._advising():
+                read = self._reader.read(self.image, self.high_watermark)
             self.image = read.after
             committed.append(read)
         if not self._pending:
             self.newest = self.image
+        if self._removed_topic_ids is not None:
+            self._removed_topic_ids.update(*(delta.removed_topic_ids for delta in committed))
         self._maybe_become_active()
         return committed
+
+    def take_removed_topic_ids(self) -> frozenset[UUID]:
+        """The topics that were removed since the snapshot that this start began with, as the committed records say.
+        Later ones are in the deltas alone."""
+        removed, self._removed_topic_ids = self._removed_topic_ids, None
+        return frozenset(removed or ())
 
     def _maybe_become_active(self) -> None:
         role = self._quorum.raft.role

@@ -22,6 +22,7 @@ FRAME_VERSION = 1
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
+OWN_TAG = 10_000  # of fields that Kafka does not have, and skips
 
 
 @wire_struct
@@ -70,6 +71,7 @@ class RegisterBrokerRecord(MetadataRecord):
     cordoned_log_dirs: Annotated[
         list[UUID] | None, Wire("uuid[]", since=4, nullable_since=4, tag=1, tag_since=4)
     ] = None
+    is_full: Annotated[bool, Wire("bool", tag=OWN_TAG)] = False  # Odradek's own: its disk has no room
 
     def written_version(self) -> int:
         return 3 if self.cordoned_log_dirs is None else 4
@@ -213,8 +215,8 @@ class ProducerIdsRecord(MetadataRecord):
 
 @wire_struct
 class BrokerRegistrationChangeRecord(MetadataRecord):
-    """A change of a broker. `fenced`: 1 fences it, -1 unfences it; `in_controlled_shutdown`: 1 begins it; 0 is no
-    change, and so is a null list."""
+    """A change of a broker. `fenced`: 1 fences it, -1 unfences it; `in_controlled_shutdown`: 1 begins it; `full` is
+    Odradek's own: 1 if its disk has no room, -1 once it has; 0 is no change, and so is a null list."""
 
     API_KEY: ClassVar[int] = 17
     VERSION: ClassVar[int] = 3
@@ -227,6 +229,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     cordoned_log_dirs: Annotated[
         list[UUID] | None, Wire("uuid[]", since=3, nullable_since=3, tag=3, tag_since=3)
     ] = None
+    full: Annotated[int, Wire("int8", tag=OWN_TAG)] = 0
 
     def written_version(self) -> int:
         return 2 if self.cordoned_log_dirs is None else 3

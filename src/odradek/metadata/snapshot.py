@@ -111,6 +111,7 @@ def _write_brokers(image: MetadataImage) -> Iterator[r.RegisterBrokerRecord]:
             in_controlled_shutdown=broker.in_controlled_shutdown,
             log_dirs=list(broker.directories),
             cordoned_log_dirs=None if broker.cordoned is None else list(broker.cordoned),
+            is_full=broker.is_full,
         )
 
 

@@ -308,8 +308,9 @@ class Raft(Leadership):
 
     def _handle_append_failed(self) -> None:
         role = self.role
-        if isinstance(role, Leader) and role.epoch_start_offset == self.log.end_offset:
-            self._become_resigned()  # without the record that opens its epoch, it can commit nothing
+        has_opened = isinstance(role, Leader) and role.epoch_start_offset < self.log.end_offset
+        if isinstance(role, Leader) and not (has_opened and self.is_only_voter):
+            self._become_resigned()  # another voter's disk may have room; and without a record nothing is committed
         elif isinstance(role, Follower):
             role.snapshot = None
             self._outgoing.requests.back_off(role.leader_id, self._now_ms)
@@ -436,10 +437,11 @@ class Raft(Leadership):
 
     def _handle_response(self, sender: int, response: Response) -> None:
         """Every response, even an error, names the epoch and its leader; those of another cluster do not count."""
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._outgoing.requests.back_off_from_foreign(sender, self._now_ms)
+            return
         if response.error is not NONE:
             self._outgoing.requests.back_off(sender, self._now_ms)
-        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            return
         self._learn(response.epoch, response.leader_id)
         if isinstance(response, VoteResponse):
             self._handle_vote_response(sender, response)

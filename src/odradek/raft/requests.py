@@ -2,9 +2,14 @@
 
 A request that gets no response within the request timeout is given up. After that, or after an error, the replica gets
 no request for `retry_backoff_ms`. A role that ends forgets its requests: their responses are dropped.
+
+A replica that says that it belongs to another cluster gets no request for FOREIGN_BACKOFF_MS, whatever the role: only
+an operator can change that, and the other cluster should hardly notice it.
 """
 
 from dataclasses import dataclass
+
+FOREIGN_BACKOFF_MS = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -13,6 +18,7 @@ class _Peer:
 
     correlation_id: int | None = None  # of the request that is under way
     due_ms: int = 0  # when it times out; without a request, the earliest time for the next one
+    is_foreign: bool = False  # it belongs to another cluster
 
 
 class Requests:
@@ -55,10 +61,14 @@ class Requests:
         self._peers[node_id] = peer = self._peers.get(node_id, _Peer())
         peer.correlation_id, peer.due_ms = None, now_ms + self._backoff_ms
 
+    def back_off_from_foreign(self, node_id: int, now_ms: int) -> None:
+        """It belongs to another cluster."""
+        self._peers[node_id] = _Peer(None, now_ms + FOREIGN_BACKOFF_MS, is_foreign=True)
+
     def due_ms(self, node_id: int) -> int:
         """When the request under way times out; without one, the earliest time for the next request."""
         peer = self._peers.get(node_id)
         return peer.due_ms if peer is not None else 0
 
     def reset(self) -> None:
-        self._peers.clear()
+        self._peers = {node_id: peer for node_id, peer in self._peers.items() if peer.is_foreign}

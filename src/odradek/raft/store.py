@@ -2,9 +2,12 @@
 
 This log says which topics exist, so a hole in it would make topics vanish. Every start checks all records that are not
 in a snapshot, and repairs only what a crash can cause: a torn end, which was not synced, so it was never acknowledged.
-Any other damage stops the start. The recovery point, in a checkpoint file beside the log, tells a torn batch from a
-synced one that was damaged later. `checkpoint` writes it every few seconds and at a clean stop: it may lag behind the
-synced offset, but is never above it.
+Any other damage stops the start. Two files beside the log tell a torn batch from a synced one that was damaged later;
+what they say may lag behind the synced offset, but is never above it. The file synced-offset follows every sync, but
+is not synced itself: a killed process leaves it exact, a power cut may take it back (`synced_offset.py`). The recovery
+point is synced: `checkpoint` writes it every few seconds and at a clean stop, and a sync does so after many bytes. So a
+replica that was killed knows at its next start everything that it told its leader it had. After a power cut it may
+lack the last seconds of that knowledge: then damage there looks like a torn end.
 
 What a start finds is synced before it counts, directory entries first: the last process may have been killed between
 writing and syncing, or its sync may have failed.
@@ -12,7 +15,8 @@ writing and syncing, or its sync may have failed.
 A disk may write pages in any order. Of several batches that are written without a sync between them (by a leader that
 appends while its disk is busy, or a follower that fetches many), a crash may keep a later one and lose an earlier one.
 Before the second batch of such a run is written, the file unsynced-run records where the run begins; otherwise a hole
-before an intact batch would count as damage. The next `checkpoint` that finds everything synced removes the file.
+before an intact batch would count as damage. The run ends where the log is known to be synced, whatever the file says;
+the next `checkpoint` that finds everything synced removes it.
 """
 
 import random
@@ -33,12 +37,13 @@ from odradek.raft.election import (
 from odradek.raft.log_view import Batch, LogView
 from odradek.raft.messages import OffsetAndEpoch
 from odradek.raft.ready import Append, AppendFetched
+from odradek.raft.synced_offset import SyncedOffset
 from odradek.raft.voters import Change, VoterHistory, VoterSet
 from odradek.records.batch import BatchHeader, Buffer, read_header
 from odradek.records.record import Record, build_batch
 from odradek.records.walk import whole_batches
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets, write_atomically, write_offsets
+from odradek.storage.disk.checkpoints import RECOVERY_POINTS, read_offsets, write_offsets, write_with_spare
 from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import DirectoryEntry, Files
 from odradek.storage.disk.sync import SyncTicket
@@ -47,28 +52,37 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.opening import create_log, open_log
 from odradek.storage.log.reading import read_batches
 from odradek.storage.log.recovery import Opening
+from odradek.storage.segments.damage import Damages
 from odradek.storage.segments.segment import LOG_SUFFIX
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 UNSYNCED_RUN_FILE = "unsynced-run"
 READ_BYTES = 4 << 20
+CHECKPOINT_BYTES = 1 << 20  # after so many since the recovery point was written, a sync writes it
 
-ADVICE = (
-    "The broker does not start, because topics could be missing; nothing was removed. Restore {directory} from a "
-    "backup. Without one, move it away to start with no topics: the logs of the old ones are kept under names "
-    "that end with -stray."
-)
+
+class DamagedLog(DamagedData):
+    """The metadata log cannot be trusted. `metadata.damage` adds to the message what an operator can do."""
 
 
 class QuorumStore:
     def __init__(
-        self, files: Files, log: Log, recovery_point: int, unsynced_run: int | None, deletions: Deletions
+        self,
+        files: Files,
+        log: Log,
+        synced: SyncedOffset,
+        recovery_point: int,
+        unsynced_run: int | None,
+        deletions: Deletions,
     ) -> None:
         """Use `open`."""
         self._files = files
+        self._synced = synced
         self._unsynced_run = unsynced_run  # as it is on disk
         self.deletions = deletions  # of segments that a snapshot replaced; run by the snapshotter
         self._recovery_point = recovery_point  # as it is on disk, or larger
+        self._is_recorded = True  # it is on disk like that
+        self._bytes_since = 0  # appended since the recovery point was written
         self.log = log
 
     @classmethod
@@ -85,10 +99,11 @@ class QuorumStore:
         path = f"{directory}/{METADATA_PARTITION}"
         recovery_point = read_offsets(files, f"{path}/{RECOVERY_POINTS}").get(METADATA_PARTITION, 0)
         unsynced_run = read_offsets(files, f"{path}/{UNSYNCED_RUN_FILE}").get(METADATA_PARTITION)
+        synced = SyncedOffset(files, path)
         is_empty = not any(entry.name.endswith(LOG_SUFFIX) for entry in _entries(files, path))
         opening = Opening(
             clean=False,
-            recovery_point=recovery_point,
+            recovery_point=max(recovery_point, synced.offset),
             log_start_offset=needed_from if is_empty else 0,
             strict=True,
             needed_from=needed_from,
@@ -96,7 +111,7 @@ class QuorumStore:
         )
         deletions = Deletions()
         log = _open_or_create(files, directory, config, opening, now_ms, deletions)
-        return cls(files, log, recovery_point, unsynced_run, deletions)
+        return cls(files, log, synced, recovery_point, unsynced_run, deletions)
 
     @property
     def directory(self) -> str:
@@ -154,19 +169,18 @@ class QuorumStore:
 
     def save_election(self, election: ElectionState) -> None:
         path = f"{self.directory}/{QUORUM_STATE_FILE}"
-        write_atomically(self._files, path, encode_election_state(election))
+        write_with_spare(self._files, path, encode_election_state(election))
 
     def truncate_to(self, offset: int) -> None:
-        """The recovery point goes back first: at a start, records missing below it would look like damage."""
-        if offset < self._recovery_point:
-            self._write_recovery_point(offset)
+        """What is known to be synced goes back first: at a start, records missing below it would look like damage."""
+        self._lower_to(offset)
         self.log.truncate_to(offset)
+        self._note_synced()
 
     def start_at(self, offset: int) -> None:
         """Drop all records, and continue at the end of a snapshot, which is on disk. If a crash interrupts this,
-        `catch_up_with` completes it. The recovery point goes back first, as when the log is truncated."""
-        if self._recovery_point > 0:
-            self._write_recovery_point(0)
+        `catch_up_with` completes it. What is known to be synced goes back first, as when the log is truncated."""
+        self._lower_to(0)
         self.log.truncate_fully_and_start_at(offset)
 
     def catch_up_with(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -187,6 +201,7 @@ class QuorumStore:
         header = read_header(data)
         self._note_run(1)
         self.log.append_as_leader(data, header, append.epoch, now_ms)
+        self._bytes_since += header.size
         return (_describe(read_header(data), data),)
 
     def append_fetched(self, fetched: AppendFetched, now_ms: int) -> tuple[Batch, ...]:
@@ -200,6 +215,7 @@ class QuorumStore:
             )
         self._note_run(len(batches))
         size = sum(header.size for header, _ in batches)
+        self._bytes_since += size
         before = self.log.end_offset
         try:
             self.log.append_as_follower(memoryview(fetched.records)[:size], now_ms)
@@ -240,9 +256,18 @@ class QuorumStore:
 
     def complete_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
         self.log.complete_sync(ticket, error)
+        self._note_synced()
 
     def sync(self) -> None:
         self.log.sync()
+        self._note_synced()
+
+    def _note_synced(self) -> None:
+        """Called before anybody is told of a sync."""
+        self._synced.advance(self.log.synced_offset)
+        if self._bytes_since >= CHECKPOINT_BYTES:
+            with suppress(OSError):  # the next one tries again
+                self.checkpoint()
 
     def held_open(self) -> AbstractContextManager[None]:
         """Keep open what an append and its sync need."""
@@ -250,23 +275,31 @@ class QuorumStore:
 
     def checkpoint(self) -> None:
         """Record how far the log is synced, if that changed."""
-        if self.log.synced_offset > self._recovery_point:
+        if self.log.synced_offset > self._recovery_point or not self._is_recorded:
             self._write_recovery_point(self.log.synced_offset)
         if self._unsynced_run is not None and self.log.synced_offset == self.log.end_offset:
             with suppress(FileNotFoundError):
                 self._files.remove(f"{self.directory}/{UNSYNCED_RUN_FILE}")
             self._unsynced_run = None
 
+    def _lower_to(self, offset: int) -> None:
+        if offset < self._recovery_point:
+            self._write_recovery_point(offset)
+        self._synced.lower(offset)
+
     def _write_recovery_point(self, offset: int) -> None:
         self._recovery_point = max(self._recovery_point, offset)  # if the write fails, either may be on disk
+        self._is_recorded = False
         write_offsets(self._files, f"{self.directory}/{RECOVERY_POINTS}", {METADATA_PARTITION: offset})
-        self._recovery_point = offset
+        self._recovery_point, self._is_recorded = offset, True
+        self._bytes_since = 0
 
     def close(self) -> None:
         if not self.failed:
             self.log.persist_state()
-            self.log.sync()
+            self.sync()
             self.checkpoint()
+        self._synced.close()
         self.log.close()
 
 
@@ -278,14 +311,15 @@ def _open_or_create(
     files: Files, directory: str, config: LogConfig, opening: Opening, now_ms: int, deletions: Deletions
 ) -> Log:
     path = f"{directory}/{METADATA_PARTITION}"
-    home = LogHome(files, path, deletions, random.Random(0))  # only for jitter, which this log does not use
+    rng = random.Random(0)  # only for jitter, which this log does not use
+    home = LogHome(files, path, deletions, rng, Damages())
     if any(entry.name == str(METADATA_PARTITION) for entry in files.list(directory)):
         for names in (path, directory):  # includes the quorum-state, on which votes depend from here on
             files.sync_directory(names)
         try:
             return open_log(home, METADATA_PARTITION, METADATA_TOPIC_ID, config, opening, now_ms)
         except DamagedData as error:
-            raise DamagedData(f"{error}. {ADVICE.format(directory=path)}") from error
+            raise DamagedLog(str(error)) from error
     log = create_log(home, METADATA_PARTITION, METADATA_TOPIC_ID, config, now_ms)
     log.sync()
     return log

@@ -28,8 +28,9 @@ class UnmadeLog:
     __slots__ = ("_make", "config", "leader_epochs", "producers", "topic_partition")
 
     log_start_offset = end_offset = synced_offset = 0
-    size_bytes = 0
-    failed = False
+    size_bytes = missing_until = 0
+    failed = must_be_copied = False
+    damage = None
     segments: Sequence[Segment] = ()
 
     def __init__(self, topic_partition: TopicPartition, config: LogConfig, make: Callable[[], Log]) -> None:

@@ -1,11 +1,12 @@
 """From a frame to its handler, and the response back: everything about requests that is not about one API.
 
     conversation   the requests of one connection, in order and within bounds; `session`: the client
-    dispatch       reads a request, finds its handler, responds if that fails; `registry`: the APIs that are served
-    request        one request in flight; `services`: the parts of a broker that its handler works with
-    turns, parts   how large requests share the event loop
-    refusal        the response that refuses a whole request; `refused`, `watch` and `naming`: log lines
+    dispatch       reads requests from frames
+    road           admits, authorizes and handles them; `registry` finds the handlers
+    request        one request in flight; `reply`: its only exit; `services`: what its handler works with
+    turns          how large requests share the event loop
+    refused, watch log lines about requests; `naming`: how they name them
     fetch_sessions the partitions that a client fetches, kept between requests
 
-Each API has its own module in `api/`, which is imported when a client first uses it.
+Each API has its own module in `api/`, which is imported when a client first uses it, and its row in `apis.table`.
 """

@@ -27,10 +27,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
+from odradek.apis.table import name_of
 from odradek.errors import ProtocolError
+from odradek.model import Caller
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
-from odradek.requests.naming import name_of
 from odradek.requests.request import Request
 from odradek.requests.session import NewSession, Session, open_session
 from odradek.requests.turns import TURN_SECONDS, Turns
@@ -146,7 +147,8 @@ class Conversations:
 
     def begin(self, transport: Transport) -> "Conversation":
         handler = self._handlers.get(transport.listener, self.handler)
-        conversation = Conversation(self, handler, transport, self._new_session(transport.listener))
+        caller = Caller(address=transport.address, listener=transport.listener)
+        conversation = Conversation(self, handler, transport, self._new_session(caller))
         self.watch.conversations[conversation] = None
         return conversation
 
@@ -165,7 +167,6 @@ class Conversation:
         self._transport = transport
         self._output = transport.output
         self._address = transport.address
-        self._listener = transport.listener
         self._session = session
         self.state = READY
         self._waiting: deque[Request] = deque()
@@ -252,7 +253,7 @@ class Conversation:
 
     def _fail(self, error: Exception) -> None:
         """An error ends this conversation and no other."""
-        who = f" (client {shown(self._waiting[-1].client_id)})" if self._waiting else ""
+        who = f" (client {shown(self._waiting[-1].caller.client_id)})" if self._waiting else ""
         if isinstance(error, ProtocolError):
             self._transport.close(f"protocol error: {error}{who}")
         elif isinstance(error, OSError):
@@ -281,7 +282,10 @@ class Conversation:
         if session.admitted is not None and header.api_key not in session.admitted:
             name = name_of(header.api_key, header.version)
             raise ProtocolError(f"{name} is not served before the client has authenticated")
-        request = Request(header, self._address, self._listener, self._answered, self._turns, session)
+        caller = session.caller
+        if caller.client_id != header.client_id:  # nearly never: a client keeps its id
+            caller = session.caller = caller._replace(client_id=header.client_id)
+        request = Request(header, caller, self._answered, self._turns, session)
         self._waiting.append(request)
         self._all.waiting_in_all += 1
         if len(frame) > SMALL_FRAME:

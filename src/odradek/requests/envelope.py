@@ -4,7 +4,7 @@ Inside is the request as the client sent it, header and all, in the client's ver
 could not know otherwise: the client's principal (in the format of Kafka's own principals) and its IP address. The
 response comes back the same way, in the version of the request inside.
 
-Only requests that a client may send to a controller are forwarded (`FORWARDABLE`). Requests of nodes have no
+Only requests that a client may send to a controller are forwarded (`Api.is_forwarded`). Requests of nodes have no
 envelope.
 
 An envelope may contain a large request. It is read and written in steps, as without the envelope.
@@ -13,11 +13,11 @@ An envelope may contain a large request. It is read and written in steps, as wit
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from odradek.controller.context import RequestContext
+from odradek.apis.items import carries
+from odradek.apis.messages import request_type, response_type
+from odradek.apis.table import APIS, name_of
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.requests.naming import name_of
-from odradek.requests.refusal import carries
-from odradek.requests.registry import request_type, response_type
+from odradek.model import Caller, Principal
 from odradek.wire.codec import Message, Steps, drain, encode, read_in_steps, read_message
 from odradek.wire.frame import (
     SIZE,
@@ -30,15 +30,6 @@ from odradek.wire.frame import (
 from odradek.wire.messages.default_principal_data import DefaultPrincipalData
 from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-FORWARDABLE = frozenset(
-    {
-        *(19, 20, 37),  # CreateTopics, DeleteTopics, CreatePartitions
-        *(33, 44),  # AlterConfigs, IncrementalAlterConfigs
-        *(55, 80, 81),  # DescribeQuorum, AddRaftVoter, RemoveRaftVoter
-        *(43, 57, 64),  # ElectLeaders, UpdateFeatures, UnregisterBroker
-        *(45, 46),  # AlterPartitionReassignments, ListPartitionReassignments
-    }
-)
 PRINCIPAL_VERSION = 0
 VERSION_SIZE = 2
 CORRELATION_ID_SIZE = 4
@@ -51,26 +42,25 @@ class Forwarded(NamedTuple):
 
     header: RequestHeader
     request: Message
-    context: RequestContext
+    caller: Caller  # without a listener: that is where the envelope arrives
 
 
 # Requests
 
 
-def wrap(request: Message, context: RequestContext, correlation_id: int) -> EnvelopeRequest:
+def wrap(request: Message, version: int, caller: Caller, correlation_id: int) -> EnvelopeRequest:
     """`correlation_id` is of the request inside; its response repeats it."""
     api_key: int = request.API_KEY  # type: ignore[attr-defined]
-    frame = encode_request(request, api_key, context.api_version, correlation_id, context.client_id)
+    frame = encode_request(request, api_key, version, correlation_id, caller.client_id)
     return EnvelopeRequest(
         bytes(memoryview(frame)[SIZE.size :]),
-        _write_principal(context.principal),
-        _write_address(context.client_host),
+        _write_principal(caller.principal),
+        _write_address(caller.address),
     )
 
 
-def _write_principal(principal: str) -> bytes:
-    kind, _, name = principal.partition(":")
-    data = encode(DefaultPrincipalData(kind, name), PRINCIPAL_VERSION)
+def _write_principal(principal: Principal) -> bytes:
+    data = encode(DefaultPrincipalData(*principal), PRINCIPAL_VERSION)
     return PRINCIPAL_VERSION.to_bytes(VERSION_SIZE) + bytes(data)
 
 
@@ -100,13 +90,13 @@ def unwrap_in_steps(envelope: EnvelopeRequest) -> Steps[Forwarded]:
         raise _invalid(f"The request in the envelope cannot be read: {error}.") from None
     if end != len(data):
         raise _invalid(f"{len(data) - end} bytes follow the request in the envelope.")
-    context = RequestContext(header.version, header.client_id or "", host, principal)
-    return Forwarded(header, request, context)
+    return Forwarded(header, request, Caller(principal, host, client_id=header.client_id))
 
 
 def _forwardable_type(header: RequestHeader) -> type[Message]:
     name = name_of(header.api_key, header.version)
-    if header.api_key not in FORWARDABLE:
+    api = APIS.get(header.api_key)
+    if api is None or not api.is_forwarded:
         raise _invalid(f"{name} is not forwarded to a controller.")
     message_type = request_type(header.api_key)
     if not message_type.MIN_VERSION <= header.version <= message_type.MAX_VERSION:  # type: ignore[attr-defined]
@@ -114,7 +104,7 @@ def _forwardable_type(header: RequestHeader) -> type[Message]:
     return message_type
 
 
-def _read_principal(data: bytes | None) -> str:
+def _read_principal(data: bytes | None) -> Principal:
     """Later versions may only append fields."""
     try:
         if data is None or int.from_bytes(data[:VERSION_SIZE], signed=True) < PRINCIPAL_VERSION:
@@ -125,7 +115,7 @@ def _read_principal(data: bytes | None) -> str:
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
             f"The principal of the envelope cannot be read: {error}.",
         ) from None
-    return f"{principal.type_}:{principal.name}"
+    return Principal(principal.type_, principal.name)
 
 
 def _read_address(data: bytes) -> str:

@@ -16,7 +16,9 @@ def leader_hint(services: Services, request: Request, topic: str, index: int) ->
     if partition is None:
         return LeaderHint(NO_LEADER, NO_EPOCH, None)
     broker = services.image.brokers.get(partition.leader)
-    endpoint = broker.endpoint(request.listener) if broker is not None and not broker.is_fenced else None
+    endpoint = (
+        broker.endpoint(request.caller.listener) if broker is not None and not broker.is_fenced else None
+    )
     address = None
     if broker is not None and endpoint is not None:
         address = Address(broker.id, endpoint.host, endpoint.port, broker.rack)

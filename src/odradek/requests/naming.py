@@ -2,32 +2,24 @@
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.requests.session import ANONYMOUS, Principal
-from odradek.wire.messages.index import SCHEMAS
+from odradek.apis.table import api_name
+from odradek.model import ANONYMOUS, Caller
 from odradek.wording import one_line, shown
 
 if TYPE_CHECKING:
     from odradek.requests.request import Request
 
 
-def name_of(api_key: int, version: int) -> str:
-    """CreateTopics v7"""
-    return f"{api_name(api_key)} v{version}"
-
-
-def api_name(api_key: int) -> str:
-    schema = SCHEMAS.get(api_key)
-    return schema.name if schema is not None else f"api key {api_key}"
-
-
 def sender_of(request: "Request") -> str:
-    return sender(request.client_address, request.client_id, request.principal)
+    return sender(request.caller)
 
 
-def sender(address: str, client_id: str | None, principal: Principal | str = ANONYMOUS) -> str:
+def sender(caller: Caller) -> str:
     """127.0.0.1:1234 (client "x"), and its principal if it has authenticated"""
-    name = "" if str(principal) == str(ANONYMOUS) else f", {one_line(str(principal), 100)}"
-    return f"{address} (client {shown(client_id)}{name})"
+    if caller.is_node:
+        return f"{caller.client_id} itself"
+    name = "" if caller.principal == ANONYMOUS else f", {one_line(str(caller.principal), 100)}"
+    return f"{caller.address} (client {shown(caller.client_id)}{name})"
 
 
 def request_fields(request: "Request") -> dict[str, Any]:
@@ -35,7 +27,7 @@ def request_fields(request: "Request") -> dict[str, Any]:
     return {
         "api": api_name(request.api_key),
         "version": request.version,
-        "client": request.client_id,
-        "address": request.client_address,
-        "principal": str(request.principal),
+        "client": request.caller.client_id,
+        "address": request.caller.address,
+        "principal": str(request.caller.principal),
     }

@@ -14,7 +14,7 @@ from odradek.records.record import TimestampType
 from odradek.records.validation import NotOneBatch, RejectedRecords
 from odradek.replication.leader import Leader
 from odradek.requests.leader_hints import leader_hint
-from odradek.requests.refused import log_refused_batch, log_timed_out
+from odradek.requests.refused import log_refused_batch
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.storage.log.run import AppendResult
@@ -26,7 +26,7 @@ from odradek.wire.produce import (
     encode_answers_in_steps,
     encode_produce_response,
 )
-from odradek.wording import count_of, some
+from odradek.wording import count_of, shown, some
 
 ALL = -1
 HINTS_SINCE = 10
@@ -109,6 +109,9 @@ class Production:
             answer.leader for answer in self.batches if answer.last_offset >= answer.leader.high_watermark
         ]
 
+    def refused(self, topic: str | None, index: int, error: KafkaError) -> None:
+        self.request.refused(f"{shown(topic)}, partition {index}", error.code, error.message)
+
     def send(self) -> None:
         request = self.request
         if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
@@ -170,7 +173,11 @@ class Acknowledgement:
     def _time_out(self) -> None:
         for production in self._productions:
             uncommitted = [leader.topic_partition for leader in production.waits_for[1]]
-            log_timed_out(production.request, uncommitted, production.timeout_ms)
+            production.request.refused(
+                some([str(each) for each in uncommitted]),
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"its records are written, but were not committed within its timeout of {production.timeout_ms} ms",
+            )
         self._fail_uncommitted(self._remaining, ErrorCode.REQUEST_TIMED_OUT)
         self._remaining = {}
         self._send()

@@ -1,23 +1,26 @@
 """Log lines about refused requests: which client asked for what, and why it was refused.
 
 Most clients show their users only the name of an error code, if that. The log has the reason. A response is searched
-for error codes if its API has any (`refusal.ITEMS` knows where); Produce and Fetch, whose responses are
+for error codes if its API has any (`apis.table` knows where); Produce and Fetch, whose responses are
 written by hand, report each error where it occurs, so a response without one costs nothing.
 
 Codes that are a part of a protocol's normal course, such as REBALANCE_IN_PROGRESS, are written at debug level.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.apis.items import code_of
+from odradek.apis.row import Items
+from odradek.apis.table import APIS, api_name, name_of, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import counted
 from odradek.host.metrics import count_error
 from odradek.model import TopicPartition
-from odradek.requests.naming import api_name, name_of, request_fields, sender_of
-from odradek.requests.refusal import ITEMS, Items, code_of
-from odradek.wording import one_line, shown, some
+from odradek.requests.naming import request_fields, sender_of
+from odradek.wording import one_line, shown
 
 if TYPE_CHECKING:
     from odradek.requests.request import Request
@@ -27,8 +30,7 @@ log = logging.getLogger(__name__)
 MAX_REASON = 300  # characters
 MAX_LOOKED_AT = 200  # items of one response, and of each list in them
 MAX_NAMED = 5
-PRODUCE, LEAVE_GROUP = 0, 13
-PLACES = ITEMS | {LEAVE_GROUP: (Items("members", "members", {"member_id": "member_id"}),)}
+PRODUCE = named("Produce").key
 
 # Errors in normal operation, which clients handle themselves.
 ROUTINE = frozenset(
@@ -80,7 +82,7 @@ def log_refusals(request: "Request", response: Any) -> None:
     code = code_of(response)
     if code:
         log_refusal(request, subject_of(request), code, getattr(response, "error_message", None))
-    for items in PLACES.get(request.api_key, ()):
+    for items in APIS[request.api_key].items:
         _log_refused_items(request, items, getattr(response, items.response))
 
 
@@ -106,26 +108,34 @@ class Refused:
 def _log_refused_items(request: "Request", items: Items, answers: list[Any]) -> None:
     """One line for each code. Of a large response only a part is looked at: it is about to be written in turns."""
     by_code: dict[int, Refused] = {}
-    inner = items.inner
-    if inner is not None and inner.inner is not None:
-        for answer in answers[:MAX_LOOKED_AT]:
-            _log_refused_items(request, inner, getattr(answer, inner.response))
-        return
-    for answer in answers[:MAX_LOOKED_AT]:
-        for item in (answer,) if inner is None else getattr(answer, inner.response)[:MAX_LOOKED_AT]:
-            code = code_of(item)
-            if code:
-                refused = by_code.get(code)
-                if refused is None:
-                    refused = by_code[code] = Refused(getattr(item, "error_message", None))
-                refused.count += 1
-                if refused.count <= MAX_NAMED:
-                    name = _name_of(answer, items)
-                    refused.names.append(
-                        name if inner is None else f"{name}, partition {_name_of(item, inner)}"
-                    )
+    for name, item in _looked_at(items, answers):
+        code = code_of(item)
+        if code:
+            refused = by_code.get(code)
+            if refused is None:
+                refused = by_code[code] = Refused(getattr(item, "error_message", None))
+            refused.count += 1
+            if refused.count <= MAX_NAMED:
+                refused.names.append(name())
     for code, refused in by_code.items():
         log_refusal(request, str(refused), code, refused.reason)
+
+
+def _looked_at(items: Items, answers: list[Any]) -> Iterator[tuple[Callable[[], str], Any]]:
+    """Items that may have a code, each with a function that names it."""
+    inner = items.inner
+    for answer in answers[:MAX_LOOKED_AT]:
+        if inner is None or inner.inner is not None:
+            yield partial(_name_of, answer, items), answer
+        if inner is not None and inner.inner is not None:
+            yield from _looked_at(inner, getattr(answer, inner.response))
+        elif inner is not None:
+            for item in getattr(answer, inner.response)[:MAX_LOOKED_AT]:
+                yield partial(_name_of_inner, answer, items, item, inner), item
+
+
+def _name_of_inner(answer: Any, items: Items, item: Any, inner: Items) -> str:
+    return f"{_name_of(answer, items)}, partition {_name_of(item, inner)}"
 
 
 def _name_of(answer: Any, items: Items) -> str:
@@ -133,11 +143,6 @@ def _name_of(answer: Any, items: Items) -> str:
     values = [getattr(answer, name) for name in items.names]
     names = [value for value in values if isinstance(value, str) and value]
     return shown(names[0]) if names else str(values[-1])
-
-
-def log_refused_partition(request: "Request", topic: str | None, index: int, error: KafkaError) -> None:
-    """Of Produce or Fetch."""
-    log_refusal(request, f"{shown(topic)}, partition {index}", error.code, error.message)
 
 
 def log_refused_batch(partition: TopicPartition, error: KafkaError) -> None:
@@ -177,12 +182,6 @@ def log_unreadable(topic: str, index: int, error: OSError) -> None:
     )
 
 
-def log_timed_out(request: "Request", partitions: Iterable[TopicPartition], timeout_ms: int) -> None:
-    """A Produce whose records are appended and not committed."""
-    reason = f"its records are written, but were not committed within its timeout of {timeout_ms} ms"
-    log_refusal(request, some([str(each) for each in partitions]), ErrorCode.REQUEST_TIMED_OUT, reason)
-
-
 def log_refusal(request: "Request", subject: str, code: int, reason: str | None) -> None:
     """`subject` is the item that was requested, as shown."""
     error = ErrorCode(code)
@@ -196,7 +195,7 @@ def log_refusal(request: "Request", subject: str, code: int, reason: str | None)
     counted(
         log,
         level,
-        request.client_address.rpartition(":")[0] or request.client_address,  # forwarded ones have no port
+        request.caller.host,
         f"{api_name(request.api_key)}{of} refused with {error.name}",
         "refused %s%s from %s: %s",
         name_of(request.api_key, request.version),

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.features import TRANSACTION_VERSION
-from odradek.errors import ErrorCode, KafkaError
+from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host, Timer
 from odradek.host.metrics import Metrics
 from odradek.metadata.image import MetadataImage
-from odradek.model import TopicPartition
+from odradek.model import Caller, TopicPartition, node_caller
 from odradek.raft.address import NodeAddress
 from odradek.raft.messages import Request as QuorumRequest
 from odradek.raft.reconfiguration import VoterChange
@@ -43,7 +42,7 @@ class Deadlines(Protocol):
     def add(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
 
 
-AnswerHere = Callable[[Message, RequestContext], Awaitable[Any]]
+AnswerHere = Callable[[Message, int, Caller], Awaitable[Any]]
 
 
 class Metadata(Protocol):
@@ -52,14 +51,14 @@ class Metadata(Protocol):
     @property
     def image(self) -> MetadataImage: ...
 
-    async def decide(self, request: Message, context: RequestContext) -> Any:
+    async def decide(self, request: Message, version: int, caller: Caller) -> Any:
         """Let the controller decide on its newest image. Returns the response, once its records are committed and
         applied; if the request is refused, or cannot be written, with an error code for each of its items."""
 
-    async def decide_here(self, request: Message, context: RequestContext) -> Any:
+    async def decide_here(self, request: Message, version: int, caller: Caller) -> Any:
         """The same, but NOT_CONTROLLER if another node is the active controller."""
 
-    async def forward(self, request: Message, context: RequestContext, answer_here: AnswerHere) -> Any:
+    async def forward(self, request: Message, version: int, caller: Caller, answer_here: AnswerHere) -> Any:
         """The response of the active controller, on another node, to a request that is sent there in an Envelope; a
         refusal if that node cannot be reached. If this node becomes the controller, `answer_here` is called."""
 
@@ -73,6 +72,10 @@ class Quorum(Protocol):
 
     @property
     def epoch(self) -> int: ...
+
+    @property
+    def is_stuck(self) -> bool:
+        """What the leader sent could not be appended: this node's metadata is old."""
 
     def handle(self, request: Request, body: QuorumRequest) -> None:
         """Give a request of another replica to the core. The response is sent when the core gives it: a fetch may
@@ -155,6 +158,22 @@ class Verifier(Protocol):
         appended in the same turn of the event loop belong to the transaction."""
 
 
+class Disk(Protocol):
+    """The disk of the data directory."""
+
+    is_full: bool  # this broker gives its leaderships away
+
+    @property
+    def keeps_its_rest(self) -> bool:
+        """Users' records are refused, because what is left of the disk is for the broker itself."""
+
+    def refusal(self) -> KafkaError:
+        """The response to a batch of a producer, while the disk is full."""
+
+    def write_failed(self, error: KafkaError | OSError) -> None:
+        """A record could not be written: the disk may be full."""
+
+
 class Peers(Protocol):
     """Other brokers, and this one."""
 
@@ -195,20 +214,32 @@ class Services:
     peers: Peers
     host: Host
     quorum: Quorum
+    disk: Disk
+    # Of this process; -1 before the metadata has its registration.
+    broker_epoch: Callable[[], int] = lambda: NO_NODE
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
     selects_by_rack: bool = False  # consumers are sent to replicas in their racks
     replica_reads: ReplicaReads = field(default_factory=ReplicaReads)
     leader_quota: ReplicationQuota = field(default_factory=ReplicationQuota)  # of what throttled replicas get
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's
+    caller: Caller = field(init=False)  # of the node's own requests
+    roads: dict[str, Any] = field(default_factory=dict)  # by kind of listener; see `road.road_of`
     _controllers_told: int = 0
 
     def __post_init__(self) -> None:
         self.now_ms = self.host.now_ms
+        self.caller = node_caller(self.node_id)
 
     @property
     def image(self) -> MetadataImage:
         return self.metadata.image
+
+    def check_metadata(self) -> None:
+        """For requests about who leads and where. A broker whose disk is so full that it cannot keep the metadata does
+        not know that by now: the connection is closed, so that the client asks another broker."""
+        if self.disk.is_full and self.quorum.is_stuck:
+            raise ProtocolError("this broker's metadata is old, because its disk is full: ask another broker")
 
     @property
     def groups(self) -> Groups:
@@ -246,14 +277,13 @@ class Services:
 
     def is_for_controller(self, request: Request) -> bool:
         """True if it came through a controller listener: then this node responds itself, and does not forward it."""
-        return request.listener in self.config.controller_listener_names
+        return request.caller.listener in self.config.controller_listener_names
 
     async def decide(self, request: Request, message: Message) -> Any:
         """Send a client's request to the controller."""
-        context = context_of(request, request.version)
         if self.is_for_controller(request):
-            return await self.metadata.decide_here(message, context)
-        return await self.metadata.decide(message, context)
+            return await self.metadata.decide_here(message, request.version, request.caller)
+        return await self.metadata.decide(message, request.version, request.caller)
 
     async def at_leader(
         self, request: Request, message: Message, answer: Callable[[], Awaitable[Any]]
@@ -264,12 +294,7 @@ class Services:
         if self.is_for_controller(request) or self.leads:
             return await answer()
 
-        async def answer_here(message: Message, context: RequestContext) -> Any:
+        async def answer_here(message: Message, version: int, caller: Caller) -> Any:
             return await answer()
 
-        return await self.metadata.forward(message, context_of(request, request.version), answer_here)
-
-
-def context_of(request: Request, version: int) -> RequestContext:
-    """The context of a client's request, for that request or for one that we make on its behalf in this version."""
-    return RequestContext(version, request.client_id or "", request.client_address, str(request.principal))
+        return await self.metadata.forward(message, request.version, request.caller, answer_here)

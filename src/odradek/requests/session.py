@@ -6,29 +6,19 @@ authenticates again keeps its principal, and is not cut off meanwhile (KIP-368).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from odradek.apis.table import APIS
 from odradek.errors import ProtocolError
+from odradek.model import Caller, Principal
 
-
-class Principal(NamedTuple):
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
-
-
-ANONYMOUS = Principal("User", "ANONYMOUS")
-# SaslHandshake, ApiVersions, SaslAuthenticate
-AUTHENTICATION_APIS = frozenset({17, 18, 36})
+AUTHENTICATION_APIS = frozenset(api.key for api in APIS.values() if api.before_authentication)
 
 
 class Session:
-    __slots__ = ("admitted", "principal")
+    __slots__ = ("admitted", "caller")
 
-    def __init__(self, admitted: frozenset[int] | None = None) -> None:
-        self.principal = ANONYMOUS
+    def __init__(self, caller: Caller, admitted: frozenset[int] | None = None) -> None:
+        self.caller = caller  # of its last request
         self.admitted = admitted  # api keys; None: all of them
 
     @property
@@ -37,15 +27,16 @@ class Session:
 
     def authenticated(self, principal: Principal) -> None:
         """From the next request on every API passes, and requests carry this principal."""
-        if self.is_open and self.principal != principal:
-            raise ProtocolError(f"{self.principal} cannot become {principal} on the same connection")
-        self.principal = principal
+        before = self.caller.principal
+        if self.is_open and before != principal:
+            raise ProtocolError(f"{before} cannot become {principal} on the same connection")
+        self.caller = self.caller._replace(principal=principal)
         self.admitted = None
 
 
-NewSession = Callable[[str], Session]
+NewSession = Callable[[Caller], Session]
 
 
-def open_session(listener: str) -> Session:
-    """Of a listener without authentication."""
-    return Session()
+def open_session(caller: Caller) -> Session:
+    """The session of a client on a listener without authentication."""
+    return Session(caller)

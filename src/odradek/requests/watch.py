@@ -12,10 +12,11 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from odradek.apis.table import APIS, api_name, name_of
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.host.metrics import Histogram
-from odradek.requests.naming import api_name, name_of, request_fields, sender_of
+from odradek.requests.naming import request_fields, sender_of
 from odradek.requests.refused import subject_of
 from odradek.requests.request import Request
 from odradek.wording import duration
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 WATCHED_SECONDS = 600.0  # one that waits longer is looked at only when others are handled
-WAIT_BY_DESIGN = frozenset({1, 11, 14})  # Fetch, JoinGroup, SyncGroup
+WAIT_BY_DESIGN = frozenset(api.key for api in APIS.values() if api.waits_by_design)
 
 
 class Conversation(Protocol):
@@ -131,7 +132,7 @@ class Watch:
         counted(
             log,
             level,
-            request.client_address.rpartition(":")[0],
+            request.caller.host,
             kind.format(api_name(request.api_key)),
             "slow request: %s from %s %s",
             name_of(request.api_key, request.version),

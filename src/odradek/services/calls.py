@@ -1,8 +1,8 @@
 """A request to another node over a link, and its response."""
 
+from odradek.apis.messages import response_type
 from odradek.metadata.image import MetadataImage
 from odradek.net.link import Address, Link
-from odradek.requests.registry import response_type
 from odradek.wire.codec import Message, drain, read_in_steps
 from odradek.wire.frame import encode_request, skip_response_header
 

@@ -1,5 +1,6 @@
-"""The background work of the active controller: it fences brokers that do not respond, returns partitions to their
-preferred leaders, and elects leaders uncleanly where the topic allows it.
+"""The background work of the active controller: it fences brokers that do not respond, moves leaderships away from
+brokers whose disks are full, returns partitions to their preferred leaders, elects leaders uncleanly where the topic
+allows it, and asks brokers for the ends of their logs where all in-sync replicas were killed (`recovery_elections`).
 
 Heartbeats keep a broker's session alive (`controller.sessions`); a process that ended is noticed by its closed sockets
 (`broker_watch`). Every node with the controller role runs this, but only the active controller acts.
@@ -17,6 +18,7 @@ from odradek.controller.brokers import (
     elect_missing_leaders,
     empty_isrs_of_inactive,
     fence_broker,
+    leave_full,
 )
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
@@ -26,6 +28,7 @@ from odradek.metadata.records import MetadataRecord
 from odradek.net.network import Network
 from odradek.services.broker_watch import BrokerWatch
 from odradek.services.metadata import BrokerMetadata
+from odradek.services.recovery_elections import AskHere, RecoveryElections
 from odradek.wording import count_of
 
 log = logging.getLogger(__name__)
@@ -45,13 +48,18 @@ class ControllerDuties:
         network: Network,
         metadata: BrokerMetadata,
         config: BrokerConfig,
+        ask_here: AskHere,
     ) -> None:
-        """`listener` names the listener of other brokers to which this node connects to watch them."""
+        """`listener` names the listener of other brokers to which this node connects to watch them. `ask_here` hands a
+        request to this node's own broker."""
         self._node_id = node_id
         self._metadata = metadata
         self._sessions = metadata.sessions
         self._host = host
         self._watch = BrokerWatch(node_id, listener, host, network, self._gone)
+        self._recoveries = RecoveryElections(
+            node_id, listener, host, network, metadata, self._write, ask_here
+        )
         self._balances = config["auto.leader.rebalance.enable"]
         self._balance_seconds = config["leader.imbalance.check.interval.seconds"]
         self._unclean_seconds = config["unclean.leader.election.interval.ms"] / 1000
@@ -69,9 +77,11 @@ class ControllerDuties:
                 self._follow_brokers(),
                 self._balance_leaders(),
                 self._elect_uncleanly(),
+                self._recoveries.run(),
             )
         finally:
             self._watch.stop()
+            self._recoveries.stop()
 
     # Events
 
@@ -89,6 +99,7 @@ class ControllerDuties:
             self._configs_changed.set()
         if delta.changed_brokers:
             self._brokers_changed.set()
+        self._recoveries.metadata_changed(delta)
 
     # Sessions
 
@@ -100,8 +111,10 @@ class ControllerDuties:
                 await self._maybe_take_over()
                 self._watch.look_at(self._metadata.image)
                 await self._fence_silent()
+                await self._relieve_full()
             else:
                 self._watch.stop()
+                self._recoveries.stop()
             began_ms = self._host.steady_ms()
             with suppress(TimeoutError):
                 async with asyncio.timeout(period_ms / 1000):
@@ -114,6 +127,7 @@ class ControllerDuties:
             self._taken_over = self._metadata.quorum.epoch
             await self._go_on_fencing()
             await self._go_on_electing()
+            self._recoveries.take_over(self._metadata.newest)
 
     def _forgive_own_stall(self, late_ms: int) -> None:
         if late_ms > STALL_MS:
@@ -165,6 +179,13 @@ class ControllerDuties:
             self._brokers_changed.clear()
             await self._go_on_fencing()
             await self._go_on_electing()
+            await self._relieve_full()
+
+    async def _relieve_full(self) -> None:
+        await self._in_parts(
+            lambda image, config: leave_full(image, config, PARTITIONS_AT_ONCE),
+            "moved leaderships away from brokers whose disks are full, or took them out of the ISR, of %s",
+        )
 
     # Elections
 

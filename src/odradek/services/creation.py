@@ -6,12 +6,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from odradek.config.broker import BrokerConfig
-from odradek.controller.context import RequestContext
 from odradek.controller.placement import factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import INTERNAL_TOPICS
+from odradek.model import INTERNAL_TOPICS, Caller
 from odradek.requests.request import Request
-from odradek.requests.services import Services, context_of
+from odradek.requests.road import ask
+from odradek.requests.services import Services
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1
@@ -30,7 +30,7 @@ async def create_missing_topics(
     for at in range(0, len(wanted), TOPICS_AT_ONCE):
         topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
         await pace.step()
-        refused |= await _create(services, topics, context_of(request, CreateTopicsRequest.MAX_VERSION))
+        refused |= await _create(services, topics, request.caller)
         await _see(services, [topic.name for topic in topics if topic.name not in refused])
     return {
         name: error.code for name, error in refused.items() if error.code is not ErrorCode.KAFKA_STORAGE_ERROR
@@ -59,8 +59,7 @@ async def create_internal_topic(services: Services, topic: InternalTopic) -> Non
         factor = factor_of_cluster(services.image)
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     wanted = CreatableTopic(name, partitions, factor, configs=settings)
-    context = RequestContext(CreateTopicsRequest.MAX_VERSION, client_id=f"broker {services.node_id}")
-    refused = await _create(services, [wanted], context)
+    refused = await _create(services, [wanted], services.caller)
     if name in refused:
         raise refused[name]
     await _see(services, [name])
@@ -74,10 +73,9 @@ async def _see(services: Services, names: list[str]) -> None:
                 await services.quorum.changed()
 
 
-async def _create(
-    services: Services, topics: list[CreatableTopic], context: RequestContext
-) -> dict[str, KafkaError]:
-    answer = await services.metadata.decide(CreateTopicsRequest(topics=topics), context)
+async def _create(services: Services, topics: list[CreatableTopic], caller: Caller) -> dict[str, KafkaError]:
+    request = CreateTopicsRequest(topics=topics)
+    answer = await ask(services, request, request.MAX_VERSION, caller)
     return {
         topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
         for topic in answer.topics

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from odradek.controller.context import RequestContext
+from odradek.apis.items import carries
+from odradek.apis.table import APIS, api_name
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
+from odradek.model import Caller
 from odradek.net.link import Link
 from odradek.net.network import Network
 from odradek.raft.address import NodeAddress
-from odradek.requests.naming import api_name
-from odradek.requests.refusal import carries
 from odradek.requests.turns import Turns
 from odradek.services.calls import call
 from odradek.services.quorum import Quorum
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05
 
-DecideHere = Callable[[Message, RequestContext], Awaitable[Any]]
+DecideHere = Callable[[Message, int, Caller], Awaitable[Any]]
 
 
 class Forwarder:
@@ -44,20 +44,20 @@ class Forwarder:
         self._link = Link(host, network)
         self._last_id = 0
 
-    async def forward(self, request: Message, context: RequestContext, decide_here: DecideHere) -> Any:
+    async def forward(self, request: Message, version: int, caller: Caller, decide_here: DecideHere) -> Any:
         """Returns the controller's response. Raises KafkaError if there is none in time. If this node becomes the
         active controller meanwhile, `decide_here` decides."""
         deadline = self._host.monotonic() + self._timeout_seconds
         reason = "there is no controller"
         while (left := deadline - self._host.monotonic()) > 0:
             if self._quorum.is_active:
-                return await decide_here(request, context)
+                return await decide_here(request, version, caller)
             leader = self._quorum.leader
             if leader is None or leader[1] is None:
                 reason = "no controller is known"
             else:
                 try:
-                    return await self._ask(leader[1], request, context, left)
+                    return await self._ask(leader[1], request, version, caller, left)
                 except (OSError, ProtocolError) as error:
                     reason = str(error) or "it does not respond"
                     counted(
@@ -82,25 +82,23 @@ class Forwarder:
             pass
 
     async def _ask(
-        self, address: NodeAddress, request: Message, context: RequestContext, seconds: float
+        self, address: NodeAddress, request: Message, version: int, caller: Caller, seconds: float
     ) -> Any:
-        from odradek.requests.envelope import FORWARDABLE, unwrap_response_in_steps, wrap
+        from odradek.requests.envelope import unwrap_response_in_steps, wrap
 
         api_key: int = request.API_KEY  # type: ignore[attr-defined]
-        if api_key not in FORWARDABLE:
-            response = await call(self._link, address, request, context.api_version, self._client_id, seconds)
+        if not APIS[api_key].is_forwarded:
+            response = await call(self._link, address, request, version, self._client_id, seconds)
             if drain(carries(response, ErrorCode.NOT_CONTROLLER)):
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, f"{api_name(api_key)} was refused.")
             return response
         self._last_id += 1
         correlation_id = self._last_id & 0x7FFFFFFF
-        envelope = wrap(request, context, correlation_id)
+        envelope = wrap(request, version, caller, correlation_id)
         wrapped: Any = await call(
             self._link, address, envelope, envelope.MAX_VERSION, self._client_id, seconds
         )
-        return await self._turns.complete(
-            unwrap_response_in_steps(wrapped, api_key, context.api_version, correlation_id)
-        )
+        return await self._turns.complete(unwrap_response_in_steps(wrapped, api_key, version, correlation_id))
 
     def leader_changed(self) -> None:
         """Send to the new controller what the old one has not answered yet: it may be cut off, and never answer."""

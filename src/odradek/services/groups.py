@@ -12,14 +12,14 @@ from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.offsets import EndTransaction
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Producer, RequestContext
+from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.replication.leader import Leader
 from odradek.requests.services import Services
 from odradek.services.creation import InternalTopic, factor_set
-from odradek.services.shards import Shards
+from odradek.services.shards import NO_VERSION, Shards
 from odradek.storage.producers.markers import Marker, TransactionEnd
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Groups(Shards[GroupCoordinator]):
             Marker(is_abort=not end.is_commit, coordinator_epoch=end.coordinator_epoch),
             end.transaction_version,
         )
-        shard.runner.handle(event, RequestContext(api_version=0), MarkerOnItsWay(done))
+        shard.runner.handle(event, NO_VERSION, self.caller, MarkerOnItsWay(done))
 
     def _forget_offsets_of_missing_topics(self, coordinator: GroupCoordinator, now_ms: int) -> None:
         """The broker may have stopped after a topic was deleted, and perhaps created again, but before its offsets were

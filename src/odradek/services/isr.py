@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
@@ -82,13 +81,15 @@ class InSyncReplicas:
         return proposal is None and not leader.closed_with
 
     def _active(self, replicas: dict[int, int]) -> frozenset[int]:
-        """Those that the controller would accept: not fenced, and registered with the broker epoch of their fetches."""
+        """Those that the controller would accept: not fenced, with room on their disks, and registered with the broker
+        epoch of their fetches."""
         brokers = self._metadata.image.brokers
         return frozenset(
             replica
             for replica, epoch in replicas.items()
             if (broker := brokers.get(replica)) is not None
             and broker.is_active
+            and not broker.is_full
             and epoch in (-1, broker.epoch)
         )
 
@@ -142,7 +143,7 @@ class InSyncReplicas:
             return False
         if request is None:
             return True
-        response = await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
+        response = await self._metadata.ask(request)
         codes = _codes(response)
         for proposal in proposals:
             self._take(proposal, codes(self._metadata.image, proposal.leader))

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 from odradek.config.listeners import Listener
-from odradek.controller.context import RequestContext
 from odradek.controller.features import SUPPORTED_FEATURES, can_cordon
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Host
@@ -83,12 +82,18 @@ class Lifecycle:
         self._epoch = NO_EPOCH
         self._incarnation_id: uuid.UUID | None = None  # of this process, once it has sent its registration
         self._is_cordoned = is_cordoned
+        self._is_full = False
         self._has_news = asyncio.Event()  # for the controller, which should not wait for the next heartbeat
 
     def is_registered(self, image: MetadataImage) -> bool:
         """True if the image has the registration of this process, not that of an earlier one."""
         broker = image.brokers.get(self._node_id)
         return broker is not None and broker.incarnation_id == self._incarnation_id
+
+    def broker_epoch(self) -> int:
+        """Of this process; NO_EPOCH until the metadata has its registration."""
+        image = self._metadata.image
+        return image.brokers[self._node_id].epoch if self.is_registered(image) else NO_EPOCH
 
     async def register(self, listeners: tuple[Listener, ...], was_clean: bool) -> None:
         """Register this broker's listeners, and whether its last stop was clean. Returns once it is unfenced."""
@@ -156,6 +161,11 @@ class Lifecycle:
             self._is_cordoned = is_cordoned
             self._has_news.set()
 
+    def fill(self, is_full: bool) -> None:
+        """Whether this broker's disk is full has changed: the controller should know at once."""
+        self._is_full = is_full
+        self._has_news.set()
+
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
         while True:
@@ -166,7 +176,7 @@ class Lifecycle:
                 pass
             self._has_news.clear()
             is_alone = self._metadata.quorum.is_only_voter and self._metadata.quorum.is_active
-            if not is_alone or not self._are_cordons_known:
+            if not is_alone or not self._are_cordons_known or not self._is_fullness_known:
                 await self._heartbeat()
 
     @property
@@ -181,6 +191,12 @@ class Lifecycle:
         broker = self._metadata.image.brokers.get(self._node_id)
         known = broker.cordoned if broker is not None else None
         return set(known or ()) == set(self._cordons or ())
+
+    @property
+    def _is_fullness_known(self) -> bool:
+        """To those who could lead instead."""
+        broker = self._metadata.image.brokers.get(self._node_id)
+        return self._is_on_its_own or (broker is not None and broker.is_full == self._is_full)
 
     async def retire(self) -> None:
         """Controlled shutdown: have the controller move away what this broker leads. Returns once all other brokers
@@ -226,6 +242,7 @@ class Lifecycle:
             want_fence=False,
             want_shut_down=want_shut_down,
             cordoned_log_dirs=self._cordons,
+            is_full=self._is_full,
         )
         response: BrokerHeartbeatResponse = await self._ask(request)
         if response.error_code:
@@ -234,4 +251,4 @@ class Lifecycle:
         return response
 
     async def _ask(self, request: Any) -> Any:
-        return await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
+        return await self._metadata.ask(request)

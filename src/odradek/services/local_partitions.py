@@ -34,6 +34,7 @@ from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
 from odradek.replication.settings import ReplicaSettings
 from odradek.replication.unmade_log import UnmadeLog
+from odradek.services.damaged_logs import is_to_be_copied_again
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import Log
 from odradek.storage.store import LogStore
@@ -162,6 +163,10 @@ class LocalPartitions:
         self._unopened |= self._failed
         self._failed.clear()
         self._settle(list(self._unsettled.values()))
+        for name, damaged in list(self._store.marked.items()):
+            topic = self._image.topics_by_id.get(damaged.topic_id)
+            if topic is not None:
+                self._act(topic, partial(self._plan_partitions, indexes=[name.partition]))
         self._remove_doomed()
         self._open_soon()
 
@@ -197,19 +202,35 @@ class LocalPartitions:
             if self._node_id not in registration.replicas:
                 self._close_partition(topic, index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
+            name = TopicPartition(topic.name, index)
+            if name in self._store.marked:
+                self._maybe_copy_again(topic, name, registration)
             replica = self._present(topic, index)
             if replica is not None:
                 self._give_role(replica, registration)
             if replica is None or is_unmade(replica):
-                name = TopicPartition(topic.name, index)
                 self._failed.pop(name, None)
                 self._unopened[name] = Unopened(topic.id, registration)
+
+    def _maybe_copy_again(self, topic: Topic, name: TopicPartition, registration: Partition) -> None:
+        """Throw a damaged log away: a new one follows the leader. Not before the metadata says that nobody needs it."""
+        if is_to_be_copied_again(self._store, name, registration, self._node_id) and name not in self._doomed:
+            log.warning("copying %s again from broker %d: its log is damaged", name, registration.leader)
+            self._close_partition(topic, name.partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _give_role(self, replica: Replica, registration: Partition) -> None:
         if registration.leader == self._node_id and not self._is_registered(self._image):
             return
         if replica.take_role(self._node_id, registration, self._host.steady_ms()):
             _tell(self._on_new_role, replica)
+        if replica.log.missing_until and self._is_in_sync(registration):
+            replica.log.missing_until = (
+                0  # it has copied what it had lost; or there is nobody to copy it from
+            )
+
+    def _is_in_sync(self, registration: Partition) -> bool:
+        """Whether this process is in the ISR, not an earlier one."""
+        return self._node_id in registration.isr and self._is_registered(self._image)
 
     def _failed_indexes(self) -> dict[UUID, list[int]]:
         """The partitions that could not be opened, by topic: a change to the topic retries them."""

@@ -17,6 +17,8 @@ from odradek.storage.store import LogStore
 
 log = logging.getLogger(__name__)
 
+METADATA_SECONDS = 5.0  # at most, between two checkpoints of the metadata log: see `raft.store`
+
 
 class Maintenance:
     def __init__(
@@ -46,7 +48,7 @@ class Maintenance:
         await asyncio.gather(
             self._repeat(self._retention_seconds, self.look_after_logs),
             self._repeat(self._checkpoint_seconds, self.checkpoint),
-            self._repeat(self._checkpoint_seconds, self._metadata.checkpoint),
+            self._repeat(min(self._checkpoint_seconds, METADATA_SECONDS), self._metadata.checkpoint),
             self._repeat(self._checkpoint_seconds, self._metadata.maintain),
             self._repeat(self._checkpoint_seconds, self._remove_deleted),
         )

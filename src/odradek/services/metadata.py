@@ -10,6 +10,7 @@ Every request gets a response, with error codes if it is refused. Four failures 
 committed:
 
 - The records cannot be appended, as on a full disk. Nothing has changed: the request is refused, the next may succeed.
+  If there are other voters, this node resigns: another one's disk may have room.
 - They are appended, but no descriptor is left for the sync. It is tried again before the next decision, and every few
   seconds (`settle`).
 - The node loses the leadership before they are committed. Their fate is unknown: NOT_CONTROLLER.
@@ -22,9 +23,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
+from odradek.apis.items import join, refuse, refuse_undone
 from odradek.config.broker import BrokerConfig
 from odradek.controller.changes import changes
-from odradek.controller.context import RequestContext
 from odradek.controller.controller import Controller
 from odradek.controller.elections import MIN_ISR
 from odradek.controller.features import activation_records
@@ -39,12 +40,11 @@ from odradek.metadata.image import MetadataImage
 from odradek.metadata.quorum_settings import quorum_settings
 from odradek.metadata.records import MetadataRecord
 from odradek.metadata.snapshotting import Policy, Snapshotter
+from odradek.model import Caller, node_caller
 from odradek.net.network import Network
 from odradek.raft.address import NodeAddress
 from odradek.raft.voters import Endpoint
 from odradek.requests.naming import sender
-from odradek.requests.refusal import refuse, refuse_undone
-from odradek.requests.registry import response_type
 from odradek.requests.turns import Turns
 from odradek.services.forwarding import DecideHere, Forwarder
 from odradek.services.quorum import Listener, Quorum, QuorumConfig
@@ -82,9 +82,11 @@ class BrokerMetadata:
         listeners: Sequence[Callable[[MetadataDelta], None]],
         on_failure: Callable[[str], None],
         sync_time: Histogram | None = None,
+        enter: DecideHere | None = None,
     ) -> None:
         """`listeners` are called for every change after the image that is loaded here; `on_failure` is called with the
-        reason if the node must stop."""
+        reason if the node must stop; `enter` takes the requests of the node itself, and brings them to `decide`."""
+        self._enter = enter
         self.turns = turns  # for large requests
         self._controller = Controller(config.node_id, config, rng, host.steady_ms)
         self.sessions = self._controller.sessions  # of brokers, while this node is the active controller
@@ -92,6 +94,7 @@ class BrokerMetadata:
         self._sync_time = sync_time or Histogram()
         self._monotonic = host.monotonic
         self._node_id = config.node_id
+        self._caller = node_caller(config.node_id)
         self._now_ms = host.steady_ms  # the quorum's clock never goes back
         self._listeners = listeners
         self._config_layers: tuple[dict[str, str], dict[str, str]] = ({}, {})  # last applied
@@ -139,39 +142,43 @@ class BrokerMetadata:
             await self.quorum.committed(self._append(records), self._log.epoch)
         return len(records)
 
-    async def decide(self, request: Message, context: RequestContext) -> Any:
+    async def decide(self, request: Message, version: int, caller: Caller) -> Any:
         """Have the active controller decide, here or elsewhere. Returns the response once its records are committed
         and, if decided here, applied here."""
         if self.quorum.is_active:
-            return await self.decide_here(request, context)
+            return await self.decide_here(request, version, caller)
         try:
-            return await self.forward(request, context, self.decide_here)
+            return await self.forward(request, version, caller, self.decide_here)
         except KafkaError as error:
-            return self._refused(request, context, error)
+            return self._refused(request, version, caller, error)
 
-    async def forward(self, request: Message, context: RequestContext, answer_here: DecideHere) -> Any:
+    async def ask(self, request: Any) -> Any:
+        """Send a request of this node itself to the active controller."""
+        return await (self._enter or self.decide)(request, request.MAX_VERSION, self._caller)
+
+    async def forward(self, request: Message, version: int, caller: Caller, answer_here: DecideHere) -> Any:
         """Returns the active controller's response. Raises KafkaError if there is none in time. If this node becomes
         the active controller meanwhile, `answer_here` answers."""
-        return await self._forwarder.forward(request, context, answer_here)
+        return await self._forwarder.forward(request, version, caller, answer_here)
 
-    async def decide_here(self, request: Message, context: RequestContext) -> Any:
+    async def decide_here(self, request: Message, version: int, caller: Caller) -> Any:
         """Decide as the active controller; refuse with NOT_CONTROLLER if this node is not."""
         if not self.quorum.is_active:
             error = KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
-            return self._refused(request, context, error)
+            return self._refused(request, version, caller, error)
         parts = await self.turns.complete(self._controller.cut(self._log.newest, request))
         decided = []
         pace = self.turns.pace()
         for part in parts:
             await pace.step()
-            decided.append(self._decide(part, context))
-        return self._controller.join(request, [await self._respond(item, context) for item in decided])
+            decided.append(self._decide(part, version, caller))
+        return join([await self._respond(item, version, caller) for item in decided])
 
-    def _decide(self, part: Part, context: RequestContext) -> _Decided:
+    def _decide(self, part: Part, version: int, caller: Caller) -> _Decided:
         response: Any = None
         try:
             before = self._log.newest
-            records, response = self._controller.decide(before, part, context)
+            records, response = self._controller.decide(before, part, version, caller)
             if not records:  # the response may still depend on records that are not committed yet
                 return _Decided(part, response, offset=before.offset, epoch=self._log.epoch)
             self.settle()
@@ -180,25 +187,24 @@ class BrokerMetadata:
         except KafkaError as error:
             if response is not None:
                 return _Decided(part, refuse_undone(response, error))
-            return _Decided(part, self._refused(part.request, context, error))
+            return _Decided(part, self._refused(part.request, version, caller, error))
 
-    async def _respond(self, decided: _Decided, context: RequestContext) -> Any:
+    async def _respond(self, decided: _Decided, version: int, caller: Caller) -> Any:
         if decided.offset < 0:  # it was refused, and depends on no record
             return decided.response
         try:
             await self.quorum.committed(decided.offset, decided.epoch)
         except KafkaError as error:
-            return self._refused(decided.part.request, context, error)
+            return self._refused(decided.part.request, version, caller, error)
         if decided.before is not None:
-            _log_changes(decided.before, decided.records, context)
+            _log_changes(decided.before, decided.records, caller)
         return decided.response
 
-    def _refused(self, request: Message, context: RequestContext, error: KafkaError) -> Any:
+    def _refused(self, request: Message, version: int, caller: Caller, error: KafkaError) -> Any:
         # The API logs what it refuses to a client.
-        level = logging.DEBUG if context.client_host else logging.WARNING
+        level = logging.WARNING if caller.is_node else logging.DEBUG
         log.log(level, "the controller refused a %s: %s", type(request).__name__, error)
-        refused = response_type(request.API_KEY)  # type: ignore[attr-defined]
-        return drain(refuse(refused, request, context.api_version, error))
+        return drain(refuse(request, version, error))
 
     def settle(self) -> None:
         """Commit what was appended but could not be synced."""
@@ -219,9 +225,10 @@ class BrokerMetadata:
     def _append(self, records: Sequence[MetadataRecord]) -> int:
         """Returns the offset of the last record. On the only voter it is committed and applied by then."""
         if not self.quorum.is_only_voter:
-            offset = self._write(lambda: self._log.append(records, self._now_ms()))
-            self.quorum.appended()
-            return offset
+            try:
+                return self._write(lambda: self._log.append(records, self._now_ms()))
+            finally:
+                self.quorum.appended()
         began = self._monotonic()
         committed = self._write(lambda: self._log.commit(records, self._now_ms()))
         self._sync_time.observe(self._monotonic() - began)  # nearly all of it is the sync
@@ -330,13 +337,9 @@ class BrokerMetadata:
             log.error("cannot close the metadata log: the next start recovers it: %s", error)
 
 
-def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], context: RequestContext) -> None:
+def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], caller: Caller) -> None:
     """Log who changed what. Of a large request only the first changes are logged at info level, the rest at debug."""
-    who = (
-        sender(context.client_host, context.client_id, context.principal)
-        if context.client_host
-        else f"{context.client_id or 'this broker'} itself"
-    )
+    who = sender(caller)
     level = logging.INFO
     for number, (text, named) in enumerate(changes(before, records)):
         if number == MAX_CHANGES_LOGGED:
@@ -347,7 +350,7 @@ def _log_changes(before: MetadataImage, records: Sequence[MetadataRecord], conte
             "%s %s",
             who,
             text,
-            extra=fields(client=context.client_id, address=context.client_host, **named),
+            extra=fields(client=caller.client_id, address=caller.address, **named),
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek import __version__
+from odradek.apis.table import api_name
 from odradek.controller.reassignment import is_reassigning
 from odradek.errors import ErrorCode
 from odradek.host.metrics import SECONDS, Histogram, Metrics, Traffic
@@ -20,8 +21,8 @@ from odradek.metadata.image import NO_LEADER, Partition
 from odradek.net.pages import TEXT, Page
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
-from odradek.requests.naming import api_name
 from odradek.requests.turns import Turns
+from odradek.services.disk_watch import DiskWatch
 from odradek.services.metadata import BrokerMetadata
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,6 +41,7 @@ class Parts(NamedTuple):
     replicas: Replicas
     metrics: Metrics
     traffic: Mapping[str, Traffic]  # by who connects: clients to this node, or this node to others
+    disk: DiskWatch
     throttled: Mapping[str, ReplicationQuota]  # by what this node is: leader or follower
     connection_count: Callable[[], int]
     group_count: Callable[[], int]
@@ -111,6 +113,7 @@ class Monitoring:
         text = Exposition()
         self._write_requests(text)
         self._write_partitions(text, partitions, offline)
+        self._write_disk(text)
         self._write_metadata(text)
         text.histogram("event_loop_lag_seconds", self._metrics.event_loop_lag)
         text.histogram("sync_seconds", self._metrics.sync_time)
@@ -149,6 +152,8 @@ class Monitoring:
             ("reassigning_partitions", found.reassigning),
             ("offline_partitions", offline),
             ("log_size_bytes", found.size_bytes),
+            ("damaged_logs", found.damaged),
+            ("checked_bytes_total", metrics.checked_bytes),
             ("isr_shrinks_total", metrics.isr_shrinks),
             ("isr_expands_total", metrics.isr_expands),
             ("leader_elections_total", metrics.leader_elections),
@@ -159,6 +164,17 @@ class Monitoring:
             "throttled_replication_bytes_total",
             [({"role": role}, quota.total_bytes) for role, quota in self._of.throttled.items()],
         )
+
+    def _write_disk(self, text: "Exposition") -> None:
+        disk = self._of.disk
+        total, free = disk.space()
+        for name, value in (
+            ("disk_total_bytes", total),
+            ("disk_free_bytes", free),
+            ("disk_full", int(disk.is_full)),
+            ("writes_refused_total", disk.refused),
+        ):
+            text.add(name, [({}, value)])
 
     def _write_metadata(self, text: "Exposition") -> None:
         quorum, image = self._quorum, self._of.metadata.image
@@ -182,6 +198,7 @@ class Monitoring:
             await pace.step()
             counts.replicas += 1
             counts.size_bytes += replica.log.size_bytes
+            counts.damaged += replica.log.damage is not None
             leader = replica.leader
             if leader is not None:
                 counts.leaders += 1
@@ -204,7 +221,7 @@ class Monitoring:
 
 class PartitionCounts:
     def __init__(self) -> None:
-        self.replicas = self.leaders = self.size_bytes = 0
+        self.replicas = self.leaders = self.size_bytes = self.damaged = 0
         self.under_replicated = self.under_min_isr = self.reassigning = 0
 
 
@@ -242,6 +259,12 @@ HELP = {
     "reassigning_partitions": "Partitions led here that are being moved to other brokers.",
     "offline_partitions": "Partitions without a leader; told by the active controller alone.",
     "log_size_bytes": "Size of all logs.",
+    "damaged_logs": "Logs in which damage was found, and that were not copied again yet.",
+    "checked_bytes_total": "Bytes of logs whose CRCs were compared by the integrity check.",
+    "disk_total_bytes": "Size of the disk of the data directory.",
+    "disk_free_bytes": "Free space on it.",
+    "disk_full": "1 while this node refuses users' records because its disk is full.",
+    "writes_refused_total": "Batches of producers that were refused because the disk was full.",
     "isr_shrinks_total": "Replicas that left the ISR of a partition led here.",
     "isr_expands_total": "Replicas that joined the ISR of a partition led here.",
     "throttled_replication_bytes_total": "Bytes of throttled replicas, sent as leader or fetched as follower (KIP-73).",

@@ -6,7 +6,6 @@ A restart loses the rest of the current block; there are 2^63 ids.
 import asyncio
 from collections.abc import Iterator
 
-from odradek.controller.context import RequestContext
 from odradek.errors import ErrorCode, KafkaError
 from odradek.services.metadata import BrokerMetadata
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -31,7 +30,7 @@ class ProducerIds:
     async def _allocate(self) -> range:
         epoch = self._metadata.image.brokers[self._node_id].epoch
         request = AllocateProducerIdsRequest(self._node_id, epoch)
-        response = await self._metadata.decide(request, RequestContext(request.MAX_VERSION))
+        response = await self._metadata.ask(request)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), "The controller allocates no producer ids now.")
         start: int = response.producer_id_start

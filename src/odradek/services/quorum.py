@@ -27,7 +27,7 @@ from odradek.metadata.log import Membership, MetadataLog
 from odradek.metadata.properties import MetaProperties
 from odradek.net.network import Network
 from odradek.raft.address import NodeAddress
-from odradek.raft.messages import REQUESTS, Message
+from odradek.raft.messages import NOT_SAID, REQUESTS, Message
 from odradek.raft.messages import Request as Body
 from odradek.raft.outgoing import Settings
 from odradek.raft.ready import QuorumBroken, Unreachable
@@ -36,6 +36,7 @@ from odradek.raft.roles import Follower
 from odradek.raft.view import QuorumView, describe
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
 from odradek.requests.request import Request
+from odradek.services.foreign_nodes import warn_of_request, warn_of_response
 from odradek.services.quorum_peers import QuorumPeers
 from odradek.services.quorum_waiters import CommitWaiters
 from odradek.storage.config import LogConfig
@@ -79,6 +80,7 @@ class _Told:
     leader: tuple[int, int | None] | None = None
     logged_leader: tuple[int, int] | None = None
     image: MetadataImage | None = None
+    is_caught_up: bool = False
     active_epoch: int = -1
 
 
@@ -121,7 +123,7 @@ class Quorum:
         """Work in progress, and who waits for it."""
         self._waiting: dict[int, Request] = {}  # of other nodes, awaiting the core's response, by our number
         self._last_number = 0
-        self._changed = asyncio.Event()  # set when the role, the leader or the image changes
+        self._changed = asyncio.Event()  # set when the role, the leader, the image or `is_caught_up` changes
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -129,6 +131,7 @@ class Quorum:
         self._is_settling = False
         self._is_stopped = False
         self._is_updating = False  # this node is telling the leader its endpoints
+        self._stuck_at = -1  # the end of the log at which an append failed last
 
     def _voters(self) -> VoterSet:
         return self.log.raft.voters
@@ -159,6 +162,11 @@ class Quorum:
         return self.log.is_only_voter
 
     @property
+    def is_stuck(self) -> bool:
+        """What the leader sent could not be appended, as on a full disk, and nothing was since: the image is old."""
+        return self._stuck_at == self.log.end_offset
+
+    @property
     def leader(self) -> tuple[int, NodeAddress | None] | None:
         """The leader's id, and its address if that is known; None if no leader is known."""
         leader_id = self.log.leader_id
@@ -184,7 +192,8 @@ class Quorum:
     @property
     def is_caught_up(self) -> bool:
         """The image has everything that was committed a moment ago. A leader knows what is committed only once a record
-        of its own epoch is."""
+        of its own epoch is, and a follower once its leader has told it: its own snapshot may be of the same epoch, and
+        old."""
         raft, image = self.log.raft, self.log.image
         if raft.is_leader:
             return self.log.is_active
@@ -192,7 +201,7 @@ class Quorum:
         return (
             isinstance(role, Follower)
             and image.epoch == role.epoch
-            and image.offset + 1 >= role.leader_high_watermark
+            and 0 <= role.leader_high_watermark <= image.offset + 1
         )
 
     def describe(self) -> QuorumView:
@@ -212,7 +221,7 @@ class Quorum:
             await self.changed()
 
     async def changed(self) -> None:
-        """Wait for the next change of the leader, of this node's role, or of the image."""
+        """Wait for the next change of the leader, of this node's role, of the image, or of `is_caught_up`."""
         await self._changed.wait()
 
     async def stop(self) -> None:
@@ -269,6 +278,8 @@ class Quorum:
         self._waiting[number] = request
         request.on_abandoned = partial(self._abandon, number)
         sender = _sender_of(body)
+        if body.cluster_id not in (NOT_SAID, self._cluster_id):
+            warn_of_request(sender, request.caller.address, body.cluster_id, self._cluster_id)
         with self._happening():
             self.log.step(Message(sender, self._node.node_id, number, body), self._host.steady_ms())
 
@@ -319,16 +330,7 @@ class Quorum:
                 self.log.unreachable(Unreachable(peer, correlation_id, is_gone), self._host.steady_ms())
             return
         if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            counted(
-                log,
-                logging.ERROR,
-                str(peer),
-                "cluster",
-                "%s belongs to another cluster than this node, which belongs to cluster %s: check "
-                "controller.quorum.bootstrap.servers, and meta.properties in the data directories of both",
-                self._peers.name_of(peer),
-                self._cluster_id,
-            )
+            warn_of_response(self._peers.name_of(peer), self._cluster_id)
         self._peers.learn(addresses)
         with self._happening():
             self.log.step(Message(peer, self._node.node_id, correlation_id, response), self._host.steady_ms())
@@ -347,6 +349,7 @@ class Quorum:
             if self.log.failed:
                 self._fail(str(error))
             elif not may_refuse:
+                self._stuck_at = self.log.end_offset
                 counted(
                     log,
                     logging.ERROR,
@@ -390,8 +393,9 @@ class Quorum:
     def _tell_changes(self) -> None:
         raft = self.log.raft
         leader = raft.epoch, raft.leader_id
-        has_news = self._told.image is not self.log.image
-        self._told.image = self.log.image
+        is_caught_up = self.is_caught_up
+        has_news = self._told.image is not self.log.image or self._told.is_caught_up is not is_caught_up
+        self._told.image, self._told.is_caught_up = self.log.image, is_caught_up
         if leader != self._told.leader:
             self._told.leader = leader
             has_news = True

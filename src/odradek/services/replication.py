@@ -11,6 +11,10 @@ is over, and it names only those whose fetch position has changed.
 A partition that cannot continue (another broker leads it by now, or the disk is full) pauses for
 `replica.fetch.backoff.ms`, or until its role changes; the others continue. So does a throttled partition (KIP-73) that
 has not caught up, while the quota is exceeded.
+
+While the disk is full (`disk_watch`), what the leaders send is not appended, except to internal topics: the reserve is
+for them. The partitions ask again from time to time, so that they hear what their leaders delete, and go on by
+themselves once there is room.
 """
 
 import asyncio
@@ -23,13 +27,14 @@ from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.metadata.image import NO_LEADER, MetadataImage
-from odradek.model import TopicPartition
+from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.net.link import Address, Link
 from odradek.net.network import Network
 from odradek.replication.follower import Follower
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replica import Replica
 from odradek.services.calls import address_of
+from odradek.services.disk_watch import DiskWatch
 from odradek.services.fetch_rounds import FetchRounds
 from odradek.services.fetch_session import FetchSession
 from odradek.services.metadata import BrokerMetadata
@@ -52,6 +57,7 @@ SESSION_ERRORS = (
 # After a request that failed as a whole. The link pauses longer before it connects again.
 RETRY_SECONDS = 0.05
 THROTTLED_SECONDS = 0.1  # until a partition that was held back is looked at again
+FULL_BACKOFFS = 5  # times replica.fetch.backoff.ms, until a partition asks again that there is no room for
 
 DeleteRecords = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
 
@@ -89,6 +95,7 @@ class Replication:
         settings: FetchSettings,
         quota: ReplicationQuota,
         delete_records: DeleteRecords,
+        disk: DiskWatch,
     ) -> None:
         """`listener` names the listener on which brokers reach each other; `quota` is that of throttled partitions.
         `delete_records` moves log start offsets, on disk when it returns; it returns errors by partition."""
@@ -100,6 +107,7 @@ class Replication:
         self._settings = settings
         self.quota = quota
         self.delete_records = delete_records
+        self.disk = disk
         self._fetchers: dict[int, Fetcher] = {}
         self._leader_of: dict[TopicPartition, int] = {}
 
@@ -109,6 +117,8 @@ class Replication:
         follower = replica.follower
         if follower is None or follower.leader in (NO_LEADER, self._node_id) or replica.closed_with:
             return
+        if replica.log.must_be_copied:
+            return  # with another log: see `services.damaged_logs`
         fetcher = self._fetchers.get(follower.leader)
         if fetcher is None:
             fetcher = self._fetchers[follower.leader] = Fetcher(self, follower.leader)
@@ -119,6 +129,11 @@ class Replication:
         leader = self._leader_of.pop(replica.topic_partition, None)
         if leader is not None:
             self._fetchers[leader].leave(replica)
+
+    def has_room(self) -> None:
+        """The disk is no longer full: copy what is missing."""
+        for fetcher in self._fetchers.values():
+            fetcher.end_pauses()
 
     async def stop(self) -> None:
         await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
@@ -198,6 +213,11 @@ class Fetcher:
             del self._followed[key]
             self._paused.pop(key, None)
             self._changed[key] = None
+
+    def end_pauses(self) -> None:
+        self._changed.update(dict.fromkeys(self._paused))
+        self._paused.clear()
+        self._has_work.set()
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -365,6 +385,7 @@ class Fetcher:
                     starts[follower.topic_partition] = key, partition.log_start_offset
             except (KafkaError, OSError) as error:
                 self._failed(key, follower.topic_partition, error)
+                self._replication.disk.write_failed(error)
         if starts:
             self._delete_records(starts)
         return grown
@@ -395,12 +416,30 @@ class Fetcher:
             follower.truncate(*partition.diverging, partition.log_start_offset)
             return False
         has_grown = False
-        if partition.records is not None:
+        if partition.records is not None and self._lacks_room(follower):
+            self._pause(partition.key, FULL_BACKOFFS * self._replication.settings.backoff_ms / 1000)
+        elif partition.records is not None:
             has_grown = follower.append(partition.records, self._replication.host.now_ms()) > 0
             if follower.settings.throttled_as_follower and _is_throttled(follower):
                 self._replication.quota.record(len(partition.records), self._replication.host.steady_ms())
         follower.learn_high_watermark(partition.high_watermark)
         return has_grown
+
+    def _lacks_room(self, follower: Follower) -> bool:
+        name = follower.topic_partition
+        if not self._replication.disk.is_full or name.topic in INTERNAL_TOPICS:
+            return False
+        counted(
+            log,
+            logging.WARNING,
+            "",
+            "full",
+            "%s lags behind its leader, broker %d, because the disk of this broker is full: it catches up once there "
+            "is room; others may lag too",
+            name,
+            self._leader_id,
+        )
+        return True
 
     def _pause(self, key: Key, seconds: float | None = None) -> None:
         if seconds is None:

@@ -15,10 +15,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from odradek.apis.items import join
 from odradek.coordinators.journal import Journal
-from odradek.coordinators.routing import merge, partition_of, split
+from odradek.coordinators.routing import partition_of, split
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import Coordinator, RequestContext, Shard
+from odradek.coordinators.runtime import Coordinator, Shard
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import NO_LEADER
@@ -31,6 +32,8 @@ from odradek.wire.codec import Steps
 from odradek.wording import shown
 
 log = logging.getLogger(__name__)
+
+NO_VERSION = 0  # of what is no request on the wire
 
 AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)
 
@@ -47,6 +50,7 @@ class Shards(Generic[AnyCoordinator]):
     def __init__(self, services: Services, topic: InternalTopic, noun: str) -> None:
         self._services = services
         self._host = services.host
+        self.caller = services.caller
         self._topic = topic
         self._noun = noun
         self._shards: dict[int, RunningShard[AnyCoordinator]] = {}
@@ -162,7 +166,7 @@ class Shards(Generic[AnyCoordinator]):
         if shard is None:
             token.answer(self._nowhere(message, request.version))
         else:
-            shard.runner.handle(message, context_of(request), token)
+            shard.runner.handle(message, request.version, request.caller, token)
 
     def _nowhere(self, message: Any, version: int) -> Any:
         """The response if there is no shard here: what an empty one would answer, or NOT_COORDINATOR."""
@@ -175,7 +179,7 @@ class Shards(Generic[AnyCoordinator]):
         shard = Shard(self._new_coordinator(None))
         now_ms = self._host.steady_ms()
         shard.loaded(now_ms)
-        effects = shard.handle(message, RequestContext(version), "nobody", now_ms)
+        effects = shard.handle(message, version, self.caller, "nobody", now_ms)
         if effects.answers and effects.batch is None:
             return effects.answers[0][1]
         return shard.coordinator.refuse(message, ErrorCode.NOT_COORDINATOR)
@@ -253,11 +257,6 @@ def names_topic(delta: MetadataDelta, name: str) -> bool:
     return any(topic.name == name for topic in (*delta.created_topics, *delta.deleted_topics, *changed))
 
 
-def context_of(request: Request) -> RequestContext:
-    host = request.client_address.rpartition(":")[0]
-    return RequestContext(request.version, request.client_id or "", f"/{host}")
-
-
 class Amended:
     """The token of a request whose response is changed before it is sent."""
 
@@ -284,7 +283,7 @@ class Gathering:
         self._answers[place] = answer
         self._missing -= 1
         if self._missing == 0:
-            merged = merge(self._answers) if len(self._answers) > 1 else self._answers[0]
+            merged = join(self._answers)
             self._request.answer(self._amend(merged))
 
 

@@ -10,7 +10,6 @@ from dataclasses import fields
 from typing import Any
 
 from odradek.config.broker import BrokerConfig
-from odradek.coordinators.runtime import RequestContext
 from odradek.coordinators.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from odradek.coordinators.transactions.effects import (
     MarkersWritten,
@@ -20,12 +19,12 @@ from odradek.coordinators.transactions.effects import (
 )
 from odradek.coordinators.transactions.refusals import refuse
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import TRANSACTIONS_TOPIC
+from odradek.model import TRANSACTIONS_TOPIC, Caller
 from odradek.replication.leader import Leader
 from odradek.requests.request import Request
 from odradek.requests.services import Services
 from odradek.services.creation import InternalTopic, factor_set
-from odradek.services.shards import Shards, context_of
+from odradek.services.shards import NO_VERSION, Shards
 from odradek.services.txn_markers import MarkerJob, MarkerSender
 
 log = logging.getLogger(__name__)
@@ -49,18 +48,18 @@ class Transactions(Shards[TransactionCoordinator]):
     def _submit(self, index: int, request: Request, message: Any, token: Any) -> None:
         super()._submit(index, request, message, Supplied(self, index, request, token))
 
-    def supply(self, index: int, request: Any, context: RequestContext, token: Any) -> None:
+    def supply(self, index: int, request: Any, version: int, caller: Caller, token: Any) -> None:
         """Handle this request again, with a new producer id."""
-        self._host.create_task(self._supply(index, request, context, token))
+        self._host.create_task(self._supply(index, request, version, caller, token))
 
-    async def _supply(self, index: int, request: Any, context: RequestContext, token: Any) -> None:
+    async def _supply(self, index: int, request: Any, version: int, caller: Caller, token: Any) -> None:
         try:
             producer_id = await self._services.new_producer_id()
             shard = self._shard(index)
             if shard is None:
                 token.answer(refuse(request, ErrorCode.NOT_COORDINATOR))
             else:
-                shard.runner.handle(WithProducerId(request, producer_id), context, token)
+                shard.runner.handle(WithProducerId(request, producer_id), version, caller, token)
         except (
             KafkaError,
             OSError,
@@ -100,7 +99,7 @@ class Transactions(Shards[TransactionCoordinator]):
                 self._host.call_later(RETRY_SECONDS, self._complete, leader, markers)
 
         shard = self._shards[leader.topic_partition.partition]
-        shard.runner.handle(event, RequestContext(0), Told(completed))
+        shard.runner.handle(event, NO_VERSION, self.caller, Told(completed))
 
     def close(self) -> None:
         super().close()
@@ -118,7 +117,9 @@ class Outbox:
     def answer(self, effect: WriteMarkers | NeedsProducerId) -> None:
         if isinstance(effect, NeedsProducerId):
             index = self._leader.topic_partition.partition
-            self._transactions.supply(index, effect.request, RequestContext(0), Told(_ignore))
+            self._transactions.supply(
+                index, effect.request, NO_VERSION, self._transactions.caller, Told(_ignore)
+            )
         else:
             self._transactions.write_markers(self._leader, effect)
 
@@ -136,8 +137,8 @@ class Supplied:
 
     def answer(self, response: Any) -> None:
         if isinstance(response, NeedsProducerId):
-            context = context_of(self._request)
-            self._transactions.supply(self._index, response.request, context, self._token)
+            version, caller = self._request.version, self._request.caller
+            self._transactions.supply(self._index, response.request, version, caller, self._token)
         else:
             self._token.answer(response)
 

@@ -15,7 +15,8 @@ reappear; one that retention moved is written right after. The records below it 
 never ends before it starts.
 
 At start only the logs that the metadata expects are opened. The log of a topic that no longer exists, or has another
-id by now, is renamed and kept: if the metadata is wrong, its records are not lost.
+id by now, is renamed and kept: if the metadata is wrong, its records are not lost. It is deleted only if the deletion
+of its topic is known (`strays`).
 
 The metadata log is in the same directory and is opened by its owner.
 """
@@ -25,7 +26,7 @@ import logging
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -43,6 +44,7 @@ from odradek.storage.directories import (
 from odradek.storage.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
+    DAMAGED,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     PARTITION_METADATA,
@@ -63,6 +65,8 @@ from odradek.storage.log.opening import create_log, list_log_files, open_log
 from odradek.storage.log.recovery import Opening
 from odradek.storage.log.report import RecoveryReport
 from odradek.storage.producers.state import DEFAULT_EXPIRATION_MS
+from odradek.storage.segments.damage import Damages
+from odradek.storage.strays import Strays
 from odradek.storage.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
@@ -99,7 +103,10 @@ class LogStore:
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}  # as of the last checkpoint
         self.deletions = Deletions()
-        self.was_clean = False  # the last stop left nothing to recover
+        self.damages = Damages()
+        self.marked: dict[TopicPartition, Log] = {}  # damaged, to be copied from other replicas
+        self._strays = Strays(files, directory, self.deletions)
+        self.was_clean = False  # the last stop left nothing to recover; it says nothing about damage since
         self.report = RecoveryReport()  # what `load` found
         self.upkeep = Upkeep(producer_expiration_ms)
 
@@ -127,8 +134,12 @@ class LogStore:
     def path(self, name: str) -> str:
         return f"{self.directory}/{name}"
 
+    @property
+    def has_damaged_logs(self) -> bool:
+        return self.damages.found > 0 or any(log.missing_until for log in self.logs.values())
+
     def _home(self, directory: str) -> LogHome:
-        return LogHome(self._files, directory, self.deletions, self._rng)
+        return LogHome(self._files, directory, self.deletions, self._rng, self.damages)
 
     # Opening
 
@@ -137,9 +148,10 @@ class LogStore:
         now_ms: int,
         config_for: Callable[[str], LogConfig] | None = None,
         is_expected: Expected = lambda topic_partition, topic_id: True,
+        deleted_topics: Collection[uuid.UUID] = (),
     ) -> None:
         """Open every log that is expected, and set the others aside; give `config_for` if it was not known when the
-        directory was locked."""
+        directory was locked. The logs of `deleted_topics` are deleted instead."""
         self._config_for = config_for or self._config_for
         recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
         high_watermarks = self._high_watermarks.read()
@@ -150,9 +162,13 @@ class LogStore:
             self._files.remove(self.path(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.directory)
         is_complete = True
-        for name in self._find_logs([entry.name for entry in entries if entry.is_directory], now_ms):
+        directories = [entry.name for entry in entries if entry.is_directory]
+        self._strays.find(directories)
+        self.topics_deleted(deleted_topics, now_ms)
+        self._strays.log_kept()
+        for name in self._find_logs(directories, now_ms):
             opening = Opening(self.was_clean, recovery_points.get(name, 0), start_offsets.get(name, 0))
-            is_complete &= self._open_log(name, opening, is_expected, now_ms)
+            is_complete &= self._open_log(name, opening, is_expected, deleted_topics, now_ms)
         if not is_complete:
             self._files.sync_directory(self.directory)
         self.high_watermarks = {
@@ -181,7 +197,12 @@ class LogStore:
         return [name for name in found if name.topic != METADATA_TOPIC]
 
     def _open_log(
-        self, topic_partition: TopicPartition, opening: Opening, is_expected: Expected, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        opening: Opening,
+        is_expected: Expected,
+        deleted_topics: Collection[uuid.UUID],
+        now_ms: int,
     ) -> bool:
         """Open the log in a directory, if there is one. False if the directory was renamed."""
         directory = self.path(str(topic_partition))
@@ -195,11 +216,17 @@ class LogStore:
         if topic_id == NO_TOPIC_ID and _has_records(sizes):
             # The id comes to disk with the first records, so none of these was ever acknowledged as being there. They
             # may be those of a topic that was deleted since, and created again.
-            self._set_aside(topic_partition, "it has no topic id: power failed before its first sync")
+            self._set_aside(
+                topic_partition, topic_id, "it has no topic id: power failed before its first sync"
+            )
             return False
         if not is_expected(topic_partition, topic_id):
+            if topic_id in deleted_topics:
+                self._delete_unopened(topic_partition, now_ms)
+                return False
             self._set_aside(
                 topic_partition,
+                topic_id,
                 "its topic was deleted, the partition was moved to other brokers, or the metadata does not know it",
             )
             return False
@@ -211,11 +238,32 @@ class LogStore:
         )
         self.report.logs += 1
         self._add(log)
+        if DAMAGED in sizes:
+            self.marked[topic_partition] = log
+            log.is_marked = True
+            log.missing_until = max(log.missing_until, log.end_offset)
         return True
 
-    def _set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
+    def _delete_unopened(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        directory = self.path(name_for(topic_partition, DELETE_SUFFIX, self._rng))
+        self._files.rename(self.path(str(topic_partition)), directory)
+        self.deletions.schedule(self._removal_ms(now_ms), partial(self._files.remove_tree, directory))
+        self.report.deleted += 1
+        logger.info("deleting the log of %s: its topic was deleted while this node was down", topic_partition)
+
+    def _removal_ms(self, now_ms: int) -> int:
+        """When a log is removed whose topic has no settings any more."""
+        return now_ms + self._config_for("").file_delete_delay_ms
+
+    def topics_deleted(self, topic_ids: Collection[uuid.UUID], now_ms: int) -> None:
+        """Delete the logs of these topics that were set aside: now it is known that nobody needs them."""
+        if topic_ids and self._strays:
+            self._strays.delete_those_of(topic_ids, self._removal_ms(now_ms))
+
+    def _set_aside(self, topic_partition: TopicPartition, topic_id: uuid.UUID, reason: str) -> None:
         directory = self.path(name_for(topic_partition, STRAY_SUFFIX, self._rng))
         self._files.rename(self.path(str(topic_partition)), directory)
+        self._strays.add(directory, topic_id)
         self.report.strays += 1
         logger.warning(
             "renamed the log of %s to %s: %s. Remove it if you do not need it",
@@ -310,6 +358,7 @@ class LogStore:
         directory = self.path(name_for(topic_partition, DELETE_SUFFIX, self._rng))
         self._files.rename(log.directory, directory)
         del self.logs[topic_partition]
+        self.marked.pop(topic_partition, None)
         self.high_watermarks.pop(topic_partition, None)
         self.upkeep.remove(log)
         log.move(directory)
@@ -319,6 +368,16 @@ class LogStore:
             self._files.remove_tree(directory)
 
         self.deletions.schedule(now_ms + log.config.file_delete_delay_ms, remove)
+
+    def mark_damaged(self, topic_partition: TopicPartition) -> bool:
+        """Remember, also after a restart, that this log is damaged. False if it is marked already."""
+        if topic_partition in self.marked:
+            return False
+        log = self.logs[topic_partition]
+        write_atomically(self._files, f"{log.directory}/{DAMAGED}", f"{log.damage}\n".encode())
+        self.marked[topic_partition] = log
+        log.is_marked = True
+        return True
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KafkaError]:
         """Let these logs start at these offsets for good. Returns errors by log: those have not changed."""
@@ -376,14 +435,24 @@ class LogStore:
     def expire_producers_after(self, expiration_ms: int) -> None:
         self.upkeep.expire_producers_after(expiration_ms)
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write how far each log is synced, where it starts and what is committed, if that changed."""
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int], *, is_last: bool = False) -> None:
+        """Write how far each log is synced, where it starts and what is committed, if that changed. The last one, when
+        the store is closed, names the ends of all logs: nothing is truncated after it."""
         self.needs_checkpoint = True
         self.high_watermarks.update(high_watermarks)
-        self._recovery_points.write({name: log.synced_offset for name, log in self.logs.items()})
+        self._recovery_points.write(
+            {name: self._recovery_point(log, is_last) for name, log in self.logs.items()}
+        )
         self._start_offsets.write(self._log_start_offsets())
         self._high_watermarks.write({name: self.high_watermarks.get(name, 0) for name in self.logs})
         self.needs_checkpoint = False
+
+    def _recovery_point(self, log: Log, is_last: bool) -> int:
+        """Up to where a log is synced, but no further than is committed: what is not may be truncated, and then a log
+        that ends before its recovery point would look damaged. One that is damaged keeps its old one, and so stays
+        damaged over restarts, until it is in sync again."""
+        committed = log.synced_offset if is_last else self.high_watermarks.get(log.topic_partition, 0)
+        return max(min(log.synced_offset, committed), log.missing_until)
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         return {name: log.log_start_offset for name, log in self.logs.items() if log.log_start_offset > 0}
@@ -419,11 +488,32 @@ class LogStore:
     # Closing
 
     def close(self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int = -1) -> None:
-        """Bring everything to disk. The marker of a clean shutdown is written only if all of it worked."""
-        unclean = [log for log in self.logs.values() if log.failed or not self._persist(log)]
+        for _ in self.closing(high_watermarks, broker_epoch):
+            pass
+
+    def persisting(self) -> Generator[None, None, None]:
+        """Write what logs keep in memory while they are still in use, so that `closing` has less to do. Yields after
+        each log. What cannot be written now is left to `closing`."""
+        for log in list(self.logs.values()):
+            if _is_unsaved(log) and not log.failed and self.logs.get(log.topic_partition) is log:
+                with suppress(KafkaError, OSError):
+                    log.persist_state()
+                yield
+
+    def closing(
+        self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int = -1
+    ) -> Generator[None, None, None]:
+        """Bring everything to disk, and yield after each log. The marker of a clean shutdown is written only if all of
+        it worked."""
+        unclean = []
+        for log in list(self.logs.values()):
+            if log.failed or not self._persist(log):
+                unclean.append(log)
+            yield
         self._sync(list(self.logs.values()))
+        yield
         try:
-            self.checkpoint(high_watermarks)
+            self.checkpoint(high_watermarks, is_last=True)
             if not unclean and not any(log.failed for log in self.logs.values()):
                 write_atomically(self._files, self.path(CLEAN_SHUTDOWN), clean_shutdown_marker(broker_epoch))
         except OSError as error:
@@ -436,7 +526,7 @@ class LogStore:
     def _persist(log: Log) -> bool:
         """One log that cannot be closed must not stop the others from being closed."""
         try:
-            if log.is_unsaved or log.leader_epochs.is_unsaved:
+            if _is_unsaved(log):
                 log.persist_state()
         except (KafkaError, OSError) as error:
             logger.error(
@@ -448,6 +538,10 @@ class LogStore:
     def release(self) -> None:
         """Release the directory without writing anything, as a crash would."""
         self._lock.release()
+
+
+def _is_unsaved(log: Log) -> bool:
+    return log.is_unsaved or log.leader_epochs.is_unsaved
 
 
 def _has_records(sizes: Mapping[str, int]) -> bool:

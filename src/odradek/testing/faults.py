@@ -107,6 +107,13 @@ class HeldSyncs(Fault):
         self.release()
 
 
+class FullDisk(Fault):
+    """A disk without space. It has `happened` once a write failed."""
+
+    def undo(self) -> None:
+        self._end("free disk")
+
+
 class Which(TypedDict, total=False):
     """Which requests a fault happens to. Without any of these: the next one, whatever it is about."""
 
@@ -162,6 +169,14 @@ class Faults:
         number = control.next_number()
         control.ask("hold syncs", id=number)
         return HeldSyncs(self._broker, control, number, "a held sync")
+
+    def fill_disk(self) -> FullDisk:
+        """Let every write fail that needs space, until `undo`. The broker refuses records with KAFKA_STORAGE_ERROR, and
+        gives its leaderships to other in-sync replicas. About ten seconds after `undo` it accepts records again."""
+        control = self._broker.control
+        number = control.next_number()
+        control.ask("fill disk", id=number)
+        return FullDisk(self._broker, control, number, "a full disk")
 
     def clear(self) -> None:
         """Undo all faults; those of a broker that has ended are undone already."""

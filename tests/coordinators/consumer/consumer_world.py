@@ -16,10 +16,11 @@ from odradek.coordinators.group import GroupSettings
 from odradek.coordinators.groups import GroupCoordinator
 from odradek.coordinators.records import decode, encode
 from odradek.coordinators.runner import Runner
-from odradek.coordinators.runtime import EncodedRecord, RequestContext, StateBatch
+from odradek.coordinators.runtime import EncodedRecord, StateBatch
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.delta import MetadataDelta, TopicChange
 from odradek.metadata.image import MetadataImage, Partition, Topic
+from odradek.model import Caller
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -110,15 +111,15 @@ class World:
 
     # --- events ---
 
-    def send(self, request: Any, version: int = 1, client_id: str = "client", host: str = "/host") -> Any:
+    def send(self, request: Any, version: int = 1, client_id: str = "client", host: str = "host") -> Any:
         """The answer, if there is one at once; everything appended is committed at once."""
         return self.answers.pop(self.post(request, version, client_id, host), None)
 
-    def post(self, request: Any, version: int, client_id: str = "client", host: str = "/host") -> int:
+    def post(self, request: Any, version: int, client_id: str = "client", host: str = "host") -> int:
         """Answers the token under which the answer will be in `answers`."""
         token = next(self._tokens)
         self.last_records = []
-        self.runner.handle(request, RequestContext(version, client_id, host), token)
+        self.runner.handle(request, version, Caller(address=host, client_id=client_id), token)
         return token
 
     def advance(self, duration_ms: int) -> None:

@@ -11,8 +11,6 @@ from odradek.metadata.image import MetadataImage
 from odradek.wire.codec import Steps
 from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
-ITEMS = "responses"
-
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, AlterConfigsResponse]:
     request: Any = part.request

@@ -2,7 +2,7 @@
 
 Only the leader may do so, in its leader epoch, and only for the current registration, which the partition epoch
 identifies. A replica joins only if it is active and still registered with the broker epoch of its fetches (KIP-903,
-version 3): one that restarted meanwhile may have lost what it had.
+version 3): one that restarted meanwhile may have lost what it had. A broker whose disk is full does not join either.
 
 A partition whose leader was elected uncleanly has no other in-sync replica until the leader reports RECOVERED.
 
@@ -120,7 +120,7 @@ def _why_not(
     members = _members(wanted)
     if not _is_possible(partition, [member.broker_id for member in members], wanted.leader_recovery_state):
         return ErrorCode.INVALID_REQUEST
-    if not all(_may_join(image, member) for member in members):
+    if not all(_may_join(image, member, partition) for member in members):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
@@ -135,8 +135,8 @@ def _is_possible(partition: Partition, isr: Sequence[int], recovery_state: int) 
     return True
 
 
-def _may_join(image: MetadataImage, member: BrokerState) -> bool:
+def _may_join(image: MetadataImage, member: BrokerState, partition: Partition) -> bool:
     broker = image.brokers.get(member.broker_id)
-    if broker is None or not broker.is_active:
+    if broker is None or not broker.is_active or (broker.is_full and broker.id not in partition.isr):
         return False
     return member.broker_epoch in (ANY_EPOCH, broker.epoch)

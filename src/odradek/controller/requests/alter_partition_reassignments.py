@@ -35,8 +35,6 @@ from odradek.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-ITEMS = "responses"
-
 # The newest registrations of partitions that the request has changed: it may name one more than once.
 Changed = dict[tuple[UUID, int], Partition]
 
@@ -96,9 +94,9 @@ def _check_factor(before: Partition, target: list[int]) -> None:
 def _begin(
     image: MetadataImage, topic: Topic, before: Partition, target: list[int], config: BrokerConfig
 ) -> Partition:
-    min_isr = rules_of(image, topic, config).min_isr
+    rules = rules_of(image, topic, config)._replace(election=Election.ONLINE)
     placed = reassigned(image, before, target)
-    after = next_registration(before, _active(image), min_isr, Election.ONLINE, placed=placed)
+    after = next_registration(before, _active(image), *rules, placed=placed)
     return with_found_logs(image, after)
 
 

@@ -7,6 +7,9 @@ A broker that wants to be fenced is fenced. One that wants to shut down first lo
 again. It may stop, and is fenced, once every other active broker has read that: until then clients may still be sent to
 it.
 
+A broker says in its heartbeats whether its disk is full. That is a record of its own; once it is committed,
+`services.controller_duties` moves what the broker leads to other in-sync replicas.
+
 Many partitions are changed in several writes. A broker that shuts down repeats its heartbeat, and each one moves some
 more partitions. When a broker is fenced or unfenced, `services.controller_duties` does the rest after the first write.
 """
@@ -14,6 +17,8 @@ more partitions. When a broker is fenced or unfenced, `services.controller_dutie
 from typing import Any
 
 from odradek.controller.brokers import (
+    FULL,
+    NOT_FULL,
     PARTITIONS_AT_ONCE,
     Records,
     begin_controlled_shutdown,
@@ -37,10 +42,15 @@ def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, Bro
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.epoch, is_fenced=broker.is_fenced
     )
-    if _has_other_cordons(image, broker, request):
+    has_other_cordons = _has_other_cordons(image, broker, request)
+    if has_other_cordons or request.is_full != broker.is_full:
         change = BrokerRegistrationChangeRecord(
-            broker.id, broker.epoch, cordoned_log_dirs=request.cordoned_log_dirs
+            broker.id,
+            broker.epoch,
+            cordoned_log_dirs=request.cordoned_log_dirs if has_other_cordons else None,
         )
+        if request.is_full != broker.is_full:
+            change.full = FULL if request.is_full else NOT_FULL
         return [change], response  # the next heartbeat gets the rest
     if request.want_shut_down:
         return _shut_down(image, broker, terms, response, at_once=request.want_fence), response

@@ -11,7 +11,6 @@ from odradek.metadata.image import MetadataImage
 from odradek.wire.codec import Steps
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
-ITEMS = "results"
 TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 

@@ -12,7 +12,6 @@ from odradek.metadata.image import MetadataImage, metric_name
 from odradek.wire.codec import Steps
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
-ITEMS = "topics"
 TOPICS_AT_ONCE = 50  # in one turn of the event loop
 
 

@@ -12,13 +12,12 @@ from odradek.metadata.image import MetadataImage
 from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
-ITEMS = "responses"
 TOPICS_AT_ONCE = 10  # in one turn of the event loop
 
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, DeleteTopicsResponse]:
     request: Any = part.request
-    return delete_topics(image, request, terms.config, terms.context.api_version)
+    return delete_topics(image, request, terms.config, terms.version)
 
 
 def cut(image: MetadataImage, request: DeleteTopicsRequest, config: BrokerConfig) -> Steps[list[Part]]:

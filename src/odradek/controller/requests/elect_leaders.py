@@ -32,7 +32,6 @@ from odradek.wire.messages.elect_leaders import (
     TopicPartitions,
 )
 
-ITEMS = "replica_election_results"
 ELECTIONS = (Election.PREFERRED, Election.UNCLEAN)
 
 
@@ -70,7 +69,8 @@ def _elect(
         )
     if not _is_needed(before, election):
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
-    after = next_registration(before, active, rules_of(image, topic, config).min_isr, election)
+    rules = rules_of(image, topic, config)._replace(election=election)
+    after = next_registration(before, active, *rules)
     record = change_record(topic.id, index, before, with_found_logs(image, after))
     if record is None:
         raise KafkaError(

@@ -14,8 +14,6 @@ from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-ITEMS = "responses"
-
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, IncrementalAlterConfigsResponse]:
     request: Any = part.request

@@ -31,7 +31,7 @@ RESULTS_UNTIL = 1  # later versions have one error for all features
 
 def decide(image: MetadataImage, part: Part, terms: Terms) -> tuple[Records, UpdateFeaturesResponse]:
     request: Any = part.request
-    version = terms.context.api_version
+    version = terms.version
     updates: list[FeatureUpdateKey] = request.feature_updates
     records: Records = []
     for update in updates:

@@ -19,8 +19,9 @@ from odradek.coordinators.classic.group import ClassicGroup, Member, State
 from odradek.coordinators.classic.members import because
 from odradek.coordinators.classic.rebalance import Rebalancer, join_response
 from odradek.coordinators.group import Group, GroupSettings
-from odradek.coordinators.runtime import Decision, RequestContext, Token
+from odradek.coordinators.runtime import Decision, Token
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from odradek.wording import duration, shown
@@ -40,7 +41,7 @@ class JoinHandler:
         self._rng = rng
 
     def handle(
-        self, request: JoinGroupRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         self._check(request)
         decision = Decision()
@@ -54,7 +55,9 @@ class JoinHandler:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         else:
             self._groups[group.group_id] = group
-            join = _Join(self._rebalancer, group, request, protocols, context, token, now_ms, decision)
+            join = _Join(
+                self._rebalancer, group, request, protocols, version, caller, token, now_ms, decision
+            )
             if request.member_id:
                 join.as_known_member()
             else:
@@ -104,7 +107,8 @@ class _Join:
         group: ClassicGroup,
         request: JoinGroupRequest,
         protocols: dict[str, bytes],
-        context: RequestContext,
+        version: int,
+        caller: Caller,
         token: Token,
         now_ms: int,
         decision: Decision,
@@ -113,14 +117,12 @@ class _Join:
         self.group = group
         self.request = request
         self.protocols = protocols
-        self.context = context
+        self.version, self.caller = version, caller
         self.token = token
         self.now_ms = now_ms
         self.decision = decision
         # Version 0 had one timeout for both.
-        self.rebalance_timeout_ms = (
-            request.rebalance_timeout_ms if context.api_version else request.session_timeout_ms
-        )
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms if version else request.session_timeout_ms
 
     def as_newcomer(self, fresh: UUID) -> None:
         instance_id = self.request.group_instance_id
@@ -131,10 +133,10 @@ class _Join:
                 self._add(member_id)
             else:
                 self._take_over(current_id, member_id)
-        elif self.context.api_version >= MEMBER_ID_REQUIRED_SINCE:
-            self._hand_out_id(f"{self.context.client_id}-{fresh}")
+        elif self.version >= MEMBER_ID_REQUIRED_SINCE:
+            self._hand_out_id(f"{self.caller.client_id or ''}-{fresh}")
         else:
-            self._add(f"{self.context.client_id}-{fresh}")
+            self._add(f"{self.caller.client_id or ''}-{fresh}")
 
     def as_known_member(self) -> None:
         group, member_id = self.group, self.request.member_id
@@ -166,8 +168,8 @@ class _Join:
         member = Member(
             member_id=member_id,
             instance_id=self.request.group_instance_id,
-            client_id=self.context.client_id,
-            client_host=self.context.client_host,
+            client_id=self.caller.client_id or "",
+            client_host=f"/{self.caller.host}",
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             session_timeout_ms=self.request.session_timeout_ms,
             protocols=self.protocols,
@@ -220,7 +222,7 @@ class _Join:
         self.decision.note(
             group.group_id,
             f"{member} replaced member {shown(old_id)}: its instance came back from "
-            f"{self.context.client_host.lstrip('/')} (client {shown(self.context.client_id)})",
+            f"{self.caller.host} (client {shown(self.caller.client_id)})",
         )
         self._update(member)
         group.start_session(member, self.now_ms)
@@ -235,7 +237,7 @@ class _Join:
         group = self.group
         assignments = {member.member_id: member.assignment for member in group.members.values()}
         self.decision.records.append(group.as_record(self.now_ms, assignments))
-        if self.context.api_version >= SKIP_ASSIGNMENT_SINCE:
+        if self.version >= SKIP_ASSIGNMENT_SINCE:
             is_leader = group.leader == member.member_id
             self._answer(join_response(group, member.member_id, skip_assignment=is_leader))
         else:

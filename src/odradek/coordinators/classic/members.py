@@ -6,8 +6,9 @@ from functools import partial
 
 from odradek.coordinators.classic.group import ClassicGroup, State
 from odradek.coordinators.classic.rebalance import Rebalancer
-from odradek.coordinators.runtime import Decision, RequestContext, Timers, Token
+from odradek.coordinators.runtime import Decision, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.wire.messages.leave_group import (
     LeaveGroupRequest,
@@ -37,7 +38,9 @@ class MemberHandlers:
 
     # --- SyncGroup ---
 
-    def sync(self, request: SyncGroupRequest, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def sync(
+        self, request: SyncGroupRequest, version: int, caller: Caller, token: Token, now_ms: int
+    ) -> Decision:
         group = self._group_of(request.group_id)
         group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation_id)
@@ -81,7 +84,7 @@ class MemberHandlers:
     # --- Heartbeat ---
 
     def heartbeat(
-        self, request: HeartbeatRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: HeartbeatRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         group = self._group_of(request.group_id)
         group.check_member(request.member_id, request.group_instance_id)
@@ -94,19 +97,19 @@ class MemberHandlers:
     # --- LeaveGroup ---
 
     def leave(
-        self, request: LeaveGroupRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: LeaveGroupRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         group = self._group_of(request.group_id)
         decision = Decision()
         leavers = request.members
-        if context.api_version < MANY_LEAVERS_SINCE:
+        if version < MANY_LEAVERS_SINCE:
             leavers = [MemberIdentity(member_id=request.member_id)]
         results = [
             MemberResponse(leaver.member_id, leaver.group_instance_id, self._leave(group, leaver, decision))
             for leaver in leavers
         ]
         response = LeaveGroupResponse(members=results)
-        if context.api_version < MANY_LEAVERS_SINCE:
+        if version < MANY_LEAVERS_SINCE:
             response = LeaveGroupResponse(error_code=results[0].error_code)
         decision.answers.append((token, response))
         if any(result.error_code == ErrorCode.NONE for result in results) and not group.is_empty:

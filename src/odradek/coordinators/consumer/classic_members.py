@@ -31,8 +31,9 @@ from odradek.coordinators.consumer.heartbeat import ConsumerGroups, check_instan
 from odradek.coordinators.consumer.member import ClassicMember, ClassicProtocol, Member, MemberState
 from odradek.coordinators.consumer.topics import subscription_of
 from odradek.coordinators.group import CONSUMER_PROTOCOL
-from odradek.coordinators.runtime import Decision, RequestContext, Token
+from odradek.coordinators.runtime import Decision, Token
 from odradek.errors import ErrorCode, KafkaError
+from odradek.model import Caller
 from odradek.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -56,20 +57,22 @@ class ClassicMembers:
 
     # --- JoinGroup ---
 
-    def join(self, request: JoinGroupRequest, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def join(
+        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, now_ms: int
+    ) -> Decision:
         self._check_join(request)
         group = self._consumer_groups.existing(request.group_id)
         member_id = request.member_id or self._consumer_groups.new_member_id()
         self._consumer_groups.check_size(group, member_id)
         _check_protocols(group, request)
         is_newcomer = not request.member_id and request.group_instance_id is None
-        if is_newcomer and context.api_version >= MEMBER_ID_REQUIRED_SINCE:
+        if is_newcomer and version >= MEMBER_ID_REQUIRED_SINCE:
             come_again = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
             return Decision(answers=[(token, come_again)])
         subscription = read_subscription(request.protocols[0].metadata)
         draft = Draft(group, self._consumer_groups.topics, now_ms)
         member = _find_member(draft, request, member_id)
-        updated = _updated(member, request, context, subscription)
+        updated = _updated(member, request, version, caller, subscription)
         self._consumer_groups.update(draft, member, updated)
         stepped = draft.reconcile(updated, named_by_id(subscription.owned_partitions, draft.image))
         self._await_sync(group.group_id, stepped, now_ms)
@@ -92,7 +95,9 @@ class ClassicMembers:
 
     # --- SyncGroup ---
 
-    def sync(self, request: SyncGroupRequest, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def sync(
+        self, request: SyncGroupRequest, version: int, caller: Caller, token: Token, now_ms: int
+    ) -> Decision:
         group = self._consumer_groups.existing(request.group_id)
         member, classic = _known_member(
             group, request.member_id, request.group_instance_id, request.generation_id
@@ -117,7 +122,7 @@ class ClassicMembers:
     # --- Heartbeat ---
 
     def heartbeat(
-        self, request: HeartbeatRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: HeartbeatRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         group = self._consumer_groups.existing(request.group_id)
         member, _ = _known_member(group, request.member_id, request.group_instance_id, request.generation_id)
@@ -137,10 +142,10 @@ class ClassicMembers:
     # --- LeaveGroup ---
 
     def leave(
-        self, request: LeaveGroupRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: LeaveGroupRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         group = self._consumer_groups.existing(request.group_id)
-        if context.api_version < MANY_LEAVERS_SINCE:
+        if version < MANY_LEAVERS_SINCE:
             leaving = _leaver(group, MemberIdentity(member_id=request.member_id))
             response = LeaveGroupResponse()
             return self._consumer_groups.fence(group, [leaving], [(token, response)], now_ms, "left")
@@ -176,20 +181,21 @@ def _find_member(draft: Draft, request: JoinGroupRequest, member_id: str) -> Mem
 def _updated(
     member: Member,
     request: JoinGroupRequest,
-    context: RequestContext,
+    version: int,
+    caller: Caller,
     subscription: ConsumerProtocolSubscription,
 ) -> Member:
     protocols = tuple(ClassicProtocol(each.name, bytes(each.metadata)) for each in request.protocols)
     # Version 0 had one timeout for both.
-    timeout_ms = request.rebalance_timeout_ms if context.api_version else request.session_timeout_ms
+    timeout_ms = request.rebalance_timeout_ms if version else request.session_timeout_ms
     return replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=timeout_ms,
         subscription=subscription_of(subscription.topics, None),
-        client_id=context.client_id,
-        client_host=context.client_host,
+        client_id=caller.client_id or "",
+        client_host=f"/{caller.host}",
         classic=ClassicMember(request.session_timeout_ms, protocols),
     )
 

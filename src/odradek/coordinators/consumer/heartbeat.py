@@ -38,9 +38,9 @@ from odradek.coordinators.consumer.member import (
 from odradek.coordinators.consumer.migration import RETRY_MS, dissolve, may_upgrade, upgrade
 from odradek.coordinators.consumer.topics import Subscription, TopicsNow, compiled, subscription_of
 from odradek.coordinators.group import Group, GroupSettings
-from odradek.coordinators.runtime import Answer, Decision, RequestContext, StateRecord, Timers, Token
+from odradek.coordinators.runtime import Answer, Decision, StateRecord, Timers, Token
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import id_to_text
+from odradek.model import Caller, id_to_text
 from odradek.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -71,16 +71,16 @@ class ConsumerGroups:
     # --- the request ---
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             member = group.members.get(request.member_id)
-            if member is not None and self._is_quiet(request, context, group, member):
+            if member is not None and self._is_quiet(request, caller, group, member):
                 self.keep_session(request.group_id, request.member_id, now_ms)
                 return Decision(answers=[(token, self._answer(group, member))])
         try:
-            return self._handle(request, context, token, now_ms)
+            return self._handle(request, version, caller, token, now_ms)
         except KafkaError as error:
             refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
             return Decision(answers=[(token, refusal)])
@@ -88,7 +88,7 @@ class ConsumerGroups:
     def _is_quiet(
         self,
         request: ConsumerGroupHeartbeatRequest,
-        context: RequestContext,
+        caller: Caller,
         group: ConsumerGroup,
         member: Member,
     ) -> bool:
@@ -104,15 +104,15 @@ class ConsumerGroups:
             and request.server_assignor is None
             and request.rack_id is None
             and request.instance_id == member.instance_id
-            and context.client_id == member.client_id
-            and context.client_host == member.client_host
+            and (caller.client_id or "") == member.client_id
+            and f"/{caller.host}" == member.client_host
             and member.classic is None
         )
 
     def _handle(
-        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, token: Token, now_ms: int
+        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
-        self._check(request, context.api_version)
+        self._check(request, version)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request, token, now_ms)
         group, records = self._group_for(request, now_ms)
@@ -121,7 +121,7 @@ class ConsumerGroups:
         self.check_size(group, request.member_id)
         draft = Draft(group, self.topics, now_ms)
         member = self._find_member(draft, request)
-        updated = _updated(member, request, context)
+        updated = _updated(member, request, caller)
         self.update(draft, member, updated)
         # A member that has not received its epoch does not know the partitions that came with it.
         is_up_to_date = request.member_epoch in (member.epoch, JOIN_EPOCH)
@@ -429,7 +429,7 @@ def replace_static(draft: Draft, existing: Member, member_id: str) -> Member:
     return new
 
 
-def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Member:
+def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
     """The member updated by the request; fields that it leaves out stay."""
     timeout_ms = request.rebalance_timeout_ms
     return replace(
@@ -439,8 +439,8 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, context: Re
         rebalance_timeout_ms=timeout_ms if timeout_ms != -1 else member.rebalance_timeout_ms,
         server_assignor=request.server_assignor or member.server_assignor,
         subscription=_updated_subscription(member.subscription, request),
-        client_id=context.client_id,
-        client_host=context.client_host,
+        client_id=caller.client_id or "",
+        client_host=f"/{caller.host}",
         classic=None,
     )
 

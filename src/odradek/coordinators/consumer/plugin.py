@@ -8,8 +8,9 @@ from odradek.coordinators.consumer.replaying import Replay
 from odradek.coordinators.consumer.topics import TopicsNow
 from odradek.coordinators.group import GroupType
 from odradek.coordinators.groups import GroupCoordinator
-from odradek.coordinators.runtime import Decision, RequestContext, Token
+from odradek.coordinators.runtime import Decision, Token
 from odradek.errors import ErrorCode
+from odradek.model import Caller
 from odradek.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -47,7 +48,7 @@ def plug_in(coordinator: GroupCoordinator, topics: TopicsNow) -> ConsumerGroups:
     coordinator.refusals[ConsumerGroupHeartbeatRequest] = _refuse_heartbeat
 
     def handle_describe(
-        request: ConsumerGroupDescribeRequest, context: RequestContext, token: Token, now_ms: int
+        request: ConsumerGroupDescribeRequest, version: int, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         default_assignor = coordinator.settings.group_consumer_assignors[0]
         described = [

@@ -24,7 +24,6 @@ from odradek.coordinators.runtime import (
     Decision,
     EncodedRecord,
     Producer,
-    RequestContext,
     StateRecord,
     Timers,
     Token,
@@ -45,7 +44,7 @@ from odradek.coordinators.transactions.transaction import (
     Transaction,
 )
 from odradek.errors import ErrorCode, KafkaError
-from odradek.model import EPOCH_FOR_EACH_TRANSACTION
+from odradek.model import EPOCH_FOR_EACH_TRANSACTION, Caller
 from odradek.storage.producers.markers import Marker
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -66,7 +65,7 @@ EXPIRED_AT_ONCE = 1_000  # ids in one batch of tombstones
 PATIENCE_MS = 100  # of a producer that begins while its last transaction is being completed
 MOST_WAITING = 100  # requests, for one transaction
 
-Handler = Callable[[Any, RequestContext, Token, int, int], Decision]
+Handler = Callable[[Any, int, Caller, Token, int, int], Decision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +111,11 @@ class TransactionCoordinator:
 
     # --- as a Coordinator ---
 
-    def handle(self, request: Any, context: RequestContext, token: Token, now_ms: int) -> Decision:
+    def handle(self, request: Any, version: int, caller: Caller, token: Token, now_ms: int) -> Decision:
         new_producer_id = NO_PRODUCER_ID
         if isinstance(request, WithProducerId):
             request, new_producer_id = request
-        return self._handlers[type(request)](request, context, token, now_ms, new_producer_id)
+        return self._handlers[type(request)](request, version, caller, token, now_ms, new_producer_id)
 
     def refuse(self, request: Any, code: ErrorCode) -> Any:
         return refuse(request, code)
@@ -153,7 +152,8 @@ class TransactionCoordinator:
     def _initialize(
         self,
         request: InitProducerIdRequest,
-        context: RequestContext,
+        version: int,
+        caller: Caller,
         token: Token,
         now_ms: int,
         new_producer_id: int,
@@ -207,7 +207,8 @@ class TransactionCoordinator:
     def _add_partitions(
         self,
         request: AddPartitionsToTxnRequest,
-        context: RequestContext,
+        version: int,
+        caller: Caller,
         token: Token,
         now_ms: int,
         new_producer_id: int,
@@ -216,10 +217,10 @@ class TransactionCoordinator:
         (asked,) = request.transactions
         transaction = self.transactions.get(asked.transactional_id)
         if transaction is not None and self._may_wait(transaction, asked, now_ms):
-            self._wait(Waiting(asked, context.api_version, token), now_ms)
+            self._wait(Waiting(asked, version, token), now_ms)
             return Decision()
         decision = Decision()
-        self._add(transaction, Waiting(asked, context.api_version, token), decision, now_ms)
+        self._add(transaction, Waiting(asked, version, token), decision, now_ms)
         return decision
 
     def _add(
@@ -288,14 +289,18 @@ class TransactionCoordinator:
     # --- EndTxn ---
 
     def _end(
-        self, request: EndTxnRequest, context: RequestContext, token: Token, now_ms: int, new_producer_id: int
+        self,
+        request: EndTxnRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        new_producer_id: int,
     ) -> Decision:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         transaction = self._known(request.transactional_id)
-        raises_epoch = (
-            context.api_version >= END_RAISES_EPOCH_SINCE and self._version() >= EPOCH_FOR_EACH_TRANSACTION
-        )
+        raises_epoch = version >= END_RAISES_EPOCH_SINCE and self._version() >= EPOCH_FOR_EACH_TRANSACTION
         if not raises_epoch:
             if ending.judge(transaction, request) is ending.Verdict.ENDED:
                 return Decision(answers=[(token, EndTxnResponse())])
@@ -326,7 +331,8 @@ class TransactionCoordinator:
     def _complete(
         self,
         request: MarkersWritten,
-        context: RequestContext,
+        version: int,
+        caller: Caller,
         token: Token,
         now_ms: int,
         new_producer_id: int,
@@ -382,7 +388,13 @@ class TransactionCoordinator:
         return self._time_out(transaction, now_ms, NO_PRODUCER_ID)
 
     def _abort_overdue(
-        self, request: AbortOverdue, context: RequestContext, token: Token, now_ms: int, new_producer_id: int
+        self,
+        request: AbortOverdue,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        new_producer_id: int,
     ) -> Decision:
         transaction = self.transactions.get(request.transactional_id)
         answer = (token, ErrorCode.NONE)
@@ -446,7 +458,8 @@ class TransactionCoordinator:
     def _describe(
         self,
         request: DescribeTransactionsRequest,
-        context: RequestContext,
+        version: int,
+        caller: Caller,
         token: Token,
         now_ms: int,
         new_producer_id: int,
@@ -457,7 +470,8 @@ class TransactionCoordinator:
     def _list(
         self,
         request: ListTransactionsRequest,
-        context: RequestContext,
+        version: int,
+        caller: Caller,
         token: Token,
         now_ms: int,
         new_producer_id: int,

@@ -23,7 +23,8 @@ from odradek.storage.compaction.job import (
     CleanedGroup,
     CompactionJob,
     CompactionStats,
-    LastRecord,
+    Damage,
+    LastBatches,
     SourceSegment,
     job_to_json,
 )
@@ -115,6 +116,7 @@ class Cleaner:
                 return CompactionStats(**message["done"])
             else:
                 round_.check_unchanged()
+                round_.note_damage(message)
                 raise self._failure(message)
 
     @staticmethod
@@ -165,9 +167,7 @@ def job_for(
         now_ms=now_ms,
         config=log.config,
         active_producers={
-            producer_id: LastRecord(
-                producer.batches[-1].last_offset if producer.batches else None, producer.epoch
-            )
+            producer_id: LastBatches(tuple(batch.last_offset for batch in producer.batches), producer.epoch)
             for producer_id, producer in log.producers.by_id.items()
         },
         map_bytes=map_bytes,
@@ -190,6 +190,14 @@ class Round:
         for segment, size in self._sources.values():
             if segment not in inactive or segment.size != size:
                 raise LogChanged(f"{self._log.topic_partition} has changed since its compaction began")
+
+    def note_damage(self, message: dict[str, Any]) -> None:
+        """The log reports what compaction found, like what any other reader finds."""
+        if message.get("damage"):
+            damage = Damage(*message["damage"])
+            for segment in self._log.segments:
+                if segment.log.path == damage.path:
+                    segment.damaged_at(damage.position, damage.offset, damage.reason)
 
     def put_in_place(self, group: CleanedGroup) -> None:
         self.check_unchanged()

@@ -20,7 +20,7 @@ def carry_out(files: Files, message: Message, throttle: Callable[[int], None]) -
         for group in compact(files, job_from_json(message), stats, throttle):
             yield {"group": group}
     except CorruptSegment as error:
-        yield {"failed": str(error), "corrupt": True}
+        yield {"failed": str(error), "corrupt": True, "damage": error.damage}
     except OSError as error:
         yield {"failed": str(error), "corrupt": False}
     else:

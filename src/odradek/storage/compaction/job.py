@@ -12,10 +12,11 @@ DEFAULT_MAP_BYTES = 128 << 20
 Message = dict[str, Any]
 
 
-class LastRecord(NamedTuple):
-    """What must survive of an active producer: its last batch, or if that is gone, its epoch's marker."""
+class LastBatches(NamedTuple):
+    """What must survive of an active producer: the batches that it may send again, or if there are none, its epoch's
+    marker."""
 
-    last_data_offset: int | None
+    last_offsets: tuple[int, ...]  # of each batch that the log remembers, oldest first
     producer_epoch: int
 
 
@@ -34,7 +35,7 @@ class CompactionJob(NamedTuple):
     first_uncleanable_offset: int
     now_ms: int
     config: LogConfig
-    active_producers: Mapping[int, LastRecord] = MappingProxyType({})
+    active_producers: Mapping[int, LastBatches] = MappingProxyType({})
     map_bytes: int = DEFAULT_MAP_BYTES
 
 
@@ -58,8 +59,23 @@ class CompactionStats:
     keys: int = 0
 
 
+class Damage(NamedTuple):
+    """Bytes of a source that are not the batch that was written there."""
+
+    path: str
+    position: int
+    offset: int  # the first that cannot be read
+    reason: str
+
+
 class CorruptSegment(Exception):
     """A source that is not a row of sound batches. Retrying does not help."""
+
+    def __init__(self, message: str, damage: Damage | None = None) -> None:
+        super().__init__(message)
+        self.damage = (
+            damage  # None: the batches are as they were written, but their records cannot be decoded
+        )
 
 
 def job_to_json(job: CompactionJob, bytes_per_second: float) -> Message:
@@ -85,8 +101,8 @@ def job_from_json(message: Message) -> CompactionJob:
         now_ms=message["now_ms"],
         config=LogConfig(**message["config"]),
         active_producers={
-            producer_id: LastRecord(offset, epoch)
-            for producer_id, offset, epoch in message["active_producers"]
+            producer_id: LastBatches(tuple(offsets), epoch)
+            for producer_id, offsets, epoch in message["active_producers"]
         },
         map_bytes=message["map_bytes"],
     )

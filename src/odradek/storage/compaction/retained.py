@@ -61,8 +61,8 @@ class Retention:
         last = self._active_producers.get(header.producer_id)
         if header.producer_id == NO_PRODUCER_ID or last is None:
             return False
-        if last.last_data_offset is not None:
-            return header.last_offset == last.last_data_offset
+        if last.last_offsets:
+            return header.last_offset in last.last_offsets
         return header.is_control and header.producer_epoch == last.producer_epoch
 
     def _retained_marker(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:

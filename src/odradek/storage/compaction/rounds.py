@@ -13,8 +13,10 @@ Rules that look small and are not:
 - Data of an aborted transaction is removed at once; its marker only in a round that no longer finds any of the
   data, and then with its own delete horizon. The aborted transactions whose data was found go into the new
   segment's transaction index. So a reader never sees aborted data without learning that it is aborted.
-- A batch without records stays as a bare header while it has the last sequence of an active producer, and
-  at the very end of a round, so that the end of the log remains known.
+- A batch without records stays as a bare header while it is one of the last five of an active producer, and
+  at the very end of a round, so that the end of the log remains known. Kafka keeps only a producer's last batch. But a
+  producer may have five in flight, and sends all of them again after a crash. Recovery then learns from the batches
+  what the producer has sent, and so does a new replica, which copies no producer snapshot.
 - Records beyond the map are kept unchanged.
 
 Small segments are merged, up to `segment.bytes` and to what an index can address. The result of a group of
@@ -38,6 +40,7 @@ from odradek.storage.compaction.job import (
     CompactionJob,
     CompactionStats,
     CorruptSegment,
+    Damage,
     SourceSegment,
 )
 from odradek.storage.compaction.offset_map import OffsetMap
@@ -49,6 +52,7 @@ from odradek.storage.segments.segment import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT
 
 READ_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
+NO_LIMIT = 2**63
 
 Throttle = Callable[[int], None]
 
@@ -104,7 +108,7 @@ def build_offset_map(
     for segment, following in dirty_segments(job):
         log = files.file(f"{job.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
         try:
-            for header, batch in read_batches(log, segment.size, throttle):
+            for header, batch in read_batches(log, segment.size, throttle, following):
                 stats.bytes_read += header.size
                 if header.last_offset < start:
                     continue
@@ -123,14 +127,20 @@ def build_offset_map(
 
 def dirty_segments(job: CompactionJob) -> Iterator[tuple[SourceSegment, int]]:
     """The segments that reach into the dirty part, each with the base offset of the next."""
-    following = [segment.base_offset for segment in job.segments[1:]] + [job.first_uncleanable_offset]
-    for segment, end_offset in zip(job.segments, following, strict=False):
+    for segment, end_offset in limits_of(job).items():
         if end_offset > job.first_dirty_offset:
             yield segment, end_offset
 
 
-def read_batches(file: File, size: int, throttle: Throttle) -> Iterator[Batch]:
-    """Every batch of a segment file, which must be whole batches from its first byte to its last."""
+def limits_of(job: CompactionJob) -> dict[SourceSegment, int]:
+    """Where the segment after each one begins."""
+    following = [segment.base_offset for segment in job.segments[1:]] + [job.first_uncleanable_offset]
+    return dict(zip(job.segments, following, strict=False))
+
+
+def read_batches(file: File, size: int, throttle: Throttle, limit: int = NO_LIMIT) -> Iterator[Batch]:
+    """Every batch of a segment file, which must be whole batches from its first byte to its last, below the offset
+    where the next segment begins."""
     position, previous_offset = 0, -1
     while position < size:
         chunk = read_chunk(file, position, size - position)
@@ -138,16 +148,21 @@ def read_batches(file: File, size: int, throttle: Throttle) -> Iterator[Batch]:
         at = 0
         for batch in whole_batches(chunk):
             header = batch.header
-            if header.base_offset <= previous_offset or header.last_offset_delta < 0:
-                raise CorruptSegment(f"{file.path} has offsets out of order at position {position + at}")
+            if not previous_offset < header.base_offset <= header.last_offset < limit:
+                raise _damaged(file, position + at, previous_offset, "offsets out of order")
             if not batch.has_valid_crc:
-                raise CorruptSegment(f"{file.path} has a wrong CRC at position {position + at}")
+                raise _damaged(file, position + at, previous_offset, "a wrong CRC")
             yield batch
             at += header.size
             previous_offset = header.last_offset
         if at == 0:
-            raise CorruptSegment(f"{file.path} has no whole batch at position {position}")
+            raise _damaged(file, position, previous_offset, "no whole batch")
         position += at
+
+
+def _damaged(file: File, position: int, previous_offset: int, what: str) -> CorruptSegment:
+    damage = Damage(file.path, position, previous_offset + 1, f"compaction found {what}")
+    return CorruptSegment(f"{file.path} has {what} at position {position}", damage)
 
 
 def read_chunk(file: File, position: int, remaining: int) -> memoryview:
@@ -176,10 +191,11 @@ def clean_group(
     remove_cleaned(files, job.directory, base_offset)
     cleaned = Segment.create(files, job.directory, base_offset, job.config, job.now_ms, CLEANED_SUFFIX)
     retention.kept_aborted = []
+    limits = limits_of(job)
     for segment in group:
         log = files.file(f"{job.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}")
         try:
-            copy_retained(log, segment.size, cleaned, retention, stats, throttle)
+            copy_retained(log, segment, limits[segment], cleaned, retention, stats, throttle)
         except KafkaError as error:
             raise CorruptSegment(f"{log.path}: {error.message}") from error
         finally:
@@ -195,14 +211,15 @@ def clean_group(
 
 def copy_retained(
     source: File,
-    size: int,
+    segment: SourceSegment,
+    limit: int,
     cleaned: Segment,
     retention: Retention,
     stats: CompactionStats,
     throttle: Throttle,
 ) -> None:
     output, position = bytearray(), cleaned.size
-    for header, batch in read_batches(source, size, throttle):
+    for header, batch in read_batches(source, segment.size, throttle, limit):
         stats.bytes_read += header.size
         stats.records_read += header.record_count
         kept = retention.retained(batch, header)

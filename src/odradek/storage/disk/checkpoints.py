@@ -10,6 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from odradek.errors import DamagedData
 from odradek.model import NO_TOPIC_ID, TopicPartition, id_from_text, id_to_text
@@ -21,9 +22,11 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+DAMAGED = "damaged"  # in the directory of a log that is to be copied from another replica
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 VERSION = 0
+SPARE_BYTES = 1024
 
 
 class MalformedCheckpoint(DamagedData):
@@ -46,6 +49,26 @@ def write_atomically(files: Files, path: str, data: bytes) -> None:
         temporary.close()
     files.rename(path + ".tmp", path)
     files.sync_directory(os.path.dirname(path))
+
+
+def write_with_spare(files: Files, path: str, data: bytes) -> None:
+    """The same for a small file that must be written on a full disk too: its next version takes the space of a spare,
+    which was written before."""
+    spare = files.file(path + ".tmp") if files.exists(path + ".tmp") else files.create(path + ".tmp")
+    try:
+        spare.write_at(0, data)
+        spare.truncate(len(data))
+        spare.sync()
+    finally:
+        spare.close()
+    files.rename(path + ".tmp", path)
+    files.sync_directory(os.path.dirname(path))
+    with suppress(OSError):  # the disk is full
+        spare = files.create(path + ".tmp")
+        try:
+            spare.write_at(0, bytes(SPARE_BYTES))
+        finally:
+            spare.close()
 
 
 def format_entries(entries: Iterable[str]) -> bytes:

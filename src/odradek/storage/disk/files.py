@@ -70,6 +70,9 @@ class File(Protocol):
     def read_now(self, position: int, length: int) -> bytearray | None:
         """All of it, if it is there and no byte of it has to be waited for."""
 
+    def read_pinned(self, position: int, length: int) -> bytes:
+        """Like `read_at`, of a pinned file: for another thread."""
+
     def write_at(self, position: int, data: Buffer) -> None:
         """All of it, or an OSError, after which the file may have grown by a part of it."""
 
@@ -161,7 +164,13 @@ class DiskFile:
         return os.fstat(self.fileno()).st_size
 
     def read_at(self, position: int, length: int) -> bytes:
-        descriptor = self.fileno()
+        return self._read(self.fileno(), position, length)
+
+    def read_pinned(self, position: int, length: int) -> bytes:
+        return self._read(self.sync_descriptor(), position, length)
+
+    @staticmethod
+    def _read(descriptor: int, position: int, length: int) -> bytes:
         data = os.pread(descriptor, length, position)
         while 0 < len(data) < length:
             more = os.pread(descriptor, length - len(data), position + len(data))

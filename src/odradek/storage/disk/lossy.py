@@ -10,9 +10,11 @@ rename, while its directory on disk still has its name, is moved to a private di
 its number is not reused.
 
 What was on disk when the process started counts as durable. A sync is only noted: the real disk is not asked to
-sync, since the data of a test does not outlive the machine. `hold_syncs` makes all syncs outside the event loop wait.
+sync, since the data of a test does not outlive the machine. `hold_syncs` makes all syncs outside the event loop wait,
+`fill` makes every write fail that needs space.
 """
 
+import errno
 import os
 import shutil
 import stat
@@ -54,13 +56,17 @@ class LossyFile(DiskFile):
 
     def write_at(self, position: int, data: Buffer) -> None:
         with self._files.lock_model:
+            if self._files.free_bytes is not None:
+                self._files.take_space(self.path, max(position + len(data) - self.size(), 0))
             self._files.changing(self.fileno(), position, position + len(data))
             super().write_at(position, data)
 
     def truncate(self, size: int) -> None:
         with self._files.lock_model:
             descriptor = self.fileno()
-            self._files.changing(descriptor, size, os.fstat(descriptor).st_size)
+            before = os.fstat(descriptor).st_size
+            self._files.changing(descriptor, size, before)
+            self._files.give_space(before - size)
             super().truncate(size)
 
     def sync(self) -> None:
@@ -108,6 +114,8 @@ class LossyFiles(DiskFiles):
         self._may_sync = threading.Event()
         self._may_sync.set()
         self._on_held: Callable[[], None] = lambda: None
+        self.free_bytes: int | None = None  # None: whatever the disk has
+        self._on_full: Callable[[], None] = lambda: None
         self._event_loop_thread = threading.get_ident()
         shutil.rmtree(aside, ignore_errors=True)
         os.makedirs(aside)
@@ -128,6 +136,26 @@ class LossyFiles(DiskFiles):
 
     def release_syncs(self) -> None:
         self._may_sync.set()
+
+    def fill(self, on_full: Callable[[], None] = lambda: None) -> None:
+        """Leave no space for files to grow, but what others free, until `free`. `on_full` is called for each write that
+        fails."""
+        self.free_bytes, self._on_full = 0, on_full
+
+    def free(self) -> None:
+        self.free_bytes = None
+
+    def take_space(self, path: str, wanted: int) -> None:
+        if self.free_bytes is None or wanted == 0:
+            return
+        if wanted > self.free_bytes:
+            self._on_full()
+            raise OSError(errno.ENOSPC, "the test has filled this disk", path)
+        self.free_bytes -= wanted
+
+    def give_space(self, count: int) -> None:
+        if self.free_bytes is not None:
+            self.free_bytes += count
 
     def cut_power(self) -> None:
         """Lose what is not durable. Every handle from before is invalid: the process must exit at once."""
@@ -210,6 +238,7 @@ class LossyFiles(DiskFiles):
             inode = _inode(path)
         except FileNotFoundError:
             return
+        self.give_space(os.path.getsize(path))
         directory = _inode(os.path.dirname(path))
         if inode not in self._names.get(directory, {}).values():
             self._unsynced.pop(inode, None)

@@ -202,6 +202,8 @@ class SimulatedFile:
     def read_at(self, position: int, length: int) -> bytes:
         return bytes(self._open().seen[position : position + length])
 
+    read_pinned = read_at
+
     def read_now(self, position: int, length: int) -> bytearray | None:
         data = self._open().seen[position : position + length]
         return bytearray(data) if len(data) == length else None

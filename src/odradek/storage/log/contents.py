@@ -8,6 +8,7 @@ from odradek.storage.disk.files import Files
 from odradek.storage.log.epochs import LeaderEpochs
 from odradek.storage.producers.snapshots import Snapshots
 from odradek.storage.producers.state import Producers
+from odradek.storage.segments.damage import Damages
 from odradek.storage.segments.segment import Segment
 
 
@@ -18,6 +19,7 @@ class LogHome(NamedTuple):
     directory: str
     deletions: Deletions
     rng: random.Random
+    damages: Damages
 
 
 class Contents(NamedTuple):
@@ -29,3 +31,4 @@ class Contents(NamedTuple):
     producers: Producers
     log_start_offset: int
     end_offset: int
+    missing_until: int = 0  # the log is damaged: it was synced up to here, and ends before

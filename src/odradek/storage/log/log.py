@@ -33,6 +33,7 @@ from odradek.storage.log.validate import checked_batches
 from odradek.storage.producers.markers import Marker, TransactionEnd, read_marker
 from odradek.storage.producers.saved import SavedProducers
 from odradek.storage.producers.verification import Verification
+from odradek.storage.segments.damage import DamagedSegment
 from odradek.storage.segments.indexes import AbortedTransaction
 from odradek.storage.segments.row import SegmentRow, Slice
 from odradek.storage.segments.segment import Segment
@@ -43,15 +44,18 @@ logger = logging.getLogger(__name__)
 class Log:
     __slots__ = (
         "_config",
+        "_damages",
         "_health",
         "_rng",
         "_row",
         "_saved",
         "changes",
         "end_offset",
+        "is_marked",
         "is_unsaved",
         "leader_epochs",
         "log_start_offset",
+        "missing_until",
         "producers",
         "topic_id",
         "topic_partition",
@@ -70,15 +74,26 @@ class Log:
         # Records below it are deleted, though some of their bytes may still be there.
         self.log_start_offset = contents.log_start_offset
         self.end_offset = contents.end_offset  # of the next record, and never below `log_start_offset`
+        # The log is damaged: records up to here were committed and synced, and some are missing. 0 if it is whole, or
+        # as good as whole, because it is in sync with its leader again.
+        self.missing_until = contents.missing_until
         self.leader_epochs = contents.leader_epochs
         self.producers = contents.producers  # as of `end_offset`
         self.changes = Changes()
+        self.is_marked = False  # as damaged, by a file in its directory (`LogStore.mark_damaged`)
         self.is_unsaved = False  # there is something in memory for `persist_state` to write
         self._config = config
         self._health = Health(topic_partition)
         self._rng = home.rng
+        self._damages = home.damages
         self._row = SegmentRow(
-            home.files, home.directory, home.deletions, contents.segments, contents.end_offset, self._health
+            home.files,
+            home.directory,
+            home.deletions,
+            contents.segments,
+            contents.end_offset,
+            self._health,
+            self._damaged,
         )
         self._saved = SavedProducers(contents.producers, contents.snapshots, self._row.durability)
 
@@ -122,6 +137,24 @@ class Log:
     def failed(self) -> bool:
         """The state of the disk is unknown: no more appends, for good."""
         return self._health.failed
+
+    @property
+    def damage(self) -> DamagedSegment | None:
+        """The first damage that readers have found: records there cannot be read, those before it can."""
+        return self._row.damage
+
+    @property
+    def must_be_copied(self) -> bool:
+        """The log is of no use to a follower: with what it appends, it would look as if it had everything."""
+        return self.is_marked or self.damage is not None
+
+    def damaged_at(self, file: File, position: int, offset: int, reason: str) -> DamagedSegment:
+        """The error for a reader that found damage which the log itself does not look for: it checks no CRCs."""
+        return self._row.damaged_at(file, position, offset, reason)
+
+    def _damaged(self, damage: DamagedSegment) -> None:
+        logger.error("the log of %s cannot be read to its end: %s", self.topic_partition, damage)
+        self._damages.tell(self.topic_partition, damage)
 
     def _mark_changed(self) -> None:
         self.is_unsaved = True

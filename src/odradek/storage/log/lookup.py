@@ -48,7 +48,11 @@ def offset_of_max_timestamp(log: Log) -> FoundRecord | None:
     if segment.max_timestamp == NO_TIMESTAMP:
         return None
     found = segment.locate(segment.max_timestamp_offset)
-    assert found is not None, "a loaded segment has the batch of its largest timestamp"
+    if (
+        found is None
+    ):  # which the time index of a damaged segment says, and nobody could compare with its batches
+        assert segment.damage is not None, "a loaded segment has the batch of its largest timestamp"
+        raise segment.damage.again()
     position, header = found
     if header.attributes & LOG_APPEND_TIME:
         return FoundRecord(header.max_timestamp, header.last_offset, header.leader_epoch)

@@ -5,7 +5,12 @@ import uuid
 
 from odradek.model import TopicPartition
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, format_partition_metadata
+from odradek.storage.disk.checkpoints import (
+    DAMAGED,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    format_partition_metadata,
+)
 from odradek.storage.disk.files import File, Files
 from odradek.storage.log.contents import Contents, LogHome
 from odradek.storage.log.epochs import LeaderEpochs
@@ -18,7 +23,7 @@ from odradek.storage.producers.state import Producers
 from odradek.storage.segments.segment import Segment
 from odradek.storage.segments.swap import is_log_file, offset_of, tidy
 
-STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA)  # besides segments and snapshots
+STATE_FILES = (LEADER_EPOCHS, PARTITION_METADATA, DAMAGED)  # besides segments and snapshots
 
 
 def create_log(

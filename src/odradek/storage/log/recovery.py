@@ -14,9 +14,10 @@ ahead is then the damaged one. What is not detected: the last batch of a segment
 (its records keep their content under larger offsets), and damage to records below the recovery point, which
 were synced and are not read again.
 
-The files in the directory are authoritative. If a checkpoint contradicts them, it was not made from this
-log, and it never removes a record: a recovery point beyond the end of the log is ignored and everything is
-checked, and a log start offset beyond the end is ignored unless the log has no record at all.
+The files in the directory are authoritative. If a checkpoint contradicts them, it never removes a record: a recovery
+point beyond the end of the log is ignored and everything is checked, and a log start offset beyond the end is ignored
+unless the log has no record at all. But a recovery point names only what was committed and synced, so a log that ends
+before it has lost committed records, even if the last shutdown was clean: it is damaged (`Contents.missing_until`).
 
 A strict opening, which the metadata log asks for, tolerates less: see `Opening.strict`. It also writes again what is
 beyond the recovery point: a sync that failed may have left it in the page cache alone, where it is read like anything
@@ -25,6 +26,7 @@ else and no later sync writes it.
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from odradek.errors import DamagedData, KafkaError
@@ -38,6 +40,7 @@ from odradek.storage.log.scan import SegmentScan
 from odradek.storage.producers.replay import rebuild_producers, replay_batch
 from odradek.storage.producers.snapshots import Snapshots
 from odradek.storage.producers.state import Producers
+from odradek.storage.segments.damage import DamagedSegment
 from odradek.storage.segments.indexes import MAX_RELATIVE_OFFSET
 from odradek.storage.segments.segment import (
     INDEX_SUFFIX,
@@ -100,13 +103,20 @@ class Recovery:
         self._epochs_on_record = bool(epochs.entries)
 
     def load(self, sizes: dict[str, int]) -> Contents:
-        segments = self._open_segments(sizes)
-        if not self.opening.clean:
+        return self._load_segments(self._open_segments(sizes))
+
+    def _load_segments(self, segments: list[Segment]) -> Contents:
+        if not self.opening.clean or self._was_cut_short(segments):
             segments = self._recover_all(segments)
         start_offset = self.opening.log_start_offset
         if not any(segment.size for segment in segments):
             segments = self._begin_at(start_offset, segments)
-        end_offset = segments[-1].next_offset()
+        try:
+            end_offset = segments[-1].next_offset()
+            if self.opening.clean and end_offset > self.recovery_point > 0:
+                self._check_last_offset(segments[-1])
+        except DamagedSegment as damage:
+            return self._open_damaged(segments, damage)
         if start_offset > end_offset:
             logger.warning(
                 "%s ends at offset %d: ignoring log start offset %d of the checkpoint, which belongs to another log",
@@ -117,14 +127,50 @@ class Recovery:
             start_offset = 0
         return self._contents(segments, max(start_offset, segments[0].base_offset), end_offset)
 
+    def _check_last_offset(self, segment: Segment) -> None:
+        """A clean stop leaves a recovery point at the end of the log. If the log ends after it, and would end there but
+        for a gap before its last batch, the offset of that batch is damaged."""
+        end_offset, suspect = segment.base_offset, None
+        for position, header in segment.batches():
+            gap = header.base_offset - end_offset
+            suspect = (
+                (position, end_offset) if gap and header.next_offset - gap == self.recovery_point else None
+            )
+            end_offset = header.next_offset
+        if suspect is not None:
+            raise segment.damaged_at(*suspect, "the batch there has an offset of a later one")
+
+    def _was_cut_short(self, segments: list[Segment]) -> bool:
+        """After a clean stop the log ends before its recovery point, though all that is left of it is sound."""
+        with suppress(DamagedSegment):
+            return (segments[-1].next_offset() if segments else 0) < self.recovery_point
+        return False
+
+    def _open_damaged(self, segments: list[Segment], damage: DamagedSegment) -> Contents:
+        """After a clean stop the newest segment is damaged near its end. The checkpoint says where the log ended, and
+        the next segment begins there: nothing is cut, since this may be the last copy. Without a checkpoint the log is
+        recovered as after a crash."""
+        end_offset, start_offset = self.opening.recovery_point, self.opening.log_start_offset
+        if end_offset <= damage.offset or start_offset > end_offset:
+            self.opening = self.opening._replace(clean=False)
+            return self._load_segments(segments)
+        following = Segment.create(self.files, self.directory, end_offset, self.config, self.now_ms)
+        self.files.sync_directory(self.directory)
+        segments = [*segments, following]
+        return self._contents(segments, max(start_offset, segments[0].base_offset), end_offset)
+
     def _contents(self, segments: list[Segment], start_offset: int, end_offset: int) -> Contents:
         self.epochs.truncate_from_end(end_offset)
         self.epochs.truncate_from_start(start_offset)
         producers = self.producers
         if producers is None:
             producers = Producers()
-            rebuild_producers(producers, self.snapshots, segments, end_offset)
-        return Contents(segments, self.epochs, self.snapshots, producers, start_offset, end_offset)
+            self._rebuild(producers, segments, end_offset)
+        point = self.opening.recovery_point
+        missing_until = point if end_offset < point else 0
+        return Contents(
+            segments, self.epochs, self.snapshots, producers, start_offset, end_offset, missing_until
+        )
 
     def _begin_at(self, offset: int, segments: list[Segment]) -> list[Segment]:
         """A log without records starts where its files or its log start offset say, whichever is later."""
@@ -155,7 +201,8 @@ class Recovery:
             self.files.create(f"{self.directory}/{file_name(base_offset, suffix)}").close()
         segment = Segment.open(self.files, self.directory, base_offset, sizes, self.config, self.now_ms)
         if missing:
-            segment.rebuild_indexes()
+            with suppress(DamagedSegment):  # the end is torn, or whoever reads there is told
+                segment.rebuild_indexes()
         return segment
 
     def _recover_all(self, segments: list[Segment]) -> list[Segment]:
@@ -164,7 +211,7 @@ class Recovery:
             self._check_continuity(segments)
             segments = self._without_leftovers(segments)
         recovered = self._recover(segments)
-        end_offset = recovered[-1].next_offset() if recovered else 0
+        end_offset = _end_of(recovered[-1]) if recovered else 0
         if end_offset >= point:
             return recovered
         if self.opening.strict:
@@ -172,7 +219,8 @@ class Recovery:
                 f"{self.directory} ends at offset {end_offset}, but it was synced up to offset {point}"
             )
         logger.warning(
-            "%s ends at offset %d: ignoring recovery point %d of the checkpoint, and checking all of it",
+            "%s is damaged: it ends at offset %d, but it was synced up to offset %d. Checking all of it; what is "
+            "missing is copied from another replica, if there is one",
             self.directory,
             end_offset,
             point,
@@ -190,7 +238,7 @@ class Recovery:
                     f"{segment.log.path} begins at offset {segment.base_offset}, but the segment before it "
                     f"ends at offset {expected}: a file is missing or damaged"
                 )
-            expected = segment.next_offset()
+            expected = _end_of(segment)
 
     def _may_end_at(self, offset: int, following: list[Segment]) -> bool:
         """A crash may lose what was not synced, and so what a roll has taken for synced by mistake: a sync that comes
@@ -203,7 +251,7 @@ class Recovery:
         """A crash may undo the deletion of a segment, but not that of a later one. The segments before such a hole
         were deleted because they are in a snapshot."""
         for slot in range(self._first_to_read(segments), 0, -1):
-            if segments[slot - 1].next_offset() != segments[slot].base_offset:
+            if _end_of(segments[slot - 1]) != segments[slot].base_offset:
                 self._drop(
                     segments[:slot], "it was deleted before the crash, and the segments after it are gone"
                 )
@@ -223,7 +271,7 @@ class Recovery:
             return segments
         first = self._first_to_read(segments)
         producers = self.producers = Producers()
-        rebuild_producers(producers, self.snapshots, segments[:first], segments[first].base_offset)
+        self._rebuild(producers, segments[:first], segments[first].base_offset)
         for slot, segment in enumerate(segments[first:], first):
             snapshot = self.snapshots.write(producers, segment.base_offset)
             following = segments[slot + 1 :]
@@ -237,6 +285,11 @@ class Recovery:
             if not is_whole:
                 return segments[: slot + 1]
         return segments
+
+    def _rebuild(self, producers: Producers, segments: list[Segment], end_offset: int) -> None:
+        """A damaged log is opened all the same, without the producers whose batches cannot be reached."""
+        with suppress(DamagedSegment):  # the log says so, once it has this segment
+            rebuild_producers(producers, self.snapshots, segments, end_offset)
 
     def _recover_segment(self, segment: Segment, producers: Producers, following: list[Segment]) -> bool:
         """Check the batches, rebuild the indexes, cut what is damaged. True if nothing was. Otherwise those that follow
@@ -371,6 +424,14 @@ class Recovery:
             self.report.segments_removed += 1
             segment.remove()
             self.files.sync_directory(self.directory)  # before the next: see `SegmentRow`
+
+
+def _end_of(segment: Segment) -> int:
+    """The offset after the last batch that can be reached: before recovery, a segment may end with a torn one."""
+    try:
+        return segment.next_offset()
+    except DamagedSegment as damage:
+        return damage.offset
 
 
 def _is_torn(found: int, written: int) -> bool:

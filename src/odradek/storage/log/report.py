@@ -12,6 +12,7 @@ class RecoveryReport:
     was_clean: bool = False
     logs: int = 0
     strays: int = 0
+    deleted: int = 0  # logs of topics that were deleted while the node was down
     segments_scanned: int = 0
     bytes_scanned: int = 0
     logs_cut: int = 0
@@ -20,10 +21,11 @@ class RecoveryReport:
     segments_removed: int = 0
 
     def __str__(self) -> str:
-        strays = f"; set {count_of(self.strays, 'stray log')} aside" if self.strays else ""
+        aside = f"; deleted {count_of(self.deleted, 'log')} of deleted topics" if self.deleted else ""
+        aside += f"; set {count_of(self.strays, 'stray log')} aside" if self.strays else ""
         if self.was_clean or not self.logs:
             reason = "the last stop was clean" if self.was_clean else "there was nothing to recover"
-            return f"opened {count_of(self.logs, 'log')}: {reason}{strays}"
+            return f"opened {count_of(self.logs, 'log')}: {reason}{aside}"
         cut = "cut nothing"
         if self.logs_cut:
             records = f" ({self.records_cut:,} whole records)" if self.records_cut else ""
@@ -32,5 +34,5 @@ class RecoveryReport:
         return (
             f"recovered {count_of(self.logs, 'log')}, because the last stop was not clean: scanned "
             f"{count_of(self.segments_scanned, 'segment')} ({count_of(self.bytes_scanned, 'byte')}), "
-            f"{cut}{removed}{strays}"
+            f"{cut}{removed}{aside}"
         )

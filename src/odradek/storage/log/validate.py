@@ -19,28 +19,37 @@ def is_plausible(header: BatchHeader) -> bool:
     )
 
 
+def checked_batches(data: memoryview, end_offset: int) -> list[Batch]:
+    """The whole batches of a fetch, up to the first that is wrong. Raises if that is the first one of all: the next
+    fetch begins there, and shows its leader where its log is damaged."""
+    found: list[Batch] = []
+    try:
+        for batch in whole_batches(data, _refuse):
+            _check(batch, end_offset)
+            end_offset = batch.header.next_offset
+            found.append(batch)
+    except KafkaError:
+        if not found:
+            raise
+    return found
+
+
+def _check(batch: Batch, end_offset: int) -> None:
+    header = batch.header
+    if not is_plausible(header):
+        _refuse(header)
+    if not batch.has_valid_crc:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} has a wrong CRC"
+        )
+    if header.base_offset < end_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"A fetched batch starts at offset {header.base_offset}, but the log ends at {end_offset}",
+        )
+
+
 def _refuse(header: BatchHeader) -> None:
     raise KafkaError(
         ErrorCode.CORRUPT_MESSAGE, f"The fetched data is not a batch: its header says {header[:4]}"
     )
-
-
-def checked_batches(data: memoryview, end_offset: int) -> list[Batch]:
-    """Each whole batch of a fetch, all of them checked before the first is used."""
-    found = []
-    for batch in whole_batches(data, _refuse):
-        header = batch.header
-        if not is_plausible(header):
-            _refuse(header)
-        if not batch.has_valid_crc:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} has a wrong CRC"
-            )
-        if header.base_offset < end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"A fetched batch starts at offset {header.base_offset}, but the log ends at {end_offset}",
-            )
-        end_offset = header.next_offset
-        found.append(batch)
-    return found

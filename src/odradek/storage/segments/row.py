@@ -6,7 +6,7 @@ next, so that a crash in between leaves a log that ends earlier, and never one w
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from operator import attrgetter
@@ -17,6 +17,7 @@ from odradek.storage.disk.deletions import Deletions
 from odradek.storage.disk.files import File, Files, pinned
 from odradek.storage.disk.health import Health
 from odradek.storage.disk.sync import Durability
+from odradek.storage.segments.damage import DamagedSegment
 from odradek.storage.segments.indexes import AbortedTransaction, find_aborted
 from odradek.storage.segments.retired import Retired
 from odradek.storage.segments.segment import Segment, remove_files
@@ -24,6 +25,7 @@ from odradek.storage.segments.swap import swap_in
 from odradek.storage.segments.tail import Tail
 
 by_base_offset = attrgetter("base_offset")
+OnDamage = Callable[[DamagedSegment], None]
 
 
 class Slice(NamedTuple):
@@ -35,7 +37,17 @@ class Slice(NamedTuple):
 
 
 class SegmentRow:
-    __slots__ = ("_health", "_retired", "active", "directory", "durability", "files", "segments", "tail")
+    __slots__ = (
+        "_health",
+        "_on_damage",
+        "_retired",
+        "active",
+        "directory",
+        "durability",
+        "files",
+        "segments",
+        "tail",
+    )
 
     def __init__(
         self,
@@ -45,7 +57,9 @@ class SegmentRow:
         segments: list[Segment],
         end_offset: int,
         health: Health,
+        on_damage: OnDamage,
     ) -> None:
+        """`on_damage` is called with the first damage that is found in each segment."""
         self.files = files
         self.directory = directory
         self.segments = segments  # by base offset; never empty, unless the log failed while it was cut
@@ -55,6 +69,25 @@ class SegmentRow:
         self.tail.reset(end_offset)
         self._retired = Retired(deletions)
         self._health = health
+        self._on_damage = on_damage
+        self._watch(segments)
+
+    def _watch(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            segment.on_damage = self._on_damage
+            if segment.damage is not None:
+                self._on_damage(segment.damage)
+
+    @property
+    def damage(self) -> DamagedSegment | None:
+        """The first damage that is known."""
+        return next((segment.damage for segment in self.segments if segment.damage is not None), None)
+
+    def damaged_at(self, file: File, position: int, offset: int, reason: str) -> DamagedSegment:
+        for segment in self.segments:
+            if segment.log is file:
+                return segment.damaged_at(position, offset, reason)
+        return DamagedSegment(file.path, position, offset, reason)  # it is no longer part of the log
 
     # Appending
 
@@ -109,6 +142,7 @@ class SegmentRow:
         return segment
 
     def _add(self, segment: Segment) -> None:
+        self._watch([segment])
         self.segments.append(segment)
         self.active = segment
         self.tail.reset(segment.base_offset)
@@ -119,29 +153,42 @@ class SegmentRow:
         self, offset: int, upper_offset: int, end_offset: int, max_bytes: int, minimum_one: bool
     ) -> Slice | None:
         """See `Log.read`, which has checked that the offset is below both others."""
-        active = self.active
+        active, limit = self.active, None
         if offset >= self.tail.floor:
             segment = active
             position, first_size = self.tail.locate(offset, active.size)
         else:
-            found = self._locate(offset)
+            found = self._locate(offset, end_offset)
             if found is None:
                 return None
-            segment, position, first_size = found
+            segment, position, first_size, limit = found
         if segment is active and upper_offset >= end_offset:
             length = active.size - position
         else:
             length = self._position_of(segment, upper_offset) - position
         if length > max_bytes:
             length = min(length, max(max_bytes, first_size)) if minimum_one else max_bytes
+        if (
+            limit is not None
+            and not segment.walked_from <= position <= position + length <= segment.walked_to
+        ):
+            length = segment.walk_over(position, length, limit)
+        if segment.damage is not None:
+            length = segment.before_damage(position, length)
         return Slice(segment.log, position, length) if length > 0 else None
 
-    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """Segment, position and size of the first batch that ends at or after this offset."""
-        for segment in self.segments[self._slot_of(offset) :]:
+    def _locate(self, offset: int, end_offset: int) -> tuple[Segment, int, int, int] | None:
+        """Segment, position and size of the first batch that ends at or after this offset, and the offset at which the
+        segment ends."""
+        slot = self._slot_of(offset)
+        for segment, following in zip_longest(self.segments[slot:], self.segments[slot + 1 :]):
             found = segment.locate(offset)
             if found is not None:
-                return segment, found[0], found[1].size
+                position, header = found
+                limit = end_offset if following is None else following.base_offset
+                if header.last_offset >= limit:
+                    raise segment.damaged_at(position, offset, "the batch there has an offset of a later one")
+                return segment, position, header.size, limit
         return None
 
     def _position_of(self, segment: Segment, offset: int) -> int:
@@ -152,7 +199,10 @@ class SegmentRow:
                 return segment.size
         elif offset >= self.tail.floor:
             return self.tail.locate(offset, segment.size)[0]
-        found = segment.locate(offset)
+        try:
+            found = segment.locate(offset)
+        except DamagedSegment as damage:
+            return damage.position  # what is before it can be read
         return found[0] if found is not None else segment.size
 
     def _slot_of(self, offset: int) -> int:
@@ -234,6 +284,7 @@ class SegmentRow:
     def replace(self, old: list[Segment], new: list[Segment], due_ms: int) -> None:
         """See `Log.replace_segments`."""
         swap_in(self.files, self.directory, new, lambda: self._retire(old, due_ms))
+        self._watch(new)
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = new
 

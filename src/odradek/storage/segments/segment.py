@@ -3,15 +3,19 @@
 The indexes are hints. A lookup goes to the position that the index names and checks that the batch there is the one
 that the entry means; if not, the index is rebuilt from the batches. So a damaged index costs a scan, but never gives a
 wrong result.
+
+The batches fill the file from its first byte to `size`, with rising offsets. Where they do not, the segment is damaged:
+a reader gets `DamagedSegment`, and never takes that for the end.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 
 from odradek.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
-from odradek.records.walk import header_at, walk
+from odradek.records.walk import Batch, header_at, walk
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import File, Files
+from odradek.storage.segments.damage import DamagedSegment
 from odradek.storage.segments.indexes import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
@@ -32,6 +36,8 @@ SWAP_SUFFIX = ".swap"
 
 LOOKUP_BYTES = 8 << 10  # read at a time where a batch is looked for from an index entry on
 SCAN_BYTES = 256 << 10  # for a scan of all batches
+WALK_BYTES = 256 << 10  # of one read, whose headers nobody has looked at since they were found on disk
+NEVER = 2**63 - 1
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -52,6 +58,7 @@ class Segment:
         "aborted",
         "base_offset",
         "created_ms",
+        "damage",
         "first_timestamp",
         "index_full",
         "index_interval_bytes",
@@ -61,9 +68,13 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "offsets",
+        "on_damage",
         "roll_after_ms",
         "size",
         "times",
+        "walked_from",
+        "walked_offset",
+        "walked_to",
     )
 
     def __init__(
@@ -95,6 +106,10 @@ class Segment:
         )
         self.first_timestamp = NO_TIMESTAMP  # of the first batch, from which rolling by time counts
         self._unindexed_bytes = 0
+        self.damage: DamagedSegment | None = None  # what a reader found first
+        self.on_damage: Callable[[DamagedSegment], None] | None = None  # set by the log that has this segment
+        # Between these positions the headers were read, or written, by this process; the next offset is this.
+        self.walked_from, self.walked_to, self.walked_offset = 0, 0 if size else NEVER, base_offset
 
     @classmethod
     def create(
@@ -226,19 +241,99 @@ class Segment:
     # Reading
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        return walk(self.log.read_at, position, self.size, SCAN_BYTES)
+        return self._sound_batches(position, SCAN_BYTES)
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         return self.log.read_at(position, header.size)
 
     def _walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """The few batches from an index entry on."""
-        return walk(self.log.read_at, position, self.size, LOOKUP_BYTES)
+        return self._sound_batches(position, LOOKUP_BYTES)
+
+    def _sound_batches(
+        self, position: int, piece_bytes: int, expected: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """All batches from this position to the end of the segment. Raises DamagedSegment where there is none, or one
+        that begins before the expected offset."""
+        end = self.size
+        before = expected if position else self.base_offset  # None: not known
+        at, last = position, None
+        for at, header in walk(self.log.read_at, position, end, piece_bytes):
+            if header.base_offset < (self.base_offset if before is None else before) or not self._may_have(
+                header
+            ):
+                raise self._damaged_at(at, before, last, "the header there is not that of the next batch")
+            yield at, header
+            last, before = (at, before, header), header.next_offset
+            position = at + header.size
+        if position < end:
+            raise self._damaged_at(position, before, last, "there is no whole batch")
+
+    def _damaged_at(
+        self, position: int, offset: int | None, last: tuple[int, int | None, BatchHeader] | None, reason: str
+    ) -> DamagedSegment:
+        """What follows the last batch is none. But maybe that batch is the damaged one: its length is wrong, and so is
+        its CRC, or its offset is too high, and there is a gap before it."""
+        if last is not None:
+            at, before, header = last
+            has_gap = before is not None and header.base_offset > before
+            if has_gap or not Batch(header, memoryview(self.batch_bytes(at, header))).has_valid_crc:
+                offset = header.base_offset if before is None else before
+                return self.damaged_at(at, offset, "the batch there has a wrong length or offset")
+        return self.damaged_at(position, self.base_offset if offset is None else offset, reason)
+
+    def _may_have(self, header: BatchHeader) -> bool:
+        return header.last_offset_delta >= 0 and header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def damaged_at(self, position: int, offset: int, reason: str) -> DamagedSegment:
+        """The error for the reader that found this. The log is told of the first one."""
+        damage = DamagedSegment(self.log.path, position, offset, reason)
+        if self.damage is None:
+            self.damage = damage
+            if self.on_damage is not None:
+                self.on_damage(damage)
+        elif position < self.damage.position:
+            self.damage = damage
+        return damage.again()
+
+    def walk_over(self, position: int, length: int, limit: int) -> int:
+        """Look at the headers of these bytes before they are sent for the first time since they were found on disk: a
+        client cannot tell a wrong base offset from a right one. `limit` is where the next segment begins. Returns how
+        many of the bytes may be sent, at least one batch: not always all, so that nobody else has to wait."""
+        if not self.walked_from <= position <= self.walked_to:
+            self.walked_from, self.walked_to, self.walked_offset = position, position, self.base_offset
+        end = min(position + length, self.walked_to + WALK_BYTES)
+        try:
+            for at, header in self._sound_batches(self.walked_to, LOOKUP_BYTES, self.walked_offset):
+                if header.last_offset >= limit:
+                    raise self.damaged_at(
+                        at, self.walked_offset, "the batch there has an offset of a later one"
+                    )
+                if at >= end:  # this one shows that the batch before it has its own offset
+                    break
+                self.walked_to, self.walked_offset = at + header.size, header.next_offset
+        except DamagedSegment as damage:
+            if damage.position <= position:
+                raise
+            return damage.position - position
+        return min(length, self.walked_to - position)
+
+    def before_damage(self, position: int, length: int) -> int:
+        """How many of these bytes may be sent, of a segment that is damaged somewhere."""
+        assert self.damage is not None
+        if position == self.damage.position:
+            raise self.damage.again()
+        return length if position > self.damage.position else min(length, self.damage.position - position)
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after this offset."""
-        for position, header in self._walk(self._floor_position(offset)):
+        batches = self._walk(self._floor_position(offset))
+        for position, header in batches:
             if header.last_offset >= offset:
+                if header.base_offset > offset:
+                    next(
+                        batches, None
+                    )  # after a gap: the batch that follows shows whether the offset is real
                 return position, header
         return None
 
@@ -287,13 +382,17 @@ class Segment:
         first = header_at(self.log.read_at, 0, self.size)
         self.first_timestamp = first.max_timestamp if first else NO_TIMESTAMP
         last = self.times.last or (NO_TIMESTAMP, 0)
-        if self._is_time_entry(*last) and all(
-            header.max_timestamp <= last[0] for header in self._unindexed_headers()
-        ):
+        try:
+            is_right = self._is_time_entry(*last) and all(
+                header.max_timestamp <= last[0] for header in self._unindexed_headers()
+            )
+            if not is_right:
+                self.rebuild_indexes()
+        except DamagedSegment:
+            pass  # retention goes by the time index, which cannot be compared with the batches
+        if not self.loaded:
             self.max_timestamp, self.max_timestamp_offset = last[0], self.base_offset + last[1]
             self.loaded = True
-        else:
-            self.rebuild_indexes()
 
     def _floor_position(self, offset: int) -> int:
         slot = self.offsets.floor(0, offset - self.base_offset)
@@ -303,6 +402,8 @@ class Segment:
         header = header_at(self.log.read_at, position, self.size) if position >= 0 else None
         if header is not None and header.last_offset == self.base_offset + relative_offset:
             return position
+        if self.damage is not None:
+            raise self.damage.again()  # not the index is wrong: it was compared with the batches
         self.rebuild_indexes()
         slot = self.offsets.floor(0, offset - self.base_offset)
         return self.offsets[slot][1] if slot >= 0 else 0
@@ -315,7 +416,10 @@ class Segment:
     # Changing
 
     def rebuild_indexes(self) -> None:
-        """Build the offset and the time index from the batches."""
+        """Build the offset and the time index from the batches. Those of a damaged segment stay as they are: what is
+        beyond the damage can be found by them alone."""
+        for _ in self.batches():
+            pass
         size = self.size
         self.reset_indexes()
         for position, header in walk(self.log.read_at, 0, size, SCAN_BYTES):
@@ -331,6 +435,7 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         self.index_full = False
         self.loaded = True
+        self.damage = None
         self._unindexed_bytes = 0
 
     def truncate_to(self, offset: int) -> None:
@@ -340,6 +445,10 @@ class Segment:
         if found is not None:
             self.log.truncate(found[0])
             self.size = found[0]
+            if self.damage is not None and self.damage.position >= self.size:
+                self.damage = None
+            if self.size < self.walked_to < NEVER:
+                self.walked_to, self.walked_offset = self.size, self.base_offset
             self.aborted.truncate_to(offset)
             self._truncate_indexes(offset)
 
@@ -350,14 +459,15 @@ class Segment:
         self._unindexed_bytes = 0
         self.index_full = False
         last = self.times.last
-        if last is not None and not self._is_time_entry(*last):
-            self.rebuild_indexes()
-            return
         timestamp, relative_offset = last or (NO_TIMESTAMP, 0)
         self.max_timestamp, self.max_timestamp_offset = timestamp, self.base_offset + relative_offset
-        for _, header in self._walk(self._floor_position(self.max_timestamp_offset)):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        with suppress(DamagedSegment):  # what is before the cut is damaged, and stays so
+            if last is not None and not self._is_time_entry(*last):
+                self.rebuild_indexes()
+                return
+            for _, header in self._walk(self._floor_position(self.max_timestamp_offset)):
+                if header.max_timestamp > self.max_timestamp:
+                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
         """Change the suffix of all file names."""

@@ -21,6 +21,7 @@ class BrokerHeartbeatRequest:
     want_shut_down: Annotated[bool, Wire("bool")] = False
     offline_log_dirs: Annotated[list[UUID], Wire("uuid[]", since=1, tag=0)] = field(default_factory=list)
     cordoned_log_dirs: Annotated[list[UUID] | None, Wire("uuid[]", since=2, nullable_since=2, tag=1)] = None
+    is_full: Annotated[bool, Wire("bool", tag=10_000)] = False  # Odradek's own
 
 
 @wire_struct

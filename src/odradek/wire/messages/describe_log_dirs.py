@@ -46,6 +46,8 @@ class DescribeLogDirsResult:
     total_bytes: Annotated[int, Wire("int64", since=4)] = -1
     usable_bytes: Annotated[int, Wire("int64", since=4)] = -1
     is_cordoned: Annotated[bool, Wire("bool", since=5)] = False
+    is_full: Annotated[bool, Wire("bool", since=2, tag=10_000)] = False  # Odradek's own
+    damaged_logs: Annotated[int, Wire("int32", since=2, tag=10_001)] = 0  # Odradek's own
 
 
 @wire_struct

@@ -102,4 +102,5 @@ SCHEMAS = {
     90: Schema(90, "describe_share_group_offsets", "DescribeShareGroupOffsets", 0, 1, 0),
     91: Schema(91, "alter_share_group_offsets", "AlterShareGroupOffsets", 0, 0, 0),
     92: Schema(92, "delete_share_group_offsets", "DeleteShareGroupOffsets", 0, 0, 0),
+    93: Schema(93, "get_replica_log_info", "GetReplicaLogInfo", 0, 0, 0),
 }

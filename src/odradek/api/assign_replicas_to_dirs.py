@@ -1,0 +1,18 @@
+"""AssignReplicasToDirs (73): a broker tells the controller that the log of one of its replicas is lost.
+
+Left out: any other directory, because a broker has only one.
+"""
+
+from odradek.requests.request import Request
+from odradek.requests.services import Services
+from odradek.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+
+
+async def handle(
+    services: Services, request: Request, message: AssignReplicasToDirsRequest
+) -> AssignReplicasToDirsResponse:
+    response: AssignReplicasToDirsResponse = await services.decide(request, message)
+    return response
