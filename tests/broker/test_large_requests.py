@@ -80,6 +80,7 @@ class CountedBroker:
     def __init__(self, broker: InProcess, work: Work) -> None:
         self.work = work
         broker.broker.services.turns = broker.broker.metadata.turns = Turns(work)
+        broker.broker.services.roads.clear()  # the next one takes these turns
         self._dispatcher = Dispatcher(broker.broker.services)
 
     async def ask(self, frame: bytes) -> Any:

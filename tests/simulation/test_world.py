@@ -7,6 +7,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
+from odradek.storage.disk.room import LONGEST_LOOK_SECONDS
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -106,6 +107,7 @@ def test_a_full_disk_is_an_error_that_passes() -> None:
         codes = []
         for prepare in (machine.fill_disk, machine.heal):
             prepare()
+            await asyncio.sleep(LONGEST_LOOK_SECONDS)  # of virtual time: the broker has looked at its disk
             response = await alice.ask(produce(acks=-1), 9)
             codes.append(response.responses[0].partition_responses[0].error_code)
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
