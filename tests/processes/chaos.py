@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.processes.disk_faults import DAMAGE, fill_the_disk, small_disks
 from tests.processes.record_faults import FAULTS, Fault, in_turn, name_of, play
 from tests.processes.record_moves import MOVES
 from tests.support import RunningBroker
 
 DEFAULT_SECONDS = 200
+NODE_IDS = range(1, 4)
 
 
 def main() -> int:
@@ -28,8 +30,13 @@ def main() -> int:
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
     rng = random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as directory:
-        survived = play(Path(directory), announced(in_turn(rng, (*FAULTS, *MOVES)), options.seconds), rng)
+    with tempfile.TemporaryDirectory() as directory, small_disks(Path(directory), NODE_IDS) as can_fill:
+        faults = [*FAULTS, *MOVES, *DAMAGE]
+        if can_fill:
+            faults.append(fill_the_disk)
+        else:
+            print("file systems cannot be mounted here: no disk becomes full", flush=True)
+        survived = play(Path(directory), announced(in_turn(rng, faults), options.seconds), rng)
         tracebacks = [text for node in RunningBroker.known if (text := node.new_tracebacks())]
         assert not tracebacks, f"a traceback was logged:\n{tracebacks[0]}"
     print(survived)

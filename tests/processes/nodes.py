@@ -91,7 +91,9 @@ class Node(RunningBroker):
     def __init__(
         self, node_id: int, roles: str, home: Path, proxy: Proxy, settings: Mapping[str, str]
     ) -> None:
-        super().__init__(home / f"node-{node_id}", settings)
+        super().__init__(home / f"node-{node_id}" / "data", settings)
+        self.home = home
+        self._log = home / f"node-{node_id}.log"  # not on the node's disk, which may be full
         self.id = node_id
         self.roles = roles
         self.config_file = home / f"node-{node_id}.properties"
@@ -273,7 +275,7 @@ class Nodes:
     def add(self, node_id: int, roles: str) -> Node:
         """A node that joins the others, formatted, and not started yet."""
         any_node = next(iter(self))
-        node = Node(node_id, roles, any_node.data_dir.parent, self.proxy, any_node.settings)
+        node = Node(node_id, roles, any_node.home, self.proxy, any_node.settings)
         self.by_id[node_id] = node
         node.configure(self.servers)
         self.format_one(node, "-N")

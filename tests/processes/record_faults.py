@@ -42,6 +42,8 @@ SETTINGS = {
     "group_consumer_min_heartbeat_interval_ms": "1000",
     "group_consumer_session_timeout_ms": "10000",
     "group_consumer_min_session_timeout_ms": "10000",
+    "log_integrity_check_interval_ms": "1000",
+    "log_integrity_check_bytes_per_second": "100000000",
 }
 
 
