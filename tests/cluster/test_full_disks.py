@@ -1,13 +1,23 @@
 """A disk without room, on simulated machines: who leads, what is refused, and what goes on."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
 import pytest
 
+from odradek.errors import ErrorCode
 from odradek.host.simulated import DISK_BYTES
+from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.wire.messages.delete_topics import DeleteTopicsRequest
+from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.cluster.clusters import Cluster
-from tests.cluster.test_replication import partition, produce, replica, run, until
+from tests.cluster.test_replication import TOPIC, partition, produce, replica, run, until
 
 LITTLE = 1_000_000  # below the reserve, and enough for what a broker has to write
 BROKERS = (1, 2, 3)
@@ -52,7 +62,7 @@ def test_the_leader_gives_its_leadership_away_and_comes_back(
         assert not cluster.image(other).brokers[leader].is_full
 
     run(3, scenario)
-    assert "1 leaderships go to other in-sync replicas" in logged.text
+    assert "1 leadership goes to other in-sync replicas" in logged.text
 
 
 def test_a_follower_says_why_it_lags(logged: pytest.LogCaptureFixture) -> None:
@@ -70,3 +80,38 @@ def test_a_follower_says_why_it_lags(logged: pytest.LogCaptureFixture) -> None:
 
     run(4, scenario)
     assert logged.text.count("lags behind its leader") == 1, "repeats are counted"
+
+
+def test_a_cluster_without_room_refuses_records_and_still_commits_offsets_and_deletes_topics() -> None:
+    async def commit(cluster: Cluster, coordinator: int) -> int:
+        topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[OffsetCommitRequestPartition(0, 1)])
+        response = await cluster.ask(coordinator, OffsetCommitRequest("group", -1, topics=[topic]), 8)
+        return int(response.topics[0].partitions[0].error_code)
+
+    async def find_coordinator(cluster: Cluster) -> int:
+        async with asyncio.timeout(10.0):
+            while True:
+                response = await cluster.ask(1, FindCoordinatorRequest(key="group"), 3)
+                if response.error_code == ErrorCode.NONE and await commit(cluster, response.node_id) == 0:
+                    return int(response.node_id)
+                await asyncio.sleep(0.1)
+
+    async def scenario(cluster: Cluster) -> None:
+        leader = partition(cluster).leader
+        assert (await produce(cluster, leader, b"before")).error_code == ErrorCode.NONE
+        coordinator = await find_coordinator(cluster)
+        fill(cluster, *BROKERS)
+        await until(lambda: all(broker.is_full for broker in cluster.image(1).brokers.values()), 10.0)
+        assert partition(cluster).leader == leader, "nobody has more room"
+        assert (await produce(cluster, leader, b"refused")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await commit(cluster, coordinator) == ErrorCode.NONE
+        created = await cluster.ask(1, CreateTopicsRequest([CreatableTopic("other", 1, 3)]), 7)
+        assert [topic.error_code for topic in created.topics] == [ErrorCode.NONE]
+        deleted = await cluster.ask(1, DeleteTopicsRequest(topic_names=["other"]), 5)
+        assert [topic.error_code for topic in deleted.responses] == [ErrorCode.NONE]
+        for machine in cluster.machines.values():
+            machine.clear_disk()
+        await until(lambda: not any(broker.is_full for broker in cluster.image(1).brokers.values()), 30.0)
+        assert (await produce(cluster, leader, b"after")).error_code == ErrorCode.NONE
+
+    run(5, scenario)

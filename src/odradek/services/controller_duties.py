@@ -8,7 +8,6 @@ Heartbeats keep a broker's session alive (`controller.sessions`); a process that
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 from odradek.config.broker import BrokerConfig
@@ -28,15 +27,13 @@ from odradek.metadata.records import MetadataRecord
 from odradek.net.network import Network
 from odradek.services.broker_watch import BrokerWatch
 from odradek.services.metadata import BrokerMetadata
-from odradek.services.recovery_elections import AskHere, RecoveryElections
+from odradek.services.recovery_elections import AskHere, Decision, RecoveryElections
 from odradek.wording import count_of
 
 log = logging.getLogger(__name__)
 
 LOOKS_PER_SESSION = 10
 STALL_MS = 500  # a timer this late shows that the process was paused
-
-Decision = Callable[[MetadataImage, BrokerConfig], list[MetadataRecord]]
 
 
 class ControllerDuties:

@@ -16,6 +16,7 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import DiskSpace, Host
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.room import Level, Room
+from odradek.wording import count_of
 
 log = logging.getLogger(__name__)
 
@@ -114,11 +115,11 @@ class DiskWatch:
             if not room.is_short:
                 why = f"a write failed for want of space, though {free} are free: look at quotas and inodes"
             log.error(
-                "the disk of %s is full: %s; %d leaderships go to other in-sync replicas, where there are any. "
+                "the disk of %s is full: %s; %s to other in-sync replicas, where there are any. "
                 "Free space, delete topics or lower their retention",
                 self._directory,
                 why,
-                self._count_leaders(),
+                _leaderships_go(self._count_leaders()),
             )
         elif before is Level.FULL:
             log.info("the disk of %s has room again: %s free, accepting records", self._directory, free)
@@ -139,6 +140,10 @@ class DiskWatch:
             when,
             reserve,
         )
+
+
+def _leaderships_go(count: int) -> str:
+    return f"{count_of(count, 'leadership')} {'goes' if count == 1 else 'go'}"
 
 
 def megabytes(count: int) -> str:

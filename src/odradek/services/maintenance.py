@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from odradek.config.broker import BrokerConfig
+from odradek.host.log_lines import counted
 from odradek.model import TopicPartition
 from odradek.replication.replica import Replica
 from odradek.replication.replicas import Replicas
@@ -61,8 +62,17 @@ class Maintenance:
                 unfinished = work()
                 if unfinished is not None:
                     await unfinished
-            except OSError as error:
-                log.error("maintenance failed, trying again in %g s: %s", seconds, error)
+            except OSError as error:  # for as long as a disk is full, for example
+                what = error.strerror or type(error).__name__
+                counted(
+                    log,
+                    logging.ERROR,
+                    "",
+                    what,
+                    "maintenance failed, trying again in %g s: %s",
+                    seconds,
+                    error,
+                )
             except Exception:
                 log.exception("maintenance failed, trying again in %g s", seconds)
 
