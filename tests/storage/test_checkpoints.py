@@ -6,12 +6,16 @@ import pytest
 
 from odradek.model import NO_TOPIC_ID, TopicPartition
 from odradek.storage.disk.checkpoints import (
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
     MalformedCheckpoint,
     clean_shutdown_marker,
     format_partition_metadata,
     parse_partition_metadata,
     read_epochs,
     read_offsets,
+    read_topic_id,
     write_epochs,
     write_offsets,
 )
@@ -65,6 +69,42 @@ def test_a_damaged_checkpoint_is_refused_by_name(content: bytes) -> None:
     files.create("/d/checkpoint").write_at(0, content)
     with pytest.raises(MalformedCheckpoint, match="/d/checkpoint"):
         read_offsets(files, "/d/checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        (RECOVERY_POINTS, "reads all logs in full"),
+        (LOG_START_OFFSETS, "records that were deleted"),
+        (LEADER_EPOCHS, "copied from them"),
+    ],
+)
+def test_an_operator_is_told_what_removing_a_damaged_checkpoint_means(name: str, remedy: str) -> None:
+    files = disk()
+    files.create(f"/d/{name}").write_at(0, b"0\n1\n\xb7 0 1\n")
+    with pytest.raises(MalformedCheckpoint, match=remedy):
+        (read_epochs if name == LEADER_EPOCHS else read_offsets)(files, f"/d/{name}")
+
+
+TOPIC_ID = uuid.UUID(int=77)
+WRITTEN = format_partition_metadata(TOPIC_ID)
+
+
+@pytest.mark.parametrize("content", [b"", WRITTEN[:20], bytes(len(WRITTEN)), WRITTEN[:30] + bytes(13)])
+def test_power_that_failed_while_a_topic_id_was_written_leaves_none(content: bytes) -> None:
+    files = disk()
+    files.create("/d/partition.metadata").write_at(0, content)
+    assert read_topic_id(files, "/d/partition.metadata") == NO_TOPIC_ID
+
+
+def test_a_damaged_topic_id_is_refused() -> None:
+    files = disk()
+    file = files.create("/d/partition.metadata")
+    file.write_at(0, WRITTEN)
+    assert read_topic_id(files, "/d/partition.metadata") == TOPIC_ID
+    file.write_at(len(WRITTEN) - 5, b"'")
+    with pytest.raises(MalformedCheckpoint, match="odradek topic describe"):
+        read_topic_id(files, "/d/partition.metadata")
 
 
 def test_a_crash_at_any_sync_leaves_the_old_or_the_new_content() -> None:

@@ -162,7 +162,9 @@ class QuorumStore:
         except QuorumStateCorrupt as error:
             raise QuorumStateCorrupt(
                 f"{path} cannot be trusted: {error}. Restore it from a backup. The only voter of a cluster may "
-                "remove it instead: the log also has the last epoch"
+                "remove it instead, because the log also has the last epoch. Any other voter would forget whom it has "
+                "voted for: remove its vote, and let the node join again with an empty directory (docs/CLUSTER.md, "
+                "'A metadata log is damaged')"
             ) from error
 
     # For the driver

@@ -52,8 +52,7 @@ from odradek.storage.disk.checkpoints import (
     MalformedCheckpoint,
     OffsetCheckpoint,
     clean_shutdown_marker,
-    parse_partition_metadata,
-    read_if_present,
+    read_topic_id,
     write_atomically,
 )
 from odradek.storage.disk.deletions import Deletions
@@ -212,7 +211,7 @@ class LogStore:
             if not is_expected(topic_partition, NO_TOPIC_ID):
                 logger.warning("leaving %s alone: it does not contain a log", directory)
             return True
-        topic_id = parse_partition_metadata(read_if_present(self._files, f"{directory}/{PARTITION_METADATA}"))
+        topic_id = read_topic_id(self._files, f"{directory}/{PARTITION_METADATA}")
         if topic_id == NO_TOPIC_ID and _has_records(sizes):
             # The id comes to disk with the first records, so none of these was ever acknowledged as being there. They
             # may be those of a topic that was deleted since, and created again.

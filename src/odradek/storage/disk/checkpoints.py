@@ -27,16 +27,23 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 VERSION = 0
 SPARE_BYTES = 1024
+# What an operator without a backup can do.
+REMEDIES = {
+    RECOVERY_POINTS: "If you remove it, the next start reads all logs in full",
+    HIGH_WATERMARKS: "If you remove it, high watermarks are learned again from the replicas",
+    LOG_START_OFFSETS: "If you remove it, records that were deleted by DeleteRecords reappear",
+    LEADER_EPOCHS: "If the partition has other replicas, move its directory away: it is copied from them",
+    PARTITION_METADATA: "It has two lines, 'version: 0' and 'topic_id: ID', with the topic id that "
+    "'odradek topic describe' shows",
+}
 
 
 class MalformedCheckpoint(DamagedData):
     """A file of this module's that does not have its format."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"{path} {reason}. Restore it from a backup. If you remove it, its contents are lost: without "
-            "recovery points logs are checked in full, without log start offsets deleted records reappear"
-        )
+        remedy = REMEDIES.get(os.path.basename(path), "")
+        super().__init__(f"{path} {reason}. Restore it from a backup." + (f" {remedy}" if remedy else ""))
 
 
 def write_atomically(files: Files, path: str, data: bytes) -> None:
@@ -79,8 +86,10 @@ def format_entries(entries: Iterable[str]) -> bytes:
 def parse_entries(path: str, data: bytes) -> list[list[str]]:
     if not data:
         return []
+    if not data.isascii():
+        raise MalformedCheckpoint(path, "is not plain text")
+    lines = data.decode("ascii").splitlines()
     try:
-        lines = data.decode("ascii").splitlines()
         version, count = int(lines[0]), int(lines[1])
     except (ValueError, IndexError) as error:
         raise MalformedCheckpoint(path, "does not start with a version and a number of entries") from error
@@ -156,9 +165,18 @@ def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
     return f"version: 0\ntopic_id: {id_to_text(topic_id)}".encode()
 
 
+def read_topic_id(files: Files, path: str) -> uuid.UUID:
+    """The topic's id; NO_TOPIC_ID if the file is missing, or power failed before it was written as a whole: then it is
+    shorter, or a part of it is zero. Anything else is damage."""
+    data = read_if_present(files, path)
+    topic_id = parse_partition_metadata(data)
+    if topic_id == NO_TOPIC_ID and len(data) == len(format_partition_metadata(NO_TOPIC_ID)) and 0 not in data:
+        raise MalformedCheckpoint(path, "does not name the id of its topic")
+    return topic_id
+
+
 def parse_partition_metadata(data: bytes) -> uuid.UUID:
-    """The topic's id; NO_TOPIC_ID if the file is missing, was cut short by a crash while it was written, or cannot be
-    read."""
+    """The topic's id; NO_TOPIC_ID if it cannot be read."""
     for line in data.decode("ascii", "replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "topic_id" and len(value) == 22:
