@@ -71,7 +71,7 @@ class Proxy:
         self._holds: list[Held] = []
         self._tasks: dict[asyncio.Task[None], int] = {}  # of connections: the node that they lead to
         self._nodes: dict[int, int] = {}  # by port
-        self._servers: dict[int, asyncio.Server] = {}  # by port, of nodes that run
+        self._listening: dict[int, asyncio.Task[None]] = {}  # by port, of nodes that run
         self._kept: list[socket.socket] = []  # keep the ports meanwhile: bound, and not listening
 
     def run(self, work: Callable[[], Result]) -> Result:
@@ -98,20 +98,20 @@ class Proxy:
     def lead_to(self, port: int, real_port: int) -> None:
         self._leads_to[port] = real_port
 
-        async def listen() -> None:
-            if port not in self._servers:
-                self._servers[port] = await asyncio.start_server(
-                    lambda reader, writer: self._accept(self._nodes[port], port, reader, writer), HOST, port
-                )
+        def listen() -> None:
+            if port not in self._listening:
+                listener = socket.create_server((HOST, port))
+                listener.setblocking(False)
+                self._listening[port] = self._loop.create_task(self._accept_all(listener, port))
 
-        self._complete(listen())
+        self.run(listen)
 
     def refuse(self, node_id: int) -> None:
         """The connections of this node are closed, and others refused, as the system does when a process ends."""
 
         def end() -> None:
-            for port in [port for port in self._servers if self._nodes[port] == node_id]:
-                self._servers.pop(port).close()
+            for port in [port for port in self._listening if self._nodes[port] == node_id]:
+                self._listening.pop(port).cancel()
             for task in [task for task, leads_to in self._tasks.items() if leads_to == node_id]:
                 task.cancel()
 
@@ -159,11 +159,10 @@ class Proxy:
 
     def close(self) -> None:
         async def end() -> None:
-            for server in self._servers.values():
-                server.close()
-            for task in list(self._tasks):
+            tasks = [*self._listening.values(), *self._tasks]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
         self._complete(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -174,21 +173,29 @@ class Proxy:
 
     # Connections
 
-    async def _accept(
-        self, node_id: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks[task] = node_id
-        writers = [writer]
+    async def _accept_all(self, listener: socket.socket, port: int) -> None:
+        """Every connection is known from the moment it is accepted. One that `asyncio.start_server` has accepted, but
+        not attached yet when the server is closed, stays open for ever, and its client waits for a dead node."""
+        with listener:
+            while True:
+                connection, _ = await self._loop.sock_accept(listener)
+                task = self._loop.create_task(self._attend(self._nodes[port], port, connection))
+                self._tasks[task] = self._nodes[port]
+                task.add_done_callback(self._tasks.pop)
+
+    async def _attend(self, node_id: int, port: int, connection: socket.socket) -> None:
+        writers: list[asyncio.StreamWriter] = []
         try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+            writers.append(writer)
             await self._serve(node_id, port, reader, writers)
         except (OSError, EOFError, asyncio.CancelledError):
             pass  # one side is gone, and the other hears of it below
         finally:
-            del self._tasks[task]
             for one in writers:
                 one.close()
+            if not writers:
+                connection.close()
 
     async def _serve(
         self, node_id: int, port: int, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]

@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -154,3 +154,16 @@ def test_who_connects_to_a_node_that_is_down_is_told(proxy: Proxy) -> None:
         with connect(port) as connection:
             connection.sendall(request("node-2", "hello"))
             assert connection.recv(1) == b""
+
+
+def test_no_connection_outlives_the_node_that_it_leads_to(proxy: Proxy) -> None:
+    """Not even one that was being accepted when the node's process ended: its client would wait for ever."""
+    with socket.create_server((HOST, 0)) as node:
+        port = proxy.open(1)
+        for _ in range(50):
+            proxy.lead_to(port, node.getsockname()[1])
+            clients = [socket.create_connection((HOST, port), timeout=TIMEOUT_S) for _ in range(3)]
+            proxy.refuse(1)
+            for client in clients:
+                with client, suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
