@@ -98,7 +98,7 @@ soak: $(INSTALLED) ## Kill a broker under random work, compare it with a ledger,
 chaos-quorum: $(INSTALLED) ## Kill, stop and cut off real nodes of a quorum under load, by chance (ARGS='--seconds 3600 --seed 7')
 	$(BIN)/python -m tests.processes $(ARGS)
 
-chaos: $(INSTALLED) ## Kill, stop and cut off real nodes that keep records, under load, for 200 s (ARGS='--seconds 3600 --seed 7')
+chaos: $(INSTALLED) ## Kill, stop, cut off and damage real nodes that keep records, under load, for 200 s (ARGS='--seconds 3600 --seed 7')
 	$(BIN)/python -m tests.processes.chaos $(ARGS)
 
 sim: $(INSTALLED) ## Simulate a node: one seed with its trace (SEED=7), or many (ARGS='--seeds 0:10000')
