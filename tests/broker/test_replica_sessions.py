@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch import Fetching
+from odradek.api.fetch import replica_sessions
+from odradek.api.fetch.fetching import Fetching
+from odradek.api.fetch.sessions import FetchSession
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.record import Record, build_batch
-from odradek.requests import replica_sessions
-from odradek.requests.fetch_sessions import FetchSession
+from odradek.requests.road import road_of
 from odradek.services import controller_duties
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -242,7 +243,7 @@ def test_a_replica_has_one_session(tmp_path: Path, looks: list[int]) -> None:
         waiters = [len(following.leader(index)._end_waiters) for index in range(3)]
         following.session_id = following.session_epoch = 0
         await settled(following, looks)
-        sessions = following.broker.broker.services.fetch_sessions
+        sessions = road_of(following.broker.broker.services).handler(FetchRequest.API_KEY).sessions
         assert sessions.get(first) is None and len(sessions) == 1
         assert waiters == [1, 1, 1] == [len(following.leader(index)._end_waiters) for index in range(3)]
 
@@ -303,7 +304,7 @@ class FakeServices:
 
     def __init__(self) -> None:
         self.now_ms, self.timers = 0, [(0, lambda: None)]
-        self.host = self.deadlines = self
+        self.deadlines = self
 
     def steady_ms(self) -> int:
         return self.now_ms

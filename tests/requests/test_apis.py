@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,11 +46,17 @@ def test_the_functions_that_rows_name_are_there(api: Api) -> None:
 @pytest.mark.parametrize("api", [api for api in ROWS if api.modules and api.name != "Produce"], ids=name_of)
 def test_a_handler_works_as_its_row_says(api: Api) -> None:
     for module in set(api.modules.values()):
-        tree = ast.parse((ROOT / "api" / f"{module}.py").read_text())
-        (handle,) = (item for item in tree.body if getattr(item, "name", "") == "handle")
+        (handle,) = _functions_named("handle", ROOT / "api" / f"{module.replace('.', '/')}.py")
         assert isinstance(handle, ast.AsyncFunctionDef) == (api.answers is Answers.WAITS)
         if isinstance(handle, ast.FunctionDef) and handle.returns is not None:
             assert ast.unparse(handle.returns).startswith("Steps") == (api.answers is Answers.IN_STEPS)
+
+
+def _functions_named(name: str, path: Path) -> list[ast.AST]:
+    """Those of a module, and the methods of its classes."""
+    tree = ast.parse(path.read_text())
+    scopes: list[Any] = [tree, *(item for item in tree.body if isinstance(item, ast.ClassDef))]
+    return [item for scope in scopes for item in scope.body if getattr(item, "name", "") == name]
 
 
 def test_either_or() -> None:

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from odradek.api.fetch import Fetching
+from odradek.api.fetch.fetching import Fetching
 from odradek.apis.items import refuse, refuse_undone
 from odradek.apis.messages import request_type, response_type
 from odradek.apis.row import Answers
@@ -246,7 +247,7 @@ NAMES: dict[str, tuple[range, Names, Names]] = {
 @pytest.mark.parametrize("what", NAMES)
 def test_every_item_of_the_request_is_in_the_response(what: str) -> None:
     versions, asked, answered = NAMES[what]
-    api_key = next(key for key, api in SERVED[BROKER].items() if api.modules[BROKER] == what.split()[0])
+    api_key = next(key for key, schema in SCHEMAS.items() if schema.module == what.split()[0])
     for version in versions:
         request, response = refused(api_key, version)
         assert answered(response) == asked(request), version
@@ -257,7 +258,7 @@ def test_each_response_without_a_code_at_its_top_is_named_above() -> None:
     for api_key, version in VERSIONS:
         fields = fields_of(response_type(api_key))
         if not any(field.name == "error_code" and field.wire.is_in(version) for field in fields):
-            place = SERVED[BROKER][api_key].modules[BROKER], version
+            place = SCHEMAS[api_key].module, version
             assert place in named or (api_key, version) in WITHOUT_A_PLACE, place
 
 
@@ -302,6 +303,10 @@ def test_a_response_about_one_thing_carries_the_code_itself() -> None:
 # --- through the dispatcher ---
 
 
+def handler(handle: Any) -> Any:
+    return SimpleNamespace(handle=handle)
+
+
 def failing(error: Exception, asynchronously: bool) -> Any:
     def handle(*_: Any) -> Any:
         raise error
@@ -314,7 +319,7 @@ def failing(error: Exception, asynchronously: bool) -> Any:
         yield
         request.then(fail())
 
-    def handle_later(_: Any, request: Request, message: Any) -> Any:
+    def handle_later(request: Request, message: Any) -> Any:
         answers = APIS[request.api_key].answers
         if answers is Answers.IN_STEPS:
             return handle_in_steps(request)
@@ -334,7 +339,7 @@ def test_a_handler_that_raises_is_a_response(
 
     async def scenario() -> None:
         async with InProcess(str(tmp_path)) as broker:
-            monkeypatch.setattr(registry, "handler", lambda *_: failing(error, asynchronously))
+            monkeypatch.setattr(registry, "new_handler", lambda *_: handler(failing(error, asynchronously)))
             for api_key, version in VERSIONS:
                 if api_key != PRODUCE and (api_key, version) not in WITHOUT_A_PLACE:
                     response = await broker.ask(sample(request_type(api_key), version), version)
@@ -346,7 +351,7 @@ def test_a_handler_that_raises_is_a_response(
 def test_a_large_request_is_refused_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with InProcess(str(tmp_path)) as broker:
-            monkeypatch.setattr(registry, "handler", lambda *_: failing(NOT_CONTROLLER, False))
+            monkeypatch.setattr(registry, "new_handler", lambda *_: handler(failing(NOT_CONTROLLER, False)))
             counted = CountedBroker(broker, Work())
             topics = [DeleteRecordsTopic("t", [DeleteRecordsPartition(index, 0) for index in range(20_000)])]
             frame = bytes(encode_request(DeleteRecordsRequest(topics, 5000), 21, 2, 1, "test"))

@@ -2,9 +2,9 @@
 
 import pytest
 
+from odradek.api.fetch import replica_reads
+from odradek.api.fetch.replica_reads import ReplicaReads
 from odradek.replication.leader import Leader
-from odradek.requests import replica_reads
-from odradek.requests.replica_reads import ReplicaReads
 from odradek.storage.segments.row import Slice
 from tests.replication.fakes import FakeLog, lead
 

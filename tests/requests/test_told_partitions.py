@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from odradek.requests.fetch_sessions import Wanted
+from odradek.api.fetch.sessions import Wanted
 from odradek.wire.fetch_response import Divergence, FetchedPartition
 from odradek.wire.messages.fetch import FetchPartition
 

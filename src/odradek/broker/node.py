@@ -24,7 +24,6 @@ from odradek.broker.binding import bind, bind_again, names_address
 from odradek.broker.coordinators import GroupsOfNode, NodeCoordinators, TransactionsOfNode
 from odradek.broker.settings import bounds, check_supported
 from odradek.config.broker import BrokerConfig
-from odradek.config.broker_definitions import RACK_AWARE_SELECTOR
 from odradek.config.listeners import Listener
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host import log_lines, metrics
@@ -42,7 +41,6 @@ from odradek.replication.quota import new_quota
 from odradek.replication.replica import Replica
 from odradek.requests.conversation import Conversations
 from odradek.requests.dispatch import Dispatcher, controller_handlers
-from odradek.requests.fetch_sessions import FetchSessions
 from odradek.requests.road import ask
 from odradek.requests.services import Services
 from odradek.requests.turns import Turns
@@ -256,11 +254,9 @@ class Node:
             rng=self._rng,
             metadata=self.metadata,
             replicas=self.replicas,
-            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
             delete_records=self._store.delete_records,
             deadlines=Deadlines(host),
             new_producer_id=ProducerIds(self.node_id, self.metadata).next,
-            max_fetch_bytes=config["fetch.max.bytes"],
             turns=turns,
             get_groups=self._coordinators.get_groups,
             get_transactions=self._coordinators.get_transactions,
@@ -271,7 +267,6 @@ class Node:
             broker_epoch=self._lifecycle.broker_epoch,
             disk=self._disk,
             replica_fetched=self._in_sync.fetched,
-            selects_by_rack=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
             leader_quota=self._leader_quota,
             metrics=self.metrics,
         )

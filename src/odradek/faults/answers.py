@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from odradek.api.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
 from odradek.apis.items import Division, changed, divide, merge, refuse
 from odradek.apis.messages import response_type
 from odradek.apis.row import Resource
@@ -19,7 +20,7 @@ from odradek.apis.table import APIS, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
 from odradek.net.transport import Part
-from odradek.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from odradek.requests.road import road_of
 from odradek.requests.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
@@ -45,6 +46,12 @@ class Answers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+
+    @property
+    def _sessions(self) -> FetchSessions:
+        """Those of clients on this broker."""
+        sessions: FetchSessions = road_of(self._services).handler(FETCH).sessions
+        return sessions
 
     # --- which part of a request a fault concerns ---
 
@@ -90,7 +97,7 @@ class Answers:
     def _fetched(self, message: FetchRequest, concern: Concern) -> list[FetchableTopicResponse]:
         """The partitions of a Fetch, and of its session, that a fault concerns."""
         found: dict[tuple[str, UUID, int], None] = {}
-        session = self._services.fetch_sessions.get(message.session_id)
+        session = self._sessions.get(message.session_id)
         is_full = message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         for wanted in session.partitions.values() if session and not is_full else ():
             found[wanted.topic, wanted.topic_id, wanted.asked.partition] = None

@@ -6,7 +6,7 @@
     request        one request in flight; `reply`: its only exit; `services`: what its handler works with
     turns          how large requests share the event loop
     refused, watch log lines about requests; `naming`: how they name them
-    fetch_sessions the partitions that a client fetches, kept between requests
 
-Each API has its own module in `api/`, which is imported when a client first uses it, and its row in `apis.table`.
+Each API has its own module or package in `api/`, which is imported when a client
+first uses it, and its row in `apis.table`.
 """

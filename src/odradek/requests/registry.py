@@ -1,19 +1,19 @@
 """The handlers of all APIs. A module of `odradek.api` is imported when a client first uses it: a broker that starts
-should not pay for APIs that are not used."""
+should not pay for APIs that are not used.
 
-from collections.abc import Callable, Coroutine
-from functools import cache
+A module has a function `handle(services, request, message)`. One that keeps something between requests has a class
+`Handler`, of which each road makes one: `Handler(services).handle(request, message)`.
+"""
+
+from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.apis.row import ListenerKind
 from odradek.apis.table import BROKER, SERVED
-from odradek.requests.request import Request
-from odradek.requests.services import Services
-from odradek.wire.codec import Message, Steps
 
-HandlerResult = Message | Coroutine[Any, Any, Message | None] | None
-Handler = Callable[[Services, Request, Any], HandlerResult | Steps[HandlerResult]]
+if TYPE_CHECKING:
+    from odradek.requests.services import Services
 
 
 @cache
@@ -21,6 +21,16 @@ def module_of(api_key: int, kind: ListenerKind = BROKER) -> Any:
     return import_module(f"odradek.api.{SERVED[kind][api_key].modules[kind]}")
 
 
-def handler(api_key: int, kind: ListenerKind = BROKER) -> Handler:
-    handle: Handler = module_of(api_key, kind).handle
-    return handle
+def new_handler(services: "Services", api_key: int, kind: ListenerKind = BROKER) -> Any:
+    """Its `handle` takes a request and its message."""
+    module = module_of(api_key, kind)
+    if hasattr(module, "Handler"):
+        return module.Handler(services)
+    return Function(partial(module.handle, services))
+
+
+class Function:
+    """The handler of an API that keeps nothing between requests."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle

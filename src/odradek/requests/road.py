@@ -39,7 +39,7 @@ class Route(NamedTuple):
 
     api: Api
     message_type: type[Message]
-    handle: Callable[[Services, Request, Any], Any]
+    handle: Callable[[Request, Any], Any]
     answers: Answers
     counter: ApiCount
 
@@ -52,7 +52,8 @@ class Road:
         self._kind = kind
         self._turns = services.turns
         self._routes: dict[tuple[int, int], Route] = {}
-        produce = registry.module_of(PRODUCE)
+        self._handlers: dict[int, Any] = {}
+        produce = registry.new_handler(services, PRODUCE)
         self._produced = services.metrics.of_api(PRODUCE)
         self._produce_all = produce.handle_all
         self._produce_in_turns = produce.handle_in_turns
@@ -71,7 +72,7 @@ class Road:
         """Imports the module of the API the first time it is used."""
         api = SERVED[self._kind][api_key]
         try:
-            handle = registry.handler(api_key, self._kind)
+            handle = self.handler(api_key).handle
             message_type = request_type(api_key)
         except OSError as error:  # out of descriptors: the next request tries again
             raise ProtocolError(
@@ -81,20 +82,27 @@ class Road:
         route = self._routes[api_key, version] = Route(api, message_type, handle, api.answers, counter)
         return route
 
+    def handler(self, api_key: int) -> Any:
+        """The handler of an API, with what it keeps between requests."""
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            handler = self._handlers[api_key] = registry.new_handler(self._services, api_key, self._kind)
+        return handler
+
     # --- one request ---
 
     def take(self, route: Route, request: Request, message: Message) -> Effect | None:
         """Handle a request that was admitted. An effect must be awaited before the next request of the same connection
         may be handled."""
-        services, answers = self._services, route.answers
+        answers = route.answers
         try:
             authorize(route.api, request.caller, message)
             if answers is AT_ONCE:
-                response = route.handle(services, request, message)
+                response = route.handle(request, message)
             elif answers is WAITS:
-                return self._finish(request, message, route.handle(services, request, message))
+                return self._finish(request, message, route.handle(request, message))
             else:
-                steps: Steps[Message | None] = route.handle(services, request, message)
+                steps: Steps[Message | None] = route.handle(request, message)
                 done = self._turns.advance(steps)
                 if done is None:
                     return self._finish(request, message, self._turns.finish(steps))
@@ -131,12 +139,12 @@ class Road:
 
     def take_run(self, run: Run) -> Effect | None:
         self._produced.requests += len(run)
-        effect: Effect | None = self._produce_all(self._services, run)
+        effect: Effect | None = self._produce_all(run)
         return effect
 
     def take_run_in_turns(self, run: Run) -> Effect:
         self._produced.requests += len(run)
-        effect: Effect = self._produce_in_turns(self._services, run)
+        effect: Effect = self._produce_in_turns(run)
         return effect
 
     # --- asked for a message ---

@@ -21,8 +21,6 @@ from odradek.raft.view import QuorumView
 from odradek.replication.leader import Leader
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
-from odradek.requests.fetch_sessions import FetchSessions
-from odradek.requests.replica_reads import ReplicaReads
 from odradek.requests.request import Request
 from odradek.requests.turns import Turns
 from odradek.storage.producers.markers import TransactionEnd
@@ -201,12 +199,10 @@ class Services:
     rng: Random
     metadata: Metadata
     replicas: Replicas
-    fetch_sessions: FetchSessions
     # Moves log start offsets, on disk when it returns; returns errors by partition.
     delete_records: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, KafkaError]]
     deadlines: Deadlines
     new_producer_id: Callable[[], Awaitable[int]]
-    max_fetch_bytes: int
     turns: Turns  # for requests that take long
     get_groups: Callable[[], Groups]  # created when first needed
     get_transactions: Callable[[], Transactions]  # created when first needed
@@ -218,8 +214,6 @@ class Services:
     # Of this process; -1 before the metadata has its registration.
     broker_epoch: Callable[[], int] = lambda: NO_NODE
     replica_fetched: Callable[[Leader], None] = _nothing  # a replica fetched from us: it may join the ISR
-    selects_by_rack: bool = False  # consumers are sent to replicas in their racks
-    replica_reads: ReplicaReads = field(default_factory=ReplicaReads)
     leader_quota: ReplicationQuota = field(default_factory=ReplicationQuota)  # of what throttled replicas get
     metrics: Metrics = field(default_factory=Metrics)
     now_ms: Callable[[], int] = field(init=False)  # the host's

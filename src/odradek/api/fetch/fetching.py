@@ -1,47 +1,24 @@
-"""Fetch (1): record batches from an offset on, as they lie on disk.
-
-- A fetch whose offset is inside a batch gets the whole batch; the first batch of a response is whole even if it
-  is larger than every limit; later ones may be cut at the limit, and clients drop the cut end.
-- Sessions (KIP-227), topic ids, leader epoch fencing, divergence by last fetched epoch.
-- Long polling: with fewer than `min_bytes` to send, the response waits for data or for `max_wait_ms`. An error of
-  any partition is returned at once.
-- Consumers see committed records, `read_committed` ones only those below every open transaction. A record that was
-  acknowledged with acks=1 may not be on disk yet, and is not committed before it is: a Fetch for it waits for that as
-  for any data, and one that does not wait (`max_wait_ms` 0) may come too early and find nothing yet.
-
-- A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
-  offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
-  is told where, and does not count. In a session, what has not changed is not looked at (`requests.replica_sessions`).
-- While the quota of throttled replication is exceeded, throttled replicas that are not in sync get nothing (KIP-73).
-
-- A consumer may read from a follower, up to what that knows to be committed (KIP-392, version 11 on). With
-  `replica.selector.class`, the leader sends it to the replica in its rack: the response then has no records. An offset
-  that the follower does not have is OFFSET_OUT_OF_RANGE, as in Kafka, and the client goes back to the leader.
-
-- A broker that does not lead a partition, or knows a newer epoch of it than the client, says who leads it and where
-  (KIP-951, version 16 on).
-"""
+"""One Fetch request, from its first read of the logs to its response."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
-from odradek.apis.row import May, Need, Operation, Resource
+from odradek.api.fetch.parked import ParkedFetch
+from odradek.api.fetch.reading import Reading
+from odradek.api.fetch.replica_reads import ReplicaReads
+from odradek.api.fetch.replica_sessions import Answers, ReplicaFetch, ReplicaSession
+from odradek.api.fetch.sessions import NO_SESSION, FetchSession, Wanted
+from odradek.api.fetch.throttled_reads import ThrottledReads
+from odradek.config.broker_definitions import RACK_AWARE_SELECTOR
 from odradek.errors import ErrorCode, KafkaError
-from odradek.host.interface import Timer
 from odradek.net.transport import Part
 from odradek.replication.leader import Leader
 from odradek.replication.role import Role
 from odradek.replication.selector import NO_PREFERENCE, preferred_replica
-from odradek.replication.waiters import Waiter
-from odradek.requests.fetch_reading import Reading
-from odradek.requests.fetch_sessions import NO_SESSION, FetchSession, Wanted
 from odradek.requests.leader_hints import HINTED, leader_hint
 from odradek.requests.refused import log_unreadable
-from odradek.requests.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.requests.reply import answer_error
 from odradek.requests.request import Request
 from odradek.requests.services import Services
-from odradek.requests.throttled_reads import ThrottledReads
 from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Steps
@@ -58,63 +35,37 @@ from odradek.wording import shown
 READ_COMMITTED = 1
 MANY_PARTITIONS = 1_000  # are handled in several turns of the event loop
 FOLLOWERS_SINCE = 11
-TOPIC_IDS_SINCE = 13
 HINTS_SINCE = 16
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def access(message: FetchRequest, version: int, may: May) -> tuple[Need, ...]:
-    """A replica needs access to the cluster, a consumer to the topics."""
-    if max(message.replica_id, message.replica_state.replica_id) >= 0:
-        return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
-    return (Need(Operation.READ, Resource.TOPIC),)
+class FetchParts:
+    """What every Fetch on this node works with, looked up once."""
 
+    __slots__ = (
+        "deadlines",
+        "leader_quota",
+        "max_bytes",
+        "replica_fetched",
+        "replica_reads",
+        "replicas",
+        "selects_by_rack",
+        "services",
+        "steady_ms",
+    )
 
-def handle(services: Services, request: Request, message: FetchRequest) -> None:
-    try:
-        session = services.fetch_sessions.find(message, request.version >= TOPIC_IDS_SINCE)
-    except KafkaError as error:
-        send(request, error.code, NO_SESSION, [])
-        return
-    if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
-        request.then(services.turns.complete(_fetch_in_steps(services, request, message, session)))
-        return
-    named = session.update(message)
-    if not session.is_incremental:
-        services.fetch_sessions.keep(session, message)
-    fetch = Fetching(services, request, message, session)
-    if fetch.is_replica and session.is_incremental:
-        fetch.fetch_what_changed(named)
-        return
-    reading = fetch.read()
-    if fetch.is_enough(reading):
-        fetch.answer(reading.answers)
-    else:
-        fetch.park(reading).wait()
-    return
-
-
-def _names_many(message: FetchRequest) -> bool:
-    for topic in message.topics:
-        if len(topic.partitions) > MANY_PARTITIONS:
-            return True
-    return len(message.topics) > MANY_PARTITIONS
-
-
-def _fetch_in_steps(
-    services: Services, request: Request, message: FetchRequest, session: FetchSession
-) -> Steps[None]:
-    named = yield from session.update_in_steps(message)
-    services.fetch_sessions.keep(session, message)
-    fetch = Fetching(services, request, message, session)
-    if fetch.is_replica and session.is_incremental:
-        yield from fetch.fetch_what_changed_in_steps(named)
-        return
-    reading = yield from fetch.read_in_steps()
-    if fetch.is_enough(reading):
-        fetch.answer(reading.answers)
-    else:
-        yield from fetch.park(reading).wait_in_steps()
+    def __init__(self, services: Services) -> None:
+        config = services.config
+        self.services = services
+        self.replicas = services.replicas
+        self.replica_fetched = services.replica_fetched
+        self.replica_reads = ReplicaReads()
+        self.leader_quota = services.leader_quota
+        self.deadlines = services.deadlines
+        self.steady_ms = services.host.steady_ms
+        self.max_bytes: int = config["fetch.max.bytes"]
+        # Consumers are sent to replicas in their racks.
+        self.selects_by_rack: bool = config["replica.selector.class"] == RACK_AWARE_SELECTOR
 
 
 class Fetching:
@@ -127,19 +78,19 @@ class Fetching:
     _now_ms = 0  # when it came, if it is a replica's
 
     def __init__(
-        self, services: Services, request: Request, message: FetchRequest, session: FetchSession
+        self, parts: FetchParts, request: Request, message: FetchRequest, session: FetchSession
     ) -> None:
-        self._services = services
+        self._parts = parts
         self._request = request
         self._message = message
         self._session = session
-        self._limit = min(message.max_bytes, services.max_fetch_bytes)
+        self._limit = min(message.max_bytes, parts.max_bytes)
         self._committed_only = message.isolation_level == READ_COMMITTED
         self.replica_id = max(message.replica_id, message.replica_state.replica_id)
         self.is_replica = self.replica_id >= 0
         if self.is_replica:
-            self._now_ms = services.host.steady_ms()
-        if services.selects_by_rack:
+            self._now_ms = parts.steady_ms()
+        if parts.selects_by_rack:
             self.hurries = self.is_replica
             self._rack = "" if self.is_replica else message.rack_id
 
@@ -192,7 +143,7 @@ class Fetching:
         if fetch.is_enough or self._message.max_wait_ms <= 0 or not self._session.partitions:
             fetch.answer()
         else:
-            fetch.wait(self._services)
+            fetch.wait(self._parts)
             self._request.on_abandoned = fetch.end
 
     def finish(self, answers: Answers) -> None:
@@ -232,7 +183,7 @@ class Fetching:
         leader.replica_fetched(
             self.replica_id, epoch, asked.fetch_offset, self._now_ms, asked.log_start_offset
         )
-        self._services.replica_fetched(leader)
+        self._parts.replica_fetched(leader)
         return True
 
     @staticmethod
@@ -266,11 +217,11 @@ class Fetching:
                 leader = self.leader_of(wanted)
                 if self._continues(leader, asked) and not leader.settings.throttled_as_leader:
                     room = min(asked.partition_max_bytes, room)
-                    return self._services.replica_reads.read(leader, asked.fetch_offset, room, minimum_one)
+                    return self._parts.replica_reads.read(leader, asked.fetch_offset, room, minimum_one)
             source = self.source_of(wanted)
             source.check_leader_epoch(asked.current_leader_epoch)
             if self._rack:
-                brokers, listener = self._services.image.brokers, self._request.caller.listener
+                brokers, listener = self._parts.services.image.brokers, self._request.caller.listener
                 preferred = preferred_replica(self._rack, listener, asked.fetch_offset, source, brokers)
                 if preferred != NO_PREFERENCE:
                     return self._describe(source, asked.partition)._replace(preferred_replica=preferred)
@@ -288,7 +239,7 @@ class Fetching:
 
     def _refused(self, wanted: Wanted, error: KafkaError) -> FetchedPartition:
         index = wanted.asked.partition
-        topic = wanted.topic or self._services.topic_name(wanted.topic_id) or str(wanted.topic_id)
+        topic = wanted.topic or self._parts.services.topic_name(wanted.topic_id) or str(wanted.topic_id)
         if self.is_replica and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             leader = self.leader_of(wanted)  # a follower starts over where our log starts
             return self._describe(leader, index)._replace(error_code=error.code)
@@ -296,7 +247,7 @@ class Fetching:
         aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
         hint = None
         if error.code in HINTED and self._request.version >= HINTS_SINCE:
-            hint = leader_hint(self._services, self._request, topic, index)
+            hint = leader_hint(self._parts.services, self._request, topic, index)
         return FetchedPartition(index, error.code, aborted=aborted, leader=hint)
 
     def leader_of(self, wanted: Wanted) -> Leader:
@@ -314,11 +265,11 @@ class Fetching:
     def _find_source(self, wanted: Wanted) -> Role:
         topic: str | None = wanted.topic
         if self._session.uses_topic_ids:
-            topic = self._services.topic_name(wanted.topic_id)
+            topic = self._parts.services.topic_name(wanted.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
-        replicas, index = self._services.replicas, wanted.asked.partition
+        replicas, index = self._parts.replicas, wanted.asked.partition
         if self.is_replica or self._request.version < FOLLOWERS_SINCE:
             return replicas.leader(topic, index)
         return replicas.leader_or_follower(topic, index)
@@ -374,15 +325,15 @@ class Fetching:
         """Of a topic with throttled partitions, for a replica."""
         assert isinstance(leader, Leader)
         if self._throttled is None:
-            self._throttled = ThrottledReads(self._services.leader_quota, self.replica_id)
-        return self._throttled.within_quota(leader, wanted, piece, self._services.host.steady_ms())
+            self._throttled = ThrottledReads(self._parts.leader_quota, self.replica_id)
+        return self._throttled.within_quota(leader, wanted, piece, self._parts.steady_ms())
 
     # --- waiting ---
 
-    def park(self, reading: Reading) -> "ParkedFetch":
+    def park(self, reading: Reading) -> ParkedFetch:
         """Wait for data, an error or the deadline, whichever comes first; the response has only that."""
         parked = ParkedFetch(self, reading, self._message.min_bytes)
-        parked.timer = self._services.deadlines.add(self._message.max_wait_ms, parked.finish)
+        parked.timer = self._parts.deadlines.add(self._message.max_wait_ms, parked.finish)
         self._request.on_abandoned = parked.end
         return parked
 
@@ -405,7 +356,7 @@ class Fetching:
 
     def answer(self, answers: Answers) -> None:
         if self._throttled is not None:
-            self._throttled.sent(self._services.host.steady_ms())
+            self._throttled.sent(self._parts.steady_ms())
         if len(answers) > MANY_PARTITIONS:
             self._request.answer_in_steps(self._answer_in_steps(answers))
             return
@@ -438,104 +389,6 @@ class Fetching:
         if topic is None:
             topic = topics[wanted.topic_key] = FetchedTopic(wanted.topic, wanted.topic_id, [])
         topic.partitions.append(answer)
-
-
-class ParkedFetch:
-    """A Fetch that waits. Partitions that change wake it; it reads only those again, and responds with what it
-    knows about the others: waiting for ten thousand partitions costs no more than the one that has data.
-
-    It waits on leaders and followers themselves, not on the names of partitions: when a topic is deleted the names are
-    gone before these roles are closed, and those of other topics deleted with it are closed later still.
-    """
-
-    __slots__ = ("_fetch", "_min_bytes", "_news", "_reading", "_watches", "timer")
-
-    def __init__(self, fetch: Fetching, reading: Reading, min_bytes: int) -> None:
-        self._fetch = fetch
-        self._reading = reading
-        self._min_bytes = min_bytes
-        # The positions of what the client has not been told, if it only wants news.
-        self._news: set[int] | None = set() if fetch.wants_news_only else None
-        self.timer: Timer | None = None  # None once the wait is over
-        self._watches: list[tuple[Role, Waiter]] = []  # none once the wait is over
-
-    def wait(self) -> None:
-        for position in range(len(self._reading.answers)):
-            self._watch(position)
-            if self.timer is None:
-                return
-
-    def wait_in_steps(self) -> Steps[None]:
-        for position in range(len(self._reading.answers)):
-            self._watch(position)
-            yield
-            if self.timer is None:
-                return
-
-    def _watch(self, position: int) -> None:
-        """A large Fetch is read in several turns: partitions that changed since the first ones are read again now."""
-        wanted, answer = self._reading.answers[position]
-        if self._news is not None and wanted.has_news(answer):
-            self._news.add(position)
-        try:
-            source = self._fetch.source_of(wanted)
-        except KafkaError as error:
-            self._woken(position, error.code)
-            return
-        self._watches.append((source, partial(self._woken, position)))
-        if self._fetch.is_replica:
-            has_changed = source.log.end_offset > wanted.asked.fetch_offset and not answer.length
-        else:
-            has_changed = source.high_watermark != answer.high_watermark
-        if has_changed:
-            self._woken(position, ErrorCode.NONE)
-        else:
-            self._wait_for(position)
-
-    def _wait_for(self, position: int) -> None:
-        source, watch = self._watches[position]
-        if self._fetch.is_replica:
-            assert isinstance(source, Leader)
-            source.when_log_end_moves(watch)
-        else:
-            source.when_high_watermark_moves(watch)
-
-    def _woken(self, position: int, error: ErrorCode) -> None:
-        reading = self._reading
-        self._fetch.look_again(reading, position)
-        if self._news is not None:
-            self._news.add(position)
-        if error or reading.ends_wait or reading.size >= self._min_bytes:
-            self.finish(is_fresh=reading.size == reading.answers[position][1].length)
-        else:
-            self._wait_for(position)
-
-    def finish(self, is_fresh: bool = False) -> None:
-        everything: Sequence[int] = range(len(self._reading.answers))
-        if self._fetch.is_replica:
-            self._look_at_high_watermarks()
-        knows_news = self._news is not None and len(self._watches) == len(everything)
-        self.end()
-        self._fetch.finish_wait(
-            self._reading, sorted(self._news or ()) if knows_news else everything, is_fresh
-        )
-
-    def _look_at_high_watermarks(self) -> None:
-        """They do not wake a replica, but it gets them when its wait is over."""
-        for position, (source, _) in enumerate(self._watches):
-            if source.high_watermark != self._reading.answers[position][1].high_watermark:
-                self._fetch.look_again(self._reading, position)
-                if self._news is not None:
-                    self._news.add(position)
-
-    def end(self) -> None:
-        """End the wait: nothing wakes it any more."""
-        assert self.timer is not None
-        self.timer.cancel()
-        self.timer = None
-        watches, self._watches = self._watches, []
-        for source, watch in watches:
-            source.forget_waiter(watch)
 
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[FetchedTopic]) -> None:

@@ -1,7 +1,7 @@
 """What a Fetch has read so far of each of its partitions, and whether that is enough to respond."""
 
-from odradek.requests.fetch_sessions import Wanted
-from odradek.requests.replica_sessions import Answers
+from odradek.api.fetch.replica_sessions import Answers
+from odradek.api.fetch.sessions import Wanted
 from odradek.wire.fetch_response import FetchedPartition
 
 

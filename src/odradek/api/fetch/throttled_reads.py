@@ -5,9 +5,9 @@ An in-sync replica is never held back, so that it stays in sync, but what it get
 Pure: time is an argument.
 """
 
+from odradek.api.fetch.sessions import Wanted
 from odradek.replication.leader import Leader
 from odradek.replication.quota import ReplicationQuota
-from odradek.requests.fetch_sessions import Wanted
 from odradek.storage.segments.row import Slice
 
 

@@ -1,38 +1,23 @@
-"""Produce (0): append a batch to each partition named.
-
-- Batches are checked by header and CRC, given their offset in place, and written unchanged; records are
-  decoded only if the topic's settings need it (see `records.validation`).
-- Requests that arrived together, in one read from a connection, are handled together: their batches for a
-  partition are one write, and those that wait for the same partitions wait as one. A request that came alone is a
-  run of one.
-- A request that takes long (many partitions, many megabytes, many records that a rule of the topic must check) is
-  handled in several turns of the event loop, separately.
-- acks=0 gets no response, and an error then closes the connection; acks=1 gets its response once written; acks=all
-  once committed, which includes being on disk (see `replication.leader`), or at the request's timeout with
-  REQUEST_TIMED_OUT.
-- acks=all with too small an ISR is refused with NOT_ENOUGH_REPLICAS before anything is written. If the ISR becomes too
-  small afterwards, nothing more is committed, and the request waits for its timeout. (Kafka has
-  NOT_ENOUGH_REPLICAS_AFTER_APPEND for an ISR that shrinks between the commit and the response: here that is one step.)
-- While the disk is full (`services.disk_watch`) everything is refused with KAFKA_STORAGE_ERROR, at which clients look
-  for another leader.
-- A batch that was appended before (idempotent producer) is answered with its first offset.
-- Internal topics are for coordinators only: INVALID_TOPIC_EXCEPTION.
-- NOT_LEADER_OR_FOLLOWER comes with the leader and its address (KIP-951, version 10 on), unless the partition moved
-  while its batch was being checked.
-- The first batch of a transaction in a partition needs the word of its coordinator (`services.verification`). One on
-  this broker mostly gives it at once; else the requests that arrived together wait for it, and later ones on the
-  connection with them. Further batches of the transaction need no question.
-"""
+"""The batches of a run of Produce requests: checked one by one, verified if they begin a transaction, and written by
+partition."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
-from itertools import groupby, islice
-from operator import attrgetter
+from itertools import islice
 from typing import Any
 
-from odradek.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.api.produce.production import (
+    ALL,
+    MANY_PARTITIONS,
+    BatchAnswer,
+    NotVerified,
+    ProduceParts,
+    Production,
+    maybe_hint,
+)
+from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
-from odradek.records.batch import HEADER_SIZE, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader, read_header
+from odradek.records.batch import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 from odradek.records.record import uncompressed_records
 from odradek.records.validation import (
     NotOneBatch,
@@ -44,17 +29,8 @@ from odradek.records.validation import (
     prepare_batch,
 )
 from odradek.replication.leader import Leader
-from odradek.requests.production import (
-    ALL,
-    MANY_PARTITIONS,
-    Acknowledgement,
-    BatchAnswer,
-    NotVerified,
-    Production,
-    maybe_hint,
-)
 from odradek.requests.request import Request
-from odradek.requests.services import FirstBatch, Services
+from odradek.requests.services import FirstBatch
 from odradek.storage.log.run import AppendResult
 from odradek.storage.producers.verification import Verification
 from odradek.wire.produce import (
@@ -65,7 +41,7 @@ from odradek.wire.produce import (
     TopicBatches,
 )
 
-A_FEW_PARTITIONS = 10  # are appended without a pause even so
+Answer = list[Verification | KafkaError]  # of a coordinator, to first batches of a transaction
 
 
 class ManyRecords(TakesLong):
@@ -77,142 +53,15 @@ class ManyRecords(TakesLong):
         self.header = header
 
 
-Run = Sequence[tuple[Request, ProduceRequest]]
-Answer = list[Verification | KafkaError]  # of a coordinator, to first batches of a transaction
-
-
-def handle_all(services: Services, run: Run) -> Coroutine[Any, Any, None] | None:
-    """Returns the remaining work if a coordinator has to be waited for, or if one of the requests takes long: that one,
-    and all after it."""
-    appends = Appends(services)
-    productions: list[Production] = []
-    for request, message in run:
-        try:
-            productions.append(appends.add(request, message))
-        except TakesLong:
-            break
-    rest = [(request, _copy(message)) for request, message in run[len(productions) :]]
-    if appends.first_batches and (answers := appends.verify()) is not None:
-        appends.keep()
-        return _write_when_verified(services, appends, answers, productions, rest)
-    appends.write()
-    _answer(services, productions)
-    return handle_in_turns(services, rest) if rest else None
-
-
-async def _write_when_verified(
-    services: Services,
-    appends: "Appends",
-    answers: Awaitable[None],
-    productions: Sequence[Production],
-    rest: Run,
-) -> None:
-    await answers
-    appends.write()
-    _answer(services, productions)
-    await handle_in_turns(services, rest)
-
-
-async def handle_in_turns(services: Services, run: Run) -> None:
-    """One after the other, a few batches in each turn of the event loop."""
-    for request, message in run:
-        production = await _append_in_turns(services, request, message)
-        _answer(services, [production])
-        if request.unfinished is not None:
-            await request.unfinished
-
-
-async def _append_in_turns(services: Services, request: Request, message: ProduceRequest) -> Production:
-    """A batch is written as soon as it is checked, but those of a transaction that begins once all are verified."""
-    production = Production(request, message)
-    refusal = _refusal_of(message)
-    if refusal is not None:
-        _refuse_all(production, message, refusal)
-        return production
-    appends = Appends(services)
-    pace = services.turns.pace()
-    for topic in message.topics:
-        name = appends.name_of(topic)
-        answers: list[ProducedPartition] = []
-        production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
-        for index, records in topic.partitions:
-            answers.append(await appends.add_in_turns(production, message, name, index, records))
-            if not appends.first_batches:
-                appends.write()
-            await pace.step()
-    if appends.first_batches and (verified := appends.verify()) is not None:
-        await verified
-    while appends.write(most=A_FEW_PARTITIONS):
-        await pace.step()
-    return production
-
-
-def _refuse_all(production: Production, message: ProduceRequest, error: KafkaError) -> None:
-    production.request.refused("", error.code, error.message)
-    for topic in message.topics:
-        refused = [
-            ProducedPartition(index, error.code, error_message=error.message or None)
-            for index, _ in topic.partitions
-        ]
-        production.answers.append(ProducedTopic(topic.name, topic.topic_id, refused))
-
-
-def _refusal_of(message: ProduceRequest) -> KafkaError | None:
-    """Why the whole request is refused, whatever is in its partitions."""
-    producers = {
-        (header.producer_id, header.producer_epoch)
-        for topic in message.topics
-        for _, records in topic.partitions
-        if records
-        and len(records) >= HEADER_SIZE
-        and (header := read_header(records)).attributes & TRANSACTIONAL
-    }
-    if producers and message.transactional_id is None:
-        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if len(producers) > 1:
-        reason = "Transactional records contained more than one producer ID"
-        return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
-    return None
-
-
-def _copy(message: ProduceRequest) -> ProduceRequest:
-    """With its own memory: that of the frame is about to be overwritten."""
-    topics = [
-        TopicBatches(name, topic_id, [(index, _copied(records)) for index, records in partitions])
-        for name, topic_id, partitions in message.topics
-    ]
-    return ProduceRequest(message.transactional_id, message.acks, message.timeout_ms, topics)
-
-
-def _copied(records: memoryview | None) -> memoryview | None:
-    return None if records is None else memoryview(bytearray(records))
-
-
-def _answer(services: Services, productions: Sequence[Production]) -> None:
-    failures = ""
-    for waits_for, group in groupby(productions, attrgetter("waits_for")):
-        timeout_ms, partitions = waits_for
-        if partitions:
-            Acknowledgement(list(group)).wait(services, timeout_ms)
-            continue
-        for production in group:
-            if production.wants == 0:
-                failures = failures or production.finish_without_answer()
-            else:
-                production.send()
-    if failures:
-        raise ProtocolError(f"Produce with acks=0 failed with {failures}")
-
-
 class Appends:
     """The appends of a run of requests, gathered by partition. Those that begin a transaction are verified before they
     are written."""
 
-    __slots__ = ("_batches", "_now_ms", "_services", "_verified", "first_batches")
+    __slots__ = ("_batches", "_now_ms", "_parts", "_verified", "first_batches")
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._now_ms = services.now_ms()
+    def __init__(self, parts: ProduceParts) -> None:
+        self._parts = parts
+        self._now_ms = parts.now_ms()
         self._batches: dict[Leader, list[tuple[BatchAnswer, tuple[memoryview, BatchHeader]]]] = {}
         self.first_batches: list[tuple[Production, FirstBatch]] = []  # that begin a transaction, unverified
         # What they are written with, or why not: by partition, producer id and producer epoch.
@@ -241,7 +90,7 @@ class Appends:
         return production
 
     def name_of(self, topic: TopicBatches) -> str | None:
-        return topic.name or self._services.topic_name(topic.topic_id)
+        return topic.name or self._parts.services.topic_name(topic.topic_id)
 
     def _take_back(self, production: Production) -> None:
         """Its batches were the last ones gathered for their partitions."""
@@ -275,11 +124,11 @@ class Appends:
                 self._batches.setdefault(many.leader, []).append((answer, batch))
             return answer
 
-    async def _prepare_in_turns(self, many: "ManyRecords") -> Prepared:
+    async def _prepare_in_turns(self, many: ManyRecords) -> Prepared:
         """The codecs work in a thread, and do not block the event loop."""
         leader, batch, header = many.leader, many.batch, many.header
-        rules, now_ms, turns = leader.settings.rules, self._now_ms, self._services.turns
-        in_thread = self._services.host.in_thread
+        rules, now_ms, turns = leader.settings.rules, self._now_ms, self._parts.turns
+        in_thread = self._parts.in_thread
         data = await in_thread(uncompressed_records, batch, header)
         max_timestamp = await turns.complete(check_records(data, header, rules, now_ms))
         prepared = await in_thread(finish_records, batch, header, rules, data, max_timestamp, now_ms)
@@ -300,14 +149,14 @@ class Appends:
         except KafkaError as error:
             production.refused(topic, index, error)
             refused = ProducedPartition(index, error.code, error_message=error.message or None)
-            maybe_hint(self._services, production.request, topic, refused)
+            maybe_hint(self._parts.services, production.request, topic, refused)
             return refused
         answer = BatchAnswer(index, leader)
         try:
             if message.acks == ALL and not leader.has_enough_replicas:
                 leader.check_enough_replicas()
-            if self._services.disk.is_full and self._services.disk.keeps_its_rest:
-                raise self._services.disk.refusal()
+            if self._parts.disk.is_full and self._parts.disk.keeps_its_rest:
+                raise self._parts.disk.refusal()
             batch = self._checked(leader, records, production)
         except KafkaError as error:
             production.refused(topic, index, error)
@@ -328,7 +177,7 @@ class Appends:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
-        return self._services.replicas.leader(topic, index)
+        return self._parts.replicas.leader(topic, index)
 
     def _checked(
         self, leader: Leader, batch: memoryview | None, production: Production
@@ -350,7 +199,7 @@ class Appends:
         if production.producer[0] == NO_PRODUCER_ID:
             production.producer = producer
         if production.producer != producer or production.transactional_id is None:
-            raise TakesLong  # the whole request is refused: see `_refusal_of`
+            raise TakesLong  # the whole request is refused: see `handler`
         if not leader.log.producers.has_open_transaction(*producer):
             self.first_batches.append((production, FirstBatch(leader, *producer, header.base_sequence)))
 
@@ -367,7 +216,7 @@ class Appends:
         self.first_batches = []
         late: list[tuple[list[FirstBatch], Awaitable[Answer]]] = []
         for (version, name, _), batches in questions.items():
-            answer = self._services.verification.verify(version, name, batches)
+            answer = self._parts.services.verification.verify(version, name, batches)
             if isinstance(answer, list):
                 self._heard(batches, answer)
             else:
@@ -405,7 +254,7 @@ class Appends:
             for (answer, _), result in zip(gathered, results, strict=True):
                 answer.appended(result)
                 if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and isinstance(result, KafkaError):
-                    self._services.disk.write_failed(result)
+                    self._parts.disk.write_failed(result)
         return bool(leaders)
 
     def _append_verified(

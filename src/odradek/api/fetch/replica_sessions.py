@@ -14,19 +14,19 @@ replicas.
 
 Retention, which moves the log start too, calls nobody back, so every few seconds all partitions are due.
 
-A `Reader` reads the logs; the clock and the deadlines of waits are those of `requests.services`.
+A `Reader` reads the logs; the clock and the deadlines of waits come with it (`Clock`).
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from odradek.api.fetch.sessions import FetchSession, Wanted
 from odradek.errors import ErrorCode
 from odradek.host.interface import Timer
 from odradek.replication.leader import Leader
 from odradek.replication.waiters import Waiter
-from odradek.requests.fetch_sessions import FetchSession, Wanted
-from odradek.requests.services import Services
+from odradek.requests.services import Deadlines
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import FetchedPartition
 
@@ -53,6 +53,16 @@ class Reader(Protocol):
 
     def finish_with(self, read: Callable[[], Answers]) -> None:
         """Read and send the response, even if reading fails."""
+
+
+class Clock(Protocol):
+    """The time, and timers for waits."""
+
+    @property
+    def steady_ms(self) -> Callable[[], int]: ...
+
+    @property
+    def deadlines(self) -> Deadlines: ...
 
 
 class Watch:
@@ -107,7 +117,7 @@ class ReplicaSession:
 
     # --- waiting ---
 
-    def wait(self, fetch: "ReplicaFetch", services: Services) -> None:
+    def wait(self, fetch: "ReplicaFetch", clock: Clock) -> None:
         """Let a fetch wait. Nearly all waits end before their time, so one timer serves many of them. A replica that
         asks again without waiting for its response gets that now."""
         if self.waiting is not None:
@@ -115,25 +125,25 @@ class ReplicaSession:
         self.waiting = fetch
         if self._timer is None or fetch.until_ms < self._timer_ms:
             self._cancel_timer()
-            self._set_timer(fetch.until_ms, services)
+            self._set_timer(fetch.until_ms, clock)
 
-    def _set_timer(self, until_ms: int, services: Services) -> None:
+    def _set_timer(self, until_ms: int, clock: Clock) -> None:
         self._timer_ms = until_ms
-        delay_ms = until_ms - services.host.steady_ms()
-        self._timer = services.deadlines.add(delay_ms, partial(self._time_is_up, services))
+        delay_ms = until_ms - clock.steady_ms()
+        self._timer = clock.deadlines.add(delay_ms, partial(self._time_is_up, clock))
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _time_is_up(self, services: Services) -> None:
+    def _time_is_up(self, clock: Clock) -> None:
         self._timer = None
         fetch = self.waiting
         if fetch is None:
             return
-        if fetch.until_ms > services.host.steady_ms():
-            self._set_timer(fetch.until_ms, services)
+        if fetch.until_ms > clock.steady_ms():
+            self._set_timer(fetch.until_ms, clock)
         else:
             fetch.time_out()
 
@@ -225,8 +235,8 @@ class ReplicaFetch:
 
     # --- waiting ---
 
-    def wait(self, services: Services) -> None:
-        self._known.wait(self, services)
+    def wait(self, clock: Clock) -> None:
+        self._known.wait(self, clock)
 
     def woken(self, error: ErrorCode) -> None:
         self._look_again()

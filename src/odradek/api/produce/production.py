@@ -45,6 +45,21 @@ TELL_NOTHING = frozenset(
 )
 
 
+class ProduceParts:
+    """What every Produce on this node works with, looked up once."""
+
+    __slots__ = ("deadlines", "disk", "in_thread", "now_ms", "replicas", "services", "turns")
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.replicas = services.replicas
+        self.disk = services.disk
+        self.deadlines = services.deadlines
+        self.now_ms = services.now_ms
+        self.in_thread = services.host.in_thread
+        self.turns = services.turns
+
+
 class NotVerified(KafkaError):
     """The coordinator of the transaction said no: refused before the log is looked at."""
 
@@ -137,7 +152,7 @@ class Production:
 class Acknowledgement:
     """Responses that wait until all their batches are committed, or until they time out."""
 
-    __slots__ = ("_productions", "_remaining", "_services", "_timer")
+    __slots__ = ("_parts", "_productions", "_remaining", "_timer")
 
     def __init__(self, productions: list[Production]) -> None:
         self._productions = productions
@@ -149,8 +164,8 @@ class Acknowledgement:
         names = [str(leader.topic_partition) for leader in self._remaining]
         return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
 
-    def wait(self, services: Services, timeout_ms: int) -> None:
-        self._services = services
+    def wait(self, parts: ProduceParts, timeout_ms: int) -> None:
+        self._parts = parts
         remaining = self._remaining
         for production in self._productions:
             production.request.subject = self
@@ -158,7 +173,7 @@ class Acknowledgement:
                 leader, last_offset = answer.leader, answer.last_offset
                 if last_offset >= leader.high_watermark and last_offset >= remaining.get(leader, 0):
                     remaining[leader] = last_offset + 1
-        self._timer = services.deadlines.add(timeout_ms, self._time_out)
+        self._timer = parts.deadlines.add(timeout_ms, self._time_out)
         for leader, offset in list(remaining.items()):
             leader.when_committed(offset, partial(self._committed, leader))
 
@@ -188,7 +203,7 @@ class Acknowledgement:
                 if answer.leader in leaders and not answer.is_committed:
                     answer.fail(error)
                     topic = answer.leader.topic_partition.topic
-                    maybe_hint(self._services, production.request, topic, answer)
+                    maybe_hint(self._parts.services, production.request, topic, answer)
 
     def _send(self) -> None:
         assert self._timer is not None
