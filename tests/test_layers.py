@@ -36,7 +36,7 @@ LAYERS = {
     "controller": 6,
     "replication": 6,
     "coordinators": 6,
-    "requests": 7,
+    "serving": 7,
     "services": 8,
     "api": 9,
     "broker": 10,
@@ -272,14 +272,14 @@ def test_the_rule_lets_pass_what_is_pure(source: str) -> None:
 
 
 def test_one_module_calls_handlers() -> None:
-    """Handlers are found through `requests.registry` alone, and only the road looks there."""
+    """Handlers are found through `serving.registry` alone, and only the road looks there."""
     finders = [
         path.relative_to(ROOT).as_posix()
         for name, path in modules()
         if name in PACKAGES_OF_A_NODE or name == "faults"
-        if "odradek.requests.registry" in imports_of_names(path)
+        if "odradek.serving.registry" in imports_of_names(path)
     ]
-    assert finders == ["requests/road.py"]
+    assert finders == ["serving/road.py"]
     handlers = {f"odradek.api.{module}" for api in APIS.values() for module in api.modules.values()}
     importers = [
         f"{path.relative_to(ROOT)} imports {module}"

@@ -38,9 +38,9 @@ from odradek.errors import ProtocolError
 from odradek.model import Caller
 from odradek.records.batch import CRC_START
 from odradek.records.record import Record, build_batch, patch_crc
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
-from odradek.requests.road import PRODUCE, Effect, Road, Route, Run
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
+from odradek.serving.road import PRODUCE, Effect, Road, Route, Run
 from odradek.storage.disk.files import DiskFile, DiskFiles, File
 from odradek.storage.segments.row import Slice
 from odradek.wire import codec

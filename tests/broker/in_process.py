@@ -11,8 +11,8 @@ from odradek.model import ANONYMOUS, Caller
 from odradek.net.transport import Part
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.storage.disk.files import Files
 from odradek.storage.log.reading import read_batches
 from odradek.storage.segments.row import Slice

@@ -17,9 +17,9 @@ from bench import stall
 from odradek.apis.messages import response_type
 from odradek.model import ANONYMOUS, Caller
 from odradek.records.compression import Codec
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
-from odradek.requests.turns import TURN_SECONDS
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
+from odradek.serving.turns import TURN_SECONDS
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, has_tagged_response_header, read_request_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 from odradek.errors import ErrorCode
 from odradek.model import ANONYMOUS, Caller
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

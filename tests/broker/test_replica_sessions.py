@@ -13,8 +13,8 @@ from odradek.api.fetch.fetching import Fetching
 from odradek.api.fetch.sessions import FetchSession
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.record import Record, build_batch
-from odradek.requests.road import road_of
 from odradek.services import controller_duties
+from odradek.serving.road import road_of
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.in_process import InProcess

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import ANONYMOUS, TRANSACTIONS_TOPIC, Caller
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages.produce import (

@@ -94,7 +94,7 @@ SCRIPTED = [
     Scripted(
         "test_24",
         "a request that is handled in steps is handled in one turn",
-        Mutation("requests.turns", "            while self.clock() < end:", "            while end:"),
+        Mutation("serving.turns", "            while self.clock() < end:", "            while end:"),
     ),
     Scripted(
         "test_25",

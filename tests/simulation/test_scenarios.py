@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.requests.turns import TURN_SECONDS
+from odradek.serving.turns import TURN_SECONDS
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest

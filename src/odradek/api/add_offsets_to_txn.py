@@ -6,9 +6,9 @@ PRODUCER_FENCED is called INVALID_PRODUCER_EPOCH.
 
 from odradek.coordinators.routing import partition_of
 from odradek.model import OFFSETS_TOPIC
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

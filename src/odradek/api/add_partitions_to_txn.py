@@ -13,9 +13,9 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.coordinators.transactions.adding import BROKERS_SINCE
 from odradek.errors import ErrorCode
 from odradek.model import INTERNAL_TOPICS
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Amend, Services, as_it_is
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
+from odradek.serving.services import Amend, Services, as_it_is
 from odradek.wire.codec import Steps
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -8,9 +8,9 @@ Left out: `ack_when_committed` false. The response always waits for the commit.
 
 from odradek.raft.reconfiguration import AddVoter
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests.quorum import check_cluster, check_voter
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import check_cluster, check_voter
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 

@@ -1,7 +1,7 @@
 """AlterConfigs (33): replace all settings of a topic or broker. Kept for old clients; it forgets what is not named."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 

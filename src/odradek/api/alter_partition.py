@@ -1,7 +1,7 @@
 """AlterPartition (56): the leader of a partition proposes another ISR to the controller."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 

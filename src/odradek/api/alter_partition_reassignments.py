@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (45): an operator moves partitions (see the module of this name in
 `controller.requests`)."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -11,8 +11,8 @@ from odradek.apis.row import ListenerKind
 from odradek.apis.table import BROKER, CONTROLLER, SERVED
 from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,

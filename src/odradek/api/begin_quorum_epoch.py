@@ -1,9 +1,9 @@
 """BeginQuorumEpoch (53): the leader of a new epoch says so, and where it is, to voters that do not fetch from it."""
 
 from odradek.raft.rpc import from_request
-from odradek.requests.quorum import learn_leader
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import learn_leader
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 
 

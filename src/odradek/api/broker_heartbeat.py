@@ -5,8 +5,8 @@ It also says which of its log directories are cordoned (KIP-1066).
 Left out: offline log directories.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 

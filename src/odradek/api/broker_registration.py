@@ -4,8 +4,8 @@ It is fenced until its heartbeats say that it has caught up with the metadata lo
 `controller.requests.broker_registration`).
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 

@@ -1,7 +1,7 @@
 """CreatePartitions (37): more partitions for topics that exist; never fewer."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 

@@ -8,8 +8,8 @@ Left out: `timeout_ms`: the answer comes with the commit, or says that there was
 """
 
 from odradek.apis.row import May, Need, Operation, Resource
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 

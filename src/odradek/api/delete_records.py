@@ -14,11 +14,11 @@ from odradek.host.log_lines import fields
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.progress import UNKNOWN_OFFSET
-from odradek.requests.naming import request_fields, sender_of
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.low_watermarks import LowWatermarks
 from odradek.services.own_writes import OwnWrites
+from odradek.serving.naming import request_fields, sender_of
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,

@@ -1,7 +1,7 @@
 """DeleteTopics (20): by name or, from version 6 on, by id. Logs are renamed at once and removed later."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 

@@ -4,9 +4,9 @@ A request for the others is refused (MISMATCHED_ENDPOINT_TYPE): this listener do
 """
 
 from odradek.errors import ErrorCode
-from odradek.requests.authorized import CLUSTER_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import NO_NODE, Services
+from odradek.serving.authorized import CLUSTER_OPERATIONS
+from odradek.serving.request import Request
+from odradek.serving.services import NO_NODE, Services
 from odradek.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -16,8 +16,8 @@ from odradek.controller.placement import DEFAULT_FACTOR, factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType
 from odradek.model import check_topic_name
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,

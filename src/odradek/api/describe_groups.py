@@ -3,9 +3,9 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
-from odradek.requests.authorized import GROUP_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.authorized import GROUP_OPERATIONS
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from odradek.controller.features import can_cordon
 from odradek.errors import KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import METADATA_TOPIC
 from odradek.raft.view import QuorumView, ReplicaView
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

@@ -12,9 +12,9 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
-from odradek.requests.authorized import TOPIC_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.authorized import TOPIC_OPERATIONS
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_topic_partitions import (
     CursorInResponse,

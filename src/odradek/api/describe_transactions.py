@@ -3,8 +3,8 @@
 The coordinators of the ids (`coordinators.transactions`) respond, once what they describe is committed.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,

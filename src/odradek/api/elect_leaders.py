@@ -1,7 +1,7 @@
 """ElectLeaders (43): an operator wants other leaders (see `controller.requests.elect_leaders`)."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 

@@ -1,9 +1,9 @@
 """EndQuorumEpoch (54): a leader that resigns says so, and who should stand for election first."""
 
 from odradek.raft.rpc import from_request
-from odradek.requests.quorum import learn_leader
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import learn_leader
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 
 

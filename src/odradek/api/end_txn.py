@@ -5,9 +5,9 @@ markers follow. From version 5 on, under transaction.version 2, the response nam
 transaction. Before version 2 PRODUCER_FENCED is called INVALID_PRODUCER_EPOCH.
 """
 
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 FENCED_SINCE = 2

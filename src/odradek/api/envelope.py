@@ -2,14 +2,14 @@
 
 It is handled like a request on the controller's listener, and gets a response in the version of the request inside.
 A controller that is not active returns NOT_CONTROLLER, on the envelope. A request that is not forwardable, or cannot be
-read, is INVALID_REQUEST (see `requests.envelope`).
+read, is INVALID_REQUEST (see `serving.envelope`).
 """
 
 from odradek.apis.table import CONTROLLER
-from odradek.requests.envelope import Forwarded, unwrap_in_steps, wrap_response_in_steps
-from odradek.requests.request import Request
-from odradek.requests.road import road_of
-from odradek.requests.services import Services
+from odradek.serving.envelope import Forwarded, unwrap_in_steps, wrap_response_in_steps
+from odradek.serving.request import Request
+from odradek.serving.road import road_of
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 

@@ -8,8 +8,8 @@ Left out: fetch sessions (there is one partition), and any partition but the met
 """
 
 from odradek.raft.rpc import from_request
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.fetch import FetchRequest
 
 

@@ -1,8 +1,8 @@
 """FetchSnapshot (59): a part of a snapshot of the metadata, for a replica whose log ends before the leader's begins."""
 
 from odradek.raft.rpc import from_request
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.fetch_snapshot import FetchSnapshotRequest
 
 

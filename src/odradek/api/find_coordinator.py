@@ -7,8 +7,8 @@ Left out: share groups.
 
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

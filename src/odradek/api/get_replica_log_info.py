@@ -9,8 +9,8 @@ Left out: more than 1,000 partitions in one response; `has_more_data` says that 
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.replica import NO_EPOCH
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.get_replica_log_info import (
     GetReplicaLogInfoRequest,

@@ -3,8 +3,8 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.heartbeat import HeartbeatRequest
 
 

@@ -6,8 +6,8 @@ no topic could be created.
 Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

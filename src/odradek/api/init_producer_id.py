@@ -13,9 +13,9 @@ Left out: two-phase commit (KIP-939, version 6), which Kafka itself does not ser
 
 from odradek.apis.row import ANY_NAME, May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_PRODUCER_ID = -1

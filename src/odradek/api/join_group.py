@@ -5,8 +5,8 @@ A member that offers more than a thousand protocols is refused: every other memb
 """
 
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MAX_PROTOCOLS = 1_000

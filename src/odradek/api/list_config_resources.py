@@ -5,8 +5,8 @@ Version 0 lists client metrics only, of which there are none.
 
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,

@@ -4,8 +4,8 @@ The group's coordinator (`coordinators`) does the work; it responds once its dec
 """
 
 from odradek.apis.row import May, Operation, Resource
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 

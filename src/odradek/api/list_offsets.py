@@ -11,10 +11,10 @@ from collections import Counter
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.requests.refused import log_unreadable
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.own_writes import OwnWrites
+from odradek.serving.refused import log_unreadable
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.storage.log.lookup import FoundRecord, offset_for_timestamp, offset_of_max_timestamp
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_offsets import (

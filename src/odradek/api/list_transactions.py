@@ -6,8 +6,8 @@ no list, as in Kafka. An invalid pattern is refused with INVALID_REGULAR_EXPRESS
 """
 
 from odradek.apis.row import May, Operation, Resource
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from odradek.apis.items import cut
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,

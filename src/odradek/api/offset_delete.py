@@ -6,8 +6,8 @@ The group's coordinator (`coordinators`) does the work; it responds once its dec
 from dataclasses import replace
 
 from odradek.apis.items import cut
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 

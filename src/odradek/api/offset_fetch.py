@@ -10,8 +10,8 @@ from odradek.apis.items import cut
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode
 from odradek.model import NO_TOPIC_ID
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,

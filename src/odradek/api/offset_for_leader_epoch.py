@@ -8,8 +8,8 @@ Left out: asking as a replica (answered like a consumer; our followers are told 
 
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -6,9 +6,9 @@ request to the leader of the quorum.
 
 from odradek.raft.reconfiguration import RemoveVoter
 from odradek.raft.voters import ReplicaKey
-from odradek.requests.quorum import check_cluster, check_key
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import check_cluster, check_key
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 

@@ -16,8 +16,8 @@ from odradek.apis.items import cut
 from odradek.coordinators.offsets import TransactionalCommit
 from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,

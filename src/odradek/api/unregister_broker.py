@@ -3,8 +3,8 @@
 Left out: forgetting a broker that is alive. Kafka does, and the broker has to be restarted.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 

@@ -1,7 +1,7 @@
 """UpdateFeatures (57): the level of a feature of the whole cluster (see `controller.requests.update_features`)."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 

@@ -6,9 +6,9 @@ Sent by voters, in the epoch of the leader that they follow. The response names 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.reconfiguration import UpdateVoter
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests.quorum import check_cluster, check_voter
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import check_cluster, check_voter
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.update_raft_voter import (
     CurrentLeader,
     UpdateRaftVoterRequest,

@@ -4,8 +4,8 @@ The vote is on disk before the response is sent (`raft.core`).
 """
 
 from odradek.raft.rpc import from_request
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.vote import VoteRequest
 
 

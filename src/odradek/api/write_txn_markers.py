@@ -17,8 +17,8 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.model import OFFSETS_TOPIC, TopicPartition
 from odradek.replication.leader import Leader
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.codec import Steps
 from odradek.wire.messages.write_txn_markers import (

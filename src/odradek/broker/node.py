@@ -39,12 +39,6 @@ from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
 from odradek.replication.replica import Replica
-from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher, controller_handlers
-from odradek.requests.road import ask
-from odradek.requests.services import Services
-from odradek.requests.turns import Turns
-from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
 from odradek.services.controller_duties import ControllerDuties
 from odradek.services.damaged_logs import DamagedLogs
@@ -60,6 +54,12 @@ from odradek.services.metadata import BrokerMetadata
 from odradek.services.peers import Peers
 from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
+from odradek.serving.conversation import Conversations
+from odradek.serving.dispatch import Dispatcher, controller_handlers
+from odradek.serving.road import ask
+from odradek.serving.services import Services
+from odradek.serving.turns import Turns
+from odradek.serving.watch import Watch
 from odradek.storage.disk.files import Files
 from odradek.storage.store import LogStore
 from odradek.wire.codec import Message

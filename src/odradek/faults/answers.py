@@ -20,8 +20,8 @@ from odradek.apis.table import APIS, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
 from odradek.net.transport import Part
-from odradek.requests.road import road_of
-from odradek.requests.services import Services
+from odradek.serving.road import road_of
+from odradek.serving.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
 from odradek.wire.frame import SIZE, skip_response_header

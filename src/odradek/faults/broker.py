@@ -16,9 +16,9 @@ from odradek.faults.plan import Plan
 from odradek.faults.requests import FaultyRequests
 from odradek.faults.wires import Wires
 from odradek.net.transport import Converse
-from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher, controller_handlers
-from odradek.requests.services import Services
+from odradek.serving.conversation import Conversations
+from odradek.serving.dispatch import Dispatcher, controller_handlers
+from odradek.serving.services import Services
 from odradek.storage.disk.lossy import LossyFiles
 
 STANDARD_INPUT = 0

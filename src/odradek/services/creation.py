@@ -9,9 +9,9 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.placement import factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS, Caller
-from odradek.requests.request import Request
-from odradek.requests.road import ask
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.road import ask
+from odradek.serving.services import Services
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1

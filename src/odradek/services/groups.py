@@ -17,9 +17,9 @@ from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.replication.leader import Leader
-from odradek.requests.services import Services
 from odradek.services.creation import InternalTopic, factor_set
 from odradek.services.shards import NO_VERSION, Shards
+from odradek.serving.services import Services
 from odradek.storage.producers.markers import Marker, TransactionEnd
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import asyncio
 
 from odradek.errors import ErrorCode
 from odradek.replication.leader import Leader
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 
 LOOK_AGAIN_SECONDS = 0.5  # a broker that is fenced changes nothing in the partition
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 
 DEFAULT_TIMEOUT_MS = 30_000  # for requests that have no timeout of their own
 

@@ -15,9 +15,9 @@ from odradek.host.interface import Host
 from odradek.model import node_caller
 from odradek.net.link import Link
 from odradek.net.network import Network
-from odradek.requests.road import road_of
-from odradek.requests.services import Services
 from odradek.services.calls import address_of, call
+from odradek.serving.road import road_of
+from odradek.serving.services import Services
 from odradek.wire.codec import Message
 
 

@@ -25,9 +25,9 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import NO_LEADER
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from odradek.requests.request import Request
-from odradek.requests.services import Amend, Services, as_it_is
 from odradek.services.creation import InternalTopic, create_internal_topic
+from odradek.serving.request import Request
+from odradek.serving.services import Amend, Services, as_it_is
 from odradek.wire.codec import Steps
 from odradek.wording import shown
 

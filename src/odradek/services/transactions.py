@@ -21,11 +21,11 @@ from odradek.coordinators.transactions.refusals import refuse
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TRANSACTIONS_TOPIC, Caller
 from odradek.replication.leader import Leader
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.creation import InternalTopic, factor_set
 from odradek.services.shards import NO_VERSION, Shards
 from odradek.services.txn_markers import MarkerJob, MarkerSender
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from odradek.errors import ErrorCode, ProtocolError
 from odradek.host.log_lines import counted
 from odradek.metadata.image import NO_LEADER
 from odradek.model import TopicPartition
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 from odradek.wire.codec import Message
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -31,7 +31,7 @@ from odradek.model import (
 )
 from odradek.records.batch import NO_SEQUENCE
 from odradek.replication.leader import Leader
-from odradek.requests.services import FirstBatch, Services
+from odradek.serving.services import FirstBatch, Services
 from odradek.storage.producers.verification import NOT_REQUIRED, Verification
 from odradek.wire.codec import Message
 from odradek.wire.messages.add_partitions_to_txn import (

@@ -14,11 +14,11 @@ from odradek.net.transport import Part
 from odradek.replication.leader import Leader
 from odradek.replication.role import Role
 from odradek.replication.selector import NO_PREFERENCE, preferred_replica
-from odradek.requests.leader_hints import HINTED, leader_hint
-from odradek.requests.refused import log_unreadable
-from odradek.requests.reply import answer_error
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.leader_hints import HINTED, leader_hint
+from odradek.serving.refused import log_unreadable
+from odradek.serving.reply import answer_error
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.storage.disk.shortage import CannotOpen
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Steps

@@ -26,8 +26,8 @@ from odradek.api.fetch.fetching import MANY_PARTITIONS, Fetching, FetchParts, se
 from odradek.api.fetch.sessions import NO_SESSION, FetchSession, FetchSessions
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.fetch import FetchRequest
 

@@ -26,7 +26,7 @@ from odradek.errors import ErrorCode
 from odradek.host.interface import Timer
 from odradek.replication.leader import Leader
 from odradek.replication.waiters import Waiter
-from odradek.requests.services import Deadlines
+from odradek.serving.services import Deadlines
 from odradek.wire.codec import Steps
 from odradek.wire.fetch_response import FetchedPartition
 

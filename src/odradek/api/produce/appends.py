@@ -29,8 +29,8 @@ from odradek.records.validation import (
     prepare_batch,
 )
 from odradek.replication.leader import Leader
-from odradek.requests.request import Request
-from odradek.requests.services import FirstBatch
+from odradek.serving.request import Request
+from odradek.serving.services import FirstBatch
 from odradek.storage.log.run import AppendResult
 from odradek.storage.producers.verification import Verification
 from odradek.wire.produce import (

@@ -34,8 +34,8 @@ from odradek.api.produce.production import Acknowledgement, ProduceParts, Produc
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL, read_header
 from odradek.records.validation import TakesLong
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, TopicBatches
 
 A_FEW_PARTITIONS = 10  # are appended without a pause even so

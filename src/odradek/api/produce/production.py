@@ -13,10 +13,10 @@ from odradek.records.batch import NO_PRODUCER_ID
 from odradek.records.record import TimestampType
 from odradek.records.validation import NotOneBatch, RejectedRecords
 from odradek.replication.leader import Leader
-from odradek.requests.leader_hints import leader_hint
-from odradek.requests.refused import log_refused_batch
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.leader_hints import leader_hint
+from odradek.serving.refused import log_refused_batch
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.storage.log.run import AppendResult
 from odradek.wire.codec import Steps
 from odradek.wire.produce import (

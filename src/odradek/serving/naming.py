@@ -7,7 +7,7 @@ from odradek.model import ANONYMOUS, Caller
 from odradek.wording import one_line, shown
 
 if TYPE_CHECKING:
-    from odradek.requests.request import Request
+    from odradek.serving.request import Request
 
 
 def sender_of(request: "Request") -> str:

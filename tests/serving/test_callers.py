@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.model import ANONYMOUS, Caller, Principal, node_caller
-from odradek.requests.envelope import unwrap, wrap
-from odradek.requests.naming import sender
+from odradek.serving.envelope import unwrap, wrap
+from odradek.serving.naming import sender
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from odradek.wire.messages.create_topics import CreateTopicsRequest
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -11,14 +11,14 @@ from odradek.apis.messages import request_type
 from odradek.apis.row import Api
 from odradek.apis.table import APIS, BROKER, CONTROLLER
 from odradek.model import ANONYMOUS, Caller, Principal
-from odradek.requests.dispatch import controller_handlers
-from odradek.requests.envelope import unwrap_response, wrap
-from odradek.requests.request import Request
-from odradek.requests.road import ask
+from odradek.serving.dispatch import controller_handlers
+from odradek.serving.envelope import unwrap_response, wrap
+from odradek.serving.request import Request
+from odradek.serving.road import ask
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from tests.broker.in_process import InProcess, content
-from tests.requests.sample_requests import sample
-from tests.requests.test_refusal import error_codes
+from tests.serving.sample_requests import sample
+from tests.serving.test_refusal import error_codes
 
 ALICE = Caller(Principal("User", "alice"), "10.1.2.3:40000", client_id="a client")
 # They have codecs of their own, and are answered on connections only.

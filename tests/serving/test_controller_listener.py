@@ -18,11 +18,11 @@ from odradek.raft.reconfiguration import AddVoter, RemoveVoter, UpdateVoter
 from odradek.raft.rpc import from_response, to_request, to_response
 from odradek.raft.view import QuorumView, ReplicaView
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher, controller_handlers
-from odradek.requests.envelope import unwrap_response, wrap
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.conversation import Conversations
+from odradek.serving.dispatch import Dispatcher, controller_handlers
+from odradek.serving.envelope import unwrap_response, wrap
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages import add_raft_voter, update_raft_voter
 from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest
@@ -44,7 +44,7 @@ from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from odradek.wire.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
 from odradek.wire.messages.vote import VoteRequest
 from tests.broker.in_process import InProcess, content
-from tests.requests.wires import NotedTransport
+from tests.serving.wires import NotedTransport
 
 A, B = ReplicaKey(1, UUID(int=11)), ReplicaKey(2, UUID(int=12))
 ENDPOINT = Endpoint("CONTROLLER", "b", 9093)

@@ -11,12 +11,12 @@ import pytest
 from odradek.errors import ProtocolError
 from odradek.net.states import RECEIVING_MOVES, SENDING_MOVES, IllegalMove, Receiving, Sending, next_state
 from odradek.net.transport import SMALL_FRAME
-from odradek.requests import conversation
-from odradek.requests.conversation import MOVES, Conversation, Conversations, Move, State
-from odradek.requests.request import Request
-from odradek.requests.turns import TURN_SECONDS, Turns
+from odradek.serving import conversation
+from odradek.serving.conversation import MOVES, Conversation, Conversations, Move, State
+from odradek.serving.request import Request
+from odradek.serving.turns import TURN_SECONDS, Turns
 from odradek.wire.codec import Steps
-from tests.requests.wires import NotedTransport, numbered_frame
+from tests.serving.wires import NotedTransport, numbered_frame
 
 LARGE = 50_000
 

@@ -16,9 +16,9 @@ from odradek.apis.table import APIS, api_name, name_of
 from odradek.host.interface import Host
 from odradek.host.log_lines import counted
 from odradek.host.metrics import Histogram
-from odradek.requests.naming import request_fields, sender_of
-from odradek.requests.refused import subject_of
-from odradek.requests.request import Request
+from odradek.serving.naming import request_fields, sender_of
+from odradek.serving.refused import subject_of
+from odradek.serving.request import Request
 from odradek.wording import duration
 
 log = logging.getLogger(__name__)

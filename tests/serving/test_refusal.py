@@ -14,8 +14,8 @@ from odradek.apis.messages import request_type, response_type
 from odradek.apis.row import Answers
 from odradek.apis.table import APIS, BROKER, CONTROLLER, SERVED
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests import registry
-from odradek.requests.request import Request
+from odradek.serving import registry
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps, drain, encode, read_message
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -31,7 +31,7 @@ from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.schema import fields_of
 from tests.broker.in_process import InProcess
 from tests.broker.test_large_requests import ALLOWED_CALLS, CountedBroker, Work
-from tests.requests.sample_requests import sample
+from tests.serving.sample_requests import sample
 
 NOT_CONTROLLER = KafkaError(ErrorCode.NOT_CONTROLLER, "Ask node 3.")
 VERSIONS = [

@@ -7,6 +7,6 @@
     turns          how large requests share the event loop
     refused, watch log lines about requests; `naming`: how they name them
 
-Each API has its own module or package in `api/`, which is imported when a client
-first uses it, and its row in `apis.table`.
+Each API has its own module or package in `api/`, which is imported when a client first uses it, and its row in
+`apis.table`.
 """

@@ -13,7 +13,7 @@ from odradek.apis.row import ListenerKind
 from odradek.apis.table import BROKER, SERVED
 
 if TYPE_CHECKING:
-    from odradek.requests.services import Services
+    from odradek.serving.services import Services
 
 
 @cache

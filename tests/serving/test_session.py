@@ -8,11 +8,11 @@ import pytest
 from odradek.apis.table import api_name
 from odradek.errors import ProtocolError
 from odradek.model import ANONYMOUS, Caller, Principal
-from odradek.requests.conversation import Conversations, State
-from odradek.requests.request import Request
-from odradek.requests.session import AUTHENTICATION_APIS, Session, open_session
-from odradek.requests.turns import Turns
-from tests.requests.wires import NotedTransport, numbered_frame
+from odradek.serving.conversation import Conversations, State
+from odradek.serving.request import Request
+from odradek.serving.session import AUTHENTICATION_APIS, Session, open_session
+from odradek.serving.turns import Turns
+from tests.serving.wires import NotedTransport, numbered_frame
 
 PRODUCE, METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 0, 3, 17, 18, 36
 ALICE = Principal("User", "alice")

@@ -13,7 +13,7 @@ from odradek.apis.messages import request_type, response_type
 from odradek.apis.table import APIS
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.model import Caller, Principal
-from odradek.requests.envelope import unwrap, unwrap_response, wrap, wrap_response
+from odradek.serving.envelope import unwrap, unwrap_response, wrap, wrap_response
 from odradek.wire.codec import drain, encode
 from odradek.wire.frame import RequestHeader, encode_request, encode_response
 from odradek.wire.messages.create_topics import (
@@ -24,7 +24,7 @@ from odradek.wire.messages.create_topics import (
 from odradek.wire.messages.describe_quorum import DescribeQuorumResponse
 from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from odradek.wire.messages.metadata import MetadataRequest
-from tests.requests.sample_requests import sample
+from tests.serving.sample_requests import sample
 
 VERSIONS = [
     (api_key, version)

@@ -2,8 +2,8 @@
 
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_LEADER
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.leader_hint import Address, LeaderHint
 
 HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)

@@ -4,7 +4,7 @@ A request that cannot be read or is not served closes the connection, as in Kafk
 could understand. The exception is ApiVersions in a version from the future, which gets a response in version 0 with
 the versions that we serve, so that clients and brokers of any age can talk.
 
-No request blocks the event loop for long (see `requests.turns`): a large one is read in steps, its handler may work in
+No request blocks the event loop for long (see `serving.turns`): a large one is read in steps, its handler may work in
 steps, and its response is written in steps. One that names more than `MAX_ELEMENTS` is refused: no client needs
 that, and in memory it would be fifty times as large as its frame.
 
@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable
 from odradek.apis.row import ListenerKind
 from odradek.apis.table import BROKER, CONTROLLER, SERVED, named, why_not_served
 from odradek.errors import ProtocolError
-from odradek.requests.naming import sender_of
-from odradek.requests.request import Request
-from odradek.requests.road import Route, road_of
-from odradek.requests.services import Services
-from odradek.requests.turns import Turns
+from odradek.serving.naming import sender_of
+from odradek.serving.request import Request
+from odradek.serving.road import Route, road_of
+from odradek.serving.services import Services
+from odradek.serving.turns import Turns
 from odradek.wire.codec import Message, Steps, read_in_steps, read_message
 from odradek.wire.frame import API_VERSIONS
 from odradek.wire.produce import ProduceReader, ProduceRequest

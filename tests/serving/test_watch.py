@@ -10,12 +10,12 @@ import pytest
 
 from odradek.host import log_lines
 from odradek.host.simulated import NothingWillHappen, SimulatedHost, VirtualLoop
-from odradek.requests.conversation import Conversations
-from odradek.requests.request import Request
-from odradek.requests.turns import Turns
-from odradek.requests.watch import WAIT_BY_DESIGN, WATCHED_SECONDS, Watch
+from odradek.serving.conversation import Conversations
+from odradek.serving.request import Request
+from odradek.serving.turns import Turns
+from odradek.serving.watch import WAIT_BY_DESIGN, WATCHED_SECONDS, Watch
 from odradek.storage.disk.simulated import SimulatedFiles
-from tests.requests.wires import NotedTransport, numbered_frame
+from tests.serving.wires import NotedTransport, numbered_frame
 
 METADATA, FETCH = 3, 1
 CLIENT = '127.0.0.1:1 (client "test")'

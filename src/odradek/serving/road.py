@@ -19,10 +19,10 @@ from odradek.errors import ProtocolError
 from odradek.host.metrics import ApiCount
 from odradek.model import Caller
 from odradek.net.transport import Part
-from odradek.requests import registry
-from odradek.requests.reply import answer_error
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving import registry
+from odradek.serving.reply import answer_error
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Message, Steps
 from odradek.wire.frame import RequestHeader
 from odradek.wire.produce import ProduceRequest

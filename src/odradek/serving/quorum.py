@@ -6,7 +6,7 @@ from typing import Any
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.rpc import endpoints_in_request
 from odradek.raft.voters import NO_DIRECTORY_ID, Endpoint, ReplicaKey
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 
 
 def check_cluster(services: Services, cluster_id: str | None) -> None:

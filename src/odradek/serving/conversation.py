@@ -12,7 +12,7 @@ of the event loop, and all leave together at its end.
 Bounds. Frames are held, and no more are read, while too many or too large requests wait, or while too much output
 waits for a client that does not read; TCP then slows the client down. A buffer full of small requests may have a
 gigabyte of responses, so the bounds hold for what was read already too. Requests that arrived together are handled
-together only for a share of the turn of the event loop (see `requests.turns`); the rest is held.
+together only for a share of the turn of the event loop (see `serving.turns`); the rest is held.
 
 Frames. One in the buffer that all transports share is copied if it has to be held, or if its handler is not
 done with it at once. One in its own memory is kept, and returned once its request has been handled.
@@ -32,10 +32,10 @@ from odradek.errors import ProtocolError
 from odradek.model import Caller
 from odradek.net.states import IDLE, next_state
 from odradek.net.transport import SMALL_FRAME, OwnFrame, Transport
-from odradek.requests.request import Request
-from odradek.requests.session import NewSession, Session, open_session
-from odradek.requests.turns import TURN_SECONDS, Turns
-from odradek.requests.watch import Watch
+from odradek.serving.request import Request
+from odradek.serving.session import NewSession, Session, open_session
+from odradek.serving.turns import TURN_SECONDS, Turns
+from odradek.serving.watch import Watch
 from odradek.wire.frame import read_request_header
 from odradek.wording import shown
 

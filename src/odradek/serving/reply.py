@@ -15,14 +15,14 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import fields
 from odradek.model import Caller
 from odradek.net.transport import Part
-from odradek.requests.naming import request_fields, sender_of
-from odradek.requests.refused import MAX_LOOKED_AT, log_refusal, log_refusals, subject_of
-from odradek.requests.turns import Turns
+from odradek.serving.naming import request_fields, sender_of
+from odradek.serving.refused import MAX_LOOKED_AT, log_refusal, log_refusals, subject_of
+from odradek.serving.turns import Turns
 from odradek.wire.codec import Message, Steps, takes_steps
 from odradek.wire.frame import encode_response, encode_response_in_steps
 
 if TYPE_CHECKING:
-    from odradek.requests.request import Request
+    from odradek.serving.request import Request
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from odradek.raft.view import QuorumView
 from odradek.replication.leader import Leader
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.replicas import Replicas
-from odradek.requests.request import Request
-from odradek.requests.turns import Turns
+from odradek.serving.request import Request
+from odradek.serving.turns import Turns
 from odradek.storage.producers.markers import TransactionEnd
 from odradek.storage.producers.verification import Verification
 from odradek.wire.codec import Message, Steps

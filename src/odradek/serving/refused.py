@@ -19,11 +19,11 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.log_lines import counted
 from odradek.host.metrics import count_error
 from odradek.model import TopicPartition
-from odradek.requests.naming import request_fields, sender_of
+from odradek.serving.naming import request_fields, sender_of
 from odradek.wording import one_line, shown
 
 if TYPE_CHECKING:
-    from odradek.requests.request import Request
+    from odradek.serving.request import Request
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from odradek.model import Caller
 from odradek.net.transport import Part
-from odradek.requests.reply import Reply
-from odradek.requests.session import Session
-from odradek.requests.turns import Turns
+from odradek.serving.reply import Reply
+from odradek.serving.session import Session
+from odradek.serving.turns import Turns
 from odradek.wire.codec import Message
 from odradek.wire.frame import RequestHeader
 
