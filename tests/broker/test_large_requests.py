@@ -79,7 +79,7 @@ class Work:
 class CountedBroker:
     def __init__(self, broker: InProcess, work: Work) -> None:
         self.work = work
-        broker.broker.services.turns.clock = work
+        broker.broker.services.node.turns.clock = work
         self._dispatcher = Dispatcher(broker.broker.services)
 
     async def ask(self, frame: bytes) -> Any:

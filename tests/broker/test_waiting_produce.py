@@ -31,7 +31,7 @@ class Stalled:
     def __init__(self, broker: InProcess) -> None:
         services = broker.broker.services
         broker.broker._flusher.appended = lambda replica: None  # type: ignore[method-assign]
-        self.partition = services.replicas.leader("t", 0)
+        self.partition = services.partitions.replicas.leader("t", 0)
         self.answers: list[Request] = []
         self._dispatcher = Dispatcher(services)
 

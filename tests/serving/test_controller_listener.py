@@ -43,7 +43,7 @@ from odradek.wire.messages.metadata import MetadataRequest
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from odradek.wire.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
 from odradek.wire.messages.vote import VoteRequest
-from tests.broker.in_process import InProcess, content
+from tests.broker.in_process import InProcess, content, put
 from tests.serving.wires import NotedTransport
 
 A, B = ReplicaKey(1, UUID(int=11)), ReplicaKey(2, UUID(int=12))
@@ -105,8 +105,9 @@ class Listening(InProcess):
             },
         )
         self.services: Services = self.broker.services
-        self.quorum = self.services.quorum = FakeQuorum()
-        self.cluster_id = self.services.image.cluster_id
+        self.quorum = FakeQuorum()
+        put(self.services.cluster, "quorum", self.quorum)
+        self.cluster_id = self.services.cluster.image.cluster_id
         self._controller = controller_handlers(self.services)["CONTROLLER"]
 
     async def ask_controller(self, message: Any, version: int | None = None) -> Any:
@@ -118,7 +119,7 @@ class Listening(InProcess):
             header,
             Caller(ANONYMOUS, "127.0.0.1:1", "CONTROLLER", header.client_id),
             lambda request: answered.set_result(request.parts),
-            self.services.turns,
+            self.services.node.turns,
         )
         effect = self._controller.dispatch(request, frame, header.body)
         if effect is not None:
@@ -165,7 +166,7 @@ def test_a_connection_is_served_by_the_kind_of_its_listener(tmp_path: Path) -> N
     async def play(node: Listening) -> None:
         services = node.services
         conversations = Conversations(
-            Dispatcher(services), services.host.create_task, handlers=controller_handlers(services)
+            Dispatcher(services), services.node.host.create_task, handlers=controller_handlers(services)
         )
         frame = memoryview(encode_request(MetadataRequest(), 3, 12, 1, "test"))[SIZE.size :]
         closed = {}
@@ -291,7 +292,7 @@ def test_a_broker_asks_the_leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             sent.append((message, version, caller))
             return response_type(message.API_KEY)()
 
-        monkeypatch.setattr(node.services.metadata, "forward", forward)
+        monkeypatch.setattr(node.services.cluster.metadata, "forward", forward)
         node.quorum.leader = (2, None)
         for message in (DESCRIBE, AddRaftVoterRequest(), RemoveRaftVoterRequest()):
             answer = await node.ask(message, message.MAX_VERSION)
@@ -431,7 +432,7 @@ def test_the_other_kind_of_nodes_is_not_described(
 
 def test_what_brokers_say_to_the_controller_is_decided_here(tmp_path: Path) -> None:
     async def play(node: Listening) -> None:
-        epoch = node.services.image.brokers[1].epoch
+        epoch = node.services.cluster.image.brokers[1].epoch
         beat = await node.ask_controller(BrokerHeartbeatRequest(1, epoch, 100))
         assert (beat.error_code, beat.is_caught_up, beat.is_fenced) == (0, True, False)
         ids = await node.ask_controller(AllocateProducerIdsRequest(1, epoch))
@@ -454,7 +455,7 @@ def test_nothing_that_comes_by_the_controllers_listener_is_forwarded(
 
         for name in ("decide", "decide_here"):
             monkeypatch.setattr(
-                node.services.metadata,
+                node.services.cluster.metadata,
                 name,
                 lambda message, version, caller, name=name: decide(message, version, caller, name),
             )
@@ -476,18 +477,18 @@ def test_a_request_in_an_envelope_is_decided_as_its_clients(
 ) -> None:
     async def play(node: Listening) -> None:
         callers: list[tuple[int, Caller]] = []
-        decide = node.services.metadata.decide_here
+        decide = node.services.cluster.metadata.decide_here
 
         async def decide_here(message: Any, version: int, caller: Caller) -> Any:
             callers.append((version, caller))
             return await decide(message, version, caller)
 
-        monkeypatch.setattr(node.services.metadata, "decide_here", decide_here)
+        monkeypatch.setattr(node.services.cluster.metadata, "decide_here", decide_here)
         response = await node.ask_controller(wrap(CREATE, 5, ALICE, 77))
         inside: Any = unwrap_response(response, 19, 5, 77)
         assert (inside.topics[0].name, inside.topics[0].error_code) == ("t", ErrorCode.NONE)
         assert callers == [(5, ALICE._replace(address="10.1.2.3", listener="CONTROLLER"))]
-        assert "t" in node.services.image.topics
+        assert "t" in node.services.cluster.image.topics
 
     scenario(tmp_path, play)
 
@@ -517,7 +518,7 @@ def test_a_controller_that_is_not_active_says_so_on_the_envelope(
         async def decide_here(message: Any, version: int, caller: Caller) -> Any:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "Node 2 is.")
 
-        monkeypatch.setattr(node.services.metadata, "decide_here", decide_here)
+        monkeypatch.setattr(node.services.cluster.metadata, "decide_here", decide_here)
         response = await node.ask_controller(wrap(CREATE, 5, ALICE, 77))
         assert (response.error_code, response.response_data) == (ErrorCode.NOT_CONTROLLER, None)
 

@@ -14,7 +14,6 @@ from odradek.model import ANONYMOUS, Caller, Principal
 from odradek.serving.dispatch import controller_handlers
 from odradek.serving.envelope import unwrap_response, wrap
 from odradek.serving.request import Request
-from odradek.serving.road import ask
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from tests.broker.in_process import InProcess, content
 from tests.serving.sample_requests import sample
@@ -62,7 +61,7 @@ class Entered(InProcess):
 
     async def ask_itself(self, message: Any, version: int) -> Any:
         services = self.broker.services
-        return await ask(services, message, version, services.caller)
+        return await services.ask(message, version, services.node.caller)
 
 
 Entrance = Callable[[Entered, Any, int], Awaitable[Any]]

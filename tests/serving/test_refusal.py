@@ -29,7 +29,7 @@ from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.index import SCHEMAS
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.schema import fields_of
-from tests.broker.in_process import InProcess
+from tests.broker.in_process import InProcess, put
 from tests.broker.test_large_requests import ALLOWED_CALLS, CountedBroker, Work
 from tests.serving.sample_requests import sample
 
@@ -386,7 +386,8 @@ def test_a_fetch_that_fails_after_it_waited_is_refused(
     async def scenario() -> None:
         async with InProcess(str(tmp_path)) as broker:
             await broker.create_topic("t")
-            deadlines = broker.broker.services.deadlines = HeldDeadlines()
+            deadlines = HeldDeadlines()
+            put(broker.broker.services.node, "deadlines", deadlines)
             topics = [FetchTopic(topic="t", partitions=[FetchPartition(0, partition_max_bytes=1000)])]
             waiting = asyncio.ensure_future(
                 broker.ask(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=topics), 4)

@@ -262,7 +262,7 @@ SIMULATED = [
             Mutation(
                 "services.shards",
                 "            self._shard(index)\n",
-                "            self.new_role(self._services.replicas.get(self._topic.name, index))\n",
+                "            self.new_role(self._services.partitions.replicas.get(self._topic.name, index))\n",
             ),
             Mutation(
                 "services.shards",

@@ -251,7 +251,7 @@ async def test_24_a_huge_request_leaves_turns_to_the_others(world: World, machin
     huge = MetadataRequest(topics=[MetadataRequestTopic(name=f"no-{number}") for number in range(20_000)])
     alice, bob = await world.connect("alice", machine), await world.connect("bob", machine)
     assert machine.node is not None
-    turns = machine.node.services.turns
+    turns = machine.node.services.node.turns
 
     def look() -> float:
         world.loop.spend(TURN_SECONDS / 10)

@@ -45,10 +45,10 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
         return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
-    topics = services.image.topics
-    online = online_brokers(services.image, request.caller.listener)
+    topics = services.cluster.image.topics
+    online = online_brokers(services.cluster.image, request.caller.listener)
     names = [topic.name for topic in message.topics] or list(topics)
-    most = services.config["max.request.partition.size.limit"]
+    most = services.node.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
     answer = Answer()
     for name in (yield from _in_order(name for name in names if name >= first_topic)):

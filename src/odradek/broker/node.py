@@ -54,10 +54,12 @@ from odradek.services.metadata import BrokerMetadata
 from odradek.services.peers import Peers
 from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
+from odradek.serving.cluster import Cluster
 from odradek.serving.conversation import Conversations
+from odradek.serving.coordination import Coordination
 from odradek.serving.dispatch import Dispatcher, controller_handlers
-from odradek.serving.road import ask
-from odradek.serving.services import Services
+from odradek.serving.partitions import Partitions
+from odradek.serving.services import Services, ThisNode
 from odradek.serving.turns import Turns
 from odradek.serving.watch import Watch
 from odradek.storage.disk.files import Files
@@ -179,7 +181,7 @@ class Node:
 
     async def _ask(self, request: Message, version: int, caller: Caller) -> Any:
         """A request of this node itself takes the road of all requests."""
-        return await ask(self.services, request, version, caller)
+        return await self.services.ask(request, version, caller)
 
     @property
     def _inter_broker_listener(self) -> str:
@@ -248,27 +250,42 @@ class Node:
             self.node_id, self._inter_broker_listener, host, self._network, lambda: self.services
         )
         return Services(
-            node_id=self.node_id,
-            data_dir=self.data_dir,
-            config=config,
-            rng=self._rng,
-            metadata=self.metadata,
-            replicas=self.replicas,
-            delete_records=self._store.delete_records,
-            deadlines=Deadlines(host),
-            new_producer_id=ProducerIds(self.node_id, self.metadata).next,
-            turns=turns,
-            get_groups=self._coordinators.get_groups,
-            get_transactions=self._coordinators.get_transactions,
-            get_verifier=self._coordinators.get_verifier,
-            peers=self._peers,
-            host=host,
-            quorum=self.metadata.quorum,
-            broker_epoch=self._lifecycle.broker_epoch,
-            disk=self._disk,
-            replica_fetched=self._in_sync.fetched,
-            leader_quota=self._leader_quota,
-            metrics=self.metrics,
+            Cluster(
+                self.node_id,
+                config.controller_listener_names,
+                self.metadata,
+                self.metadata.quorum,
+                self._disk,
+            ),
+            Partitions(
+                self.replicas,
+                self._disk,
+                self._store.delete_records,
+                self._in_sync.fetched,
+                self._leader_quota,
+            ),
+            self._new_coordination(),
+            ThisNode(
+                self.node_id,
+                self.data_dir,
+                lambda: self.config,
+                self._rng,
+                host,
+                turns,
+                Deadlines(host),
+                self.metrics,
+                self._lifecycle.broker_epoch,
+            ),
+        )
+
+    def _new_coordination(self) -> Coordination:
+        coordinators = self._coordinators
+        return Coordination(
+            coordinators.get_groups,
+            coordinators.get_transactions,
+            coordinators.get_verifier,
+            ProducerIds(self.node_id, self.metadata).next,
+            self._peers,
         )
 
     def _load(self) -> None:
@@ -379,7 +396,7 @@ class Node:
     def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
-            self.config = self.services.config = config
+            self.config = config
             for reconfigure in (
                 self._partitions.reconfigure,
                 self._limit_replication,
@@ -488,8 +505,8 @@ class Node:
 
 
 def answer_requests(services: Services) -> Converse:
-    host, config = services.host, services.config
-    lateness = services.metrics.event_loop_lag
+    host, config = services.node.host, services.node.config
+    lateness = services.node.metrics.event_loop_lag
     watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"], lateness)
     handlers = controller_handlers(services)
     return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin

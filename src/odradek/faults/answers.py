@@ -16,11 +16,10 @@ from odradek.api.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
 from odradek.apis.items import Division, changed, divide, merge, refuse
 from odradek.apis.messages import response_type
 from odradek.apis.row import Resource
-from odradek.apis.table import APIS, named
+from odradek.apis.table import APIS, BROKER, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
 from odradek.net.transport import Part
-from odradek.serving.road import road_of
 from odradek.serving.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
@@ -50,7 +49,7 @@ class Answers:
     @property
     def _sessions(self) -> FetchSessions:
         """Those of clients on this broker."""
-        sessions: FetchSessions = road_of(self._services).handler(FETCH).sessions
+        sessions: FetchSessions = self._services.road(BROKER).handler(FETCH).sessions
         return sessions
 
     # --- which part of a request a fault concerns ---
@@ -67,7 +66,7 @@ class Answers:
         if api_key == FETCH:
             return self._divide_fetch(message, concern)
         if isinstance(message, MetadataRequest) and _wants_all(message, version):
-            return Division(message, None) if concern.topic in self._services.image.topics else None
+            return Division(message, None) if concern.topic in self._services.cluster.image.topics else None
         partition = concern.partition
         return divide(
             message,
@@ -87,7 +86,7 @@ class Answers:
         if hasattr(item, "resource_name"):
             return str(item.resource_name) if item.resource_type == TOPIC_RESOURCE else None
         name: str | None = getattr(item, "name", None) or getattr(item, "topic", None)
-        return name or self._services.topic_name(getattr(item, "topic_id", NO_TOPIC_ID))
+        return name or self._services.cluster.topic_name(getattr(item, "topic_id", NO_TOPIC_ID))
 
     # --- Fetch and Metadata ---
 

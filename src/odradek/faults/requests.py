@@ -68,7 +68,7 @@ class FaultyRequests:
         self.finish = inner.finish
         self.keeps = inner.keeps
         self._inner = inner
-        self._host = services.host
+        self._host = services.node.host
         self._plan = plan
         self._connections = connections
         self._wires = wires

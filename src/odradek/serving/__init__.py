@@ -3,7 +3,8 @@
     conversation   the requests of one connection, in order and within bounds; `session`: the client
     dispatch       reads requests from frames
     road           admits, authorizes and handles them; `registry` finds the handlers
-    request        one request in flight; `reply`: its only exit; `services`: what its handler works with
+    request        one request in flight; `reply`: its only exit
+    services       what handlers work with: `cluster`, `partitions`, `coordination`, and the node itself
     turns          how large requests share the event loop
     refused, watch log lines about requests; `naming`: how they name them
 

@@ -20,7 +20,7 @@ from odradek.apis.table import BROKER, CONTROLLER, SERVED, named, why_not_served
 from odradek.errors import ProtocolError
 from odradek.serving.naming import sender_of
 from odradek.serving.request import Request
-from odradek.serving.road import Route, road_of
+from odradek.serving.road import Route
 from odradek.serving.services import Services
 from odradek.serving.turns import Turns
 from odradek.wire.codec import Message, Steps, read_in_steps, read_message
@@ -46,8 +46,8 @@ class Dispatcher:
 
     def __init__(self, services: Services, kind: ListenerKind = BROKER) -> None:
         self._kind = kind
-        self.turns: Turns = services.turns
-        self._road = road_of(services, kind)
+        self.turns: Turns = services.node.turns
+        self._road = services.road(kind)
         self._readers: dict[tuple[int, int], Read] = {}
         self._produce_readers: dict[str, ProduceReader] = {}  # by the client's address
         self._productions: list[tuple[Request, ProduceRequest]] = []
@@ -130,7 +130,7 @@ class Dispatcher:
 def controller_handlers(services: Services) -> dict[str, Dispatcher]:
     """Of the listeners that serve a controller's APIs, by name: for `Conversations`."""
     dispatcher = Dispatcher(services, CONTROLLER)
-    return dict.fromkeys(services.config.controller_listener_names, dispatcher)
+    return dict.fromkeys(services.node.config.controller_listener_names, dispatcher)
 
 
 def _reader_of(

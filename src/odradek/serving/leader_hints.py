@@ -2,20 +2,20 @@
 
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_LEADER
+from odradek.serving.cluster import Cluster
 from odradek.serving.request import Request
-from odradek.serving.services import Services
 from odradek.wire.leader_hint import Address, LeaderHint
 
 HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_EPOCH = -1
 
 
-def leader_hint(services: Services, request: Request, topic: str, index: int) -> LeaderHint:
+def leader_hint(cluster: Cluster, request: Request, topic: str, index: int) -> LeaderHint:
     """As the metadata says it here. The leader's address is that of the listener that the client used."""
-    partition = services.image.partition(topic, index)
+    partition = cluster.image.partition(topic, index)
     if partition is None:
         return LeaderHint(NO_LEADER, NO_EPOCH, None)
-    broker = services.image.brokers.get(partition.leader)
+    broker = cluster.image.brokers.get(partition.leader)
     endpoint = (
         broker.endpoint(request.caller.listener) if broker is not None and not broker.is_fenced else None
     )

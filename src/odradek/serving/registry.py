@@ -1,8 +1,9 @@
 """The handlers of all APIs. A module of `odradek.api` is imported when a client first uses it: a broker that starts
 should not pay for APIs that are not used.
 
-A module has a function `handle(services, request, message)`. One that keeps something between requests has a class
-`Handler`, of which each road makes one: `Handler(services).handle(request, message)`.
+A module has a function `handle`. Its first parameter is what it works with: the facet of `Services` that the parameter
+is named after, or `services` if it needs several. The request and its message follow. A module that keeps something
+between requests has a class `Handler` instead, of which each road makes one.
 """
 
 from functools import cache, partial
@@ -26,7 +27,12 @@ def new_handler(services: "Services", api_key: int, kind: ListenerKind = BROKER)
     module = module_of(api_key, kind)
     if hasattr(module, "Handler"):
         return module.Handler(services)
-    return Function(partial(module.handle, services))
+    return Function(partial(module.handle, _needed(services, module.handle)))
+
+
+def _needed(services: "Services", handle: Any) -> Any:
+    name = handle.__code__.co_varnames[0]
+    return services if name == "services" else getattr(services, name)
 
 
 class Function:

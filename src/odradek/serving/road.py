@@ -10,11 +10,11 @@ The row of an API says how its handler works (`row.Answers`). Produce requests t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.apis.messages import request_type
 from odradek.apis.row import Answers, Api, ListenerKind
-from odradek.apis.table import BROKER, SERVED, is_served, name_of, named
+from odradek.apis.table import SERVED, is_served, name_of, named
 from odradek.errors import ProtocolError
 from odradek.host.metrics import ApiCount
 from odradek.model import Caller
@@ -22,10 +22,12 @@ from odradek.net.transport import Part
 from odradek.serving import registry
 from odradek.serving.reply import answer_error
 from odradek.serving.request import Request
-from odradek.serving.services import Services
 from odradek.wire.codec import Message, Steps
 from odradek.wire.frame import RequestHeader
 from odradek.wire.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from odradek.serving.services import Services
 
 AT_ONCE, WAITS = Answers.AT_ONCE, Answers.WAITS
 API_VERSIONS, PRODUCE = named("ApiVersions").key, named("Produce").key
@@ -47,14 +49,14 @@ class Route(NamedTuple):
 class Road:
     """The road of all requests to listeners of one kind, which decides which APIs are served."""
 
-    def __init__(self, services: Services, kind: ListenerKind) -> None:
+    def __init__(self, services: "Services", kind: ListenerKind) -> None:
         self._services = services
         self._kind = kind
-        self._turns = services.turns
+        self._turns = services.node.turns
         self._routes: dict[tuple[int, int], Route] = {}
         self._handlers: dict[int, Any] = {}
         produce = registry.new_handler(services, PRODUCE)
-        self._produced = services.metrics.of_api(PRODUCE)
+        self._produced = services.node.metrics.of_api(PRODUCE)
         self._produce_all = produce.handle_all
         self._produce_in_turns = produce.handle_in_turns
 
@@ -78,7 +80,7 @@ class Road:
             raise ProtocolError(
                 f"the code that serves {name_of(api_key, version)} cannot be read: {error}"
             ) from error
-        counter = self._services.metrics.of_api(api_key)
+        counter = self._services.node.metrics.of_api(api_key)
         route = self._routes[api_key, version] = Route(api, message_type, handle, api.answers, counter)
         return route
 
@@ -210,18 +212,3 @@ class Asked(Request):
 
 def _nothing(request: Request) -> None:
     pass
-
-
-def road_of(services: Services, kind: ListenerKind = BROKER) -> Road:
-    """One for each kind of listener of a node."""
-    road: Road | None = services.roads.get(kind)
-    if road is None:
-        road = services.roads[kind] = Road(services, kind)
-    return road
-
-
-async def ask(services: Services, message: Any, version: int, caller: Caller) -> Any:
-    """Ask this node for what it serves on either kind of listener: it answers itself, or forwards the request to the
-    active controller."""
-    kind = next(kind for kind in ListenerKind if message.API_KEY in SERVED[kind])
-    return await road_of(services, kind).ask(message, version, caller).answered()

@@ -43,6 +43,7 @@ class FetchParts:
     """What every Fetch on this node works with, looked up once."""
 
     __slots__ = (
+        "cluster",
         "deadlines",
         "leader_quota",
         "max_bytes",
@@ -50,19 +51,18 @@ class FetchParts:
         "replica_reads",
         "replicas",
         "selects_by_rack",
-        "services",
         "steady_ms",
     )
 
     def __init__(self, services: Services) -> None:
-        config = services.config
-        self.services = services
-        self.replicas = services.replicas
-        self.replica_fetched = services.replica_fetched
+        config = services.node.config
+        self.cluster = services.cluster
+        self.replicas = services.partitions.replicas
+        self.replica_fetched = services.partitions.replica_fetched
         self.replica_reads = ReplicaReads()
-        self.leader_quota = services.leader_quota
-        self.deadlines = services.deadlines
-        self.steady_ms = services.host.steady_ms
+        self.leader_quota = services.partitions.leader_quota
+        self.deadlines = services.node.deadlines
+        self.steady_ms = services.node.host.steady_ms
         self.max_bytes: int = config["fetch.max.bytes"]
         # Consumers are sent to replicas in their racks.
         self.selects_by_rack: bool = config["replica.selector.class"] == RACK_AWARE_SELECTOR
@@ -221,7 +221,7 @@ class Fetching:
             source = self.source_of(wanted)
             source.check_leader_epoch(asked.current_leader_epoch)
             if self._rack:
-                brokers, listener = self._parts.services.image.brokers, self._request.caller.listener
+                brokers, listener = self._parts.cluster.image.brokers, self._request.caller.listener
                 preferred = preferred_replica(self._rack, listener, asked.fetch_offset, source, brokers)
                 if preferred != NO_PREFERENCE:
                     return self._describe(source, asked.partition)._replace(preferred_replica=preferred)
@@ -239,7 +239,7 @@ class Fetching:
 
     def _refused(self, wanted: Wanted, error: KafkaError) -> FetchedPartition:
         index = wanted.asked.partition
-        topic = wanted.topic or self._parts.services.topic_name(wanted.topic_id) or str(wanted.topic_id)
+        topic = wanted.topic or self._parts.cluster.topic_name(wanted.topic_id) or str(wanted.topic_id)
         if self.is_replica and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             leader = self.leader_of(wanted)  # a follower starts over where our log starts
             return self._describe(leader, index)._replace(error_code=error.code)
@@ -247,7 +247,7 @@ class Fetching:
         aborted: list[tuple[int, int]] | None = [] if error.code in UNKNOWN else None
         hint = None
         if error.code in HINTED and self._request.version >= HINTS_SINCE:
-            hint = leader_hint(self._parts.services, self._request, topic, index)
+            hint = leader_hint(self._parts.cluster, self._request, topic, index)
         return FetchedPartition(index, error.code, aborted=aborted, leader=hint)
 
     def leader_of(self, wanted: Wanted) -> Leader:
@@ -265,7 +265,7 @@ class Fetching:
     def _find_source(self, wanted: Wanted) -> Role:
         topic: str | None = wanted.topic
         if self._session.uses_topic_ids:
-            topic = self._parts.services.topic_name(wanted.topic_id)
+            topic = self._parts.cluster.topic_name(wanted.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None

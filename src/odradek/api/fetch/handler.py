@@ -45,9 +45,9 @@ class Handler:
     """What Fetch keeps between requests: the sessions of all clients."""
 
     def __init__(self, services: Services) -> None:
-        slots = services.config["max.incremental.fetch.session.cache.slots"]
-        self.sessions = FetchSessions(slots, services.rng)
-        self._turns = services.turns
+        slots = services.node.config["max.incremental.fetch.session.cache.slots"]
+        self.sessions = FetchSessions(slots, services.node.rng)
+        self._turns = services.node.turns
         self._parts = FetchParts(services)
 
     def handle(self, request: Request, message: FetchRequest) -> None:

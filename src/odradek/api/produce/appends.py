@@ -29,8 +29,8 @@ from odradek.records.validation import (
     prepare_batch,
 )
 from odradek.replication.leader import Leader
+from odradek.serving.coordination import FirstBatch
 from odradek.serving.request import Request
-from odradek.serving.services import FirstBatch
 from odradek.storage.log.run import AppendResult
 from odradek.storage.producers.verification import Verification
 from odradek.wire.produce import (
@@ -90,7 +90,7 @@ class Appends:
         return production
 
     def name_of(self, topic: TopicBatches) -> str | None:
-        return topic.name or self._parts.services.topic_name(topic.topic_id)
+        return topic.name or self._parts.cluster.topic_name(topic.topic_id)
 
     def _take_back(self, production: Production) -> None:
         """Its batches were the last ones gathered for their partitions."""
@@ -149,7 +149,7 @@ class Appends:
         except KafkaError as error:
             production.refused(topic, index, error)
             refused = ProducedPartition(index, error.code, error_message=error.message or None)
-            maybe_hint(self._parts.services, production.request, topic, refused)
+            maybe_hint(self._parts.cluster, production.request, topic, refused)
             return refused
         answer = BatchAnswer(index, leader)
         try:
@@ -216,7 +216,7 @@ class Appends:
         self.first_batches = []
         late: list[tuple[list[FirstBatch], Awaitable[Answer]]] = []
         for (version, name, _), batches in questions.items():
-            answer = self._parts.services.verification.verify(version, name, batches)
+            answer = self._parts.coordination.verification.verify(version, name, batches)
             if isinstance(answer, list):
                 self._heard(batches, answer)
             else:

@@ -13,6 +13,7 @@ from odradek.records.batch import NO_PRODUCER_ID
 from odradek.records.record import TimestampType
 from odradek.records.validation import NotOneBatch, RejectedRecords
 from odradek.replication.leader import Leader
+from odradek.serving.cluster import Cluster
 from odradek.serving.leader_hints import leader_hint
 from odradek.serving.refused import log_refused_batch
 from odradek.serving.request import Request
@@ -48,16 +49,17 @@ TELL_NOTHING = frozenset(
 class ProduceParts:
     """What every Produce on this node works with, looked up once."""
 
-    __slots__ = ("deadlines", "disk", "in_thread", "now_ms", "replicas", "services", "turns")
+    __slots__ = ("cluster", "coordination", "deadlines", "disk", "in_thread", "now_ms", "replicas", "turns")
 
     def __init__(self, services: Services) -> None:
-        self.services = services
-        self.replicas = services.replicas
-        self.disk = services.disk
-        self.deadlines = services.deadlines
-        self.now_ms = services.now_ms
-        self.in_thread = services.host.in_thread
-        self.turns = services.turns
+        self.cluster = services.cluster
+        self.coordination = services.coordination
+        self.replicas = services.partitions.replicas
+        self.disk = services.partitions.disk
+        self.deadlines = services.node.deadlines
+        self.now_ms = services.node.host.now_ms
+        self.in_thread = services.node.host.in_thread
+        self.turns = services.node.turns
 
 
 class NotVerified(KafkaError):
@@ -203,7 +205,7 @@ class Acknowledgement:
                 if answer.leader in leaders and not answer.is_committed:
                     answer.fail(error)
                     topic = answer.leader.topic_partition.topic
-                    maybe_hint(self._parts.services, production.request, topic, answer)
+                    maybe_hint(self._parts.cluster, production.request, topic, answer)
 
     def _send(self) -> None:
         assert self._timer is not None
@@ -212,7 +214,7 @@ class Acknowledgement:
             production.send()
 
 
-def maybe_hint(services: Services, request: Request, topic: str | None, answer: ProducedPartition) -> None:
+def maybe_hint(cluster: Cluster, request: Request, topic: str | None, answer: ProducedPartition) -> None:
     """If another broker leads the partition, say which."""
     if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= HINTS_SINCE and topic:
-        answer.leader_hint = leader_hint(services, request, topic, answer.index)
+        answer.leader_hint = leader_hint(cluster, request, topic, answer.index)
