@@ -21,7 +21,7 @@ ROOT = Path(odradek.__file__).parent
 
 PACKAGES_OF_A_NODE = (
     *("wording", "errors", "model", "wire", "records", "storage", "config", "host", "raft"),
-    *("apis", "metadata", "net", "controller", "replication", "coordinators", "requests", "services"),
+    *("apis", "metadata", "net", "controller", "replication", "coordinators", "serving", "services"),
     *("api", "broker"),
 )
 # What runs beside a node: the process around it, the one that compacts for it, and a disk for tests that want faults.
@@ -103,7 +103,7 @@ ALLOWED = {
     "storage/disk/shortage.py": {"os"},  # descriptors that real files are given in need
     "api/metadata.py": {"hash"},  # of an id, for a cache
     "apis/messages.py": {"importlib.import_module"},  # of our own modules
-    "requests/registry.py": {"importlib.import_module"},  # of our own modules
+    "serving/registry.py": {"importlib.import_module"},  # of our own modules
     "controller/controller.py": {"importlib.import_module"},
     "records/crc.py": {"importlib"},  # of a C extension, which computes and nothing else
     "config/sources.py": {"read_text"},  # the settings, before there is a node

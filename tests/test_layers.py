@@ -36,7 +36,7 @@ LAYERS = {
     "controller": 6,
     "replication": 6,
     "coordinators": 6,
-    "requests": 7,
+    "serving": 7,
     "services": 8,
     "api": 9,
     "broker": 10,
@@ -113,9 +113,25 @@ def test_imports_point_downward_within_storage() -> None:
     assert upward == []
 
 
-def test_api_holds_one_module_for_each_api_and_nothing_else() -> None:
+def test_api_holds_one_module_or_package_for_each_api_and_nothing_else() -> None:
+    named = {module for api in APIS.values() for module in api.modules.values()}
     found = {path.stem for path in (ROOT / "api").glob("*.py")} - {"__init__"}
-    assert found == {module for api in APIS.values() for module in api.modules.values()}
+    assert found == {module for module in named if "." not in module}
+    packages = {path.parent.name for path in (ROOT / "api").glob("*/__init__.py")}
+    assert {f"{package}.handler" for package in packages} == {module for module in named if "." in module}
+
+
+def test_what_an_api_keeps_to_itself_is_used_by_nobody_else() -> None:
+    """The modules of `api/produce/` and `api/fetch/` are for these APIs. (Faults look at fetch sessions.)"""
+    strangers = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for _, path in modules()
+        for module in imports(path)
+        if (parts := module.split("."))[:2] == ["odradek", "api"]
+        and len(parts) > 3
+        and ROOT / "api" / parts[2] not in path.parents
+    ]
+    assert strangers == ["faults/answers.py imports odradek.api.fetch.sessions"]
 
 
 def test_client_side_knows_no_broker() -> None:
@@ -256,18 +272,21 @@ def test_the_rule_lets_pass_what_is_pure(source: str) -> None:
 
 
 def test_one_module_calls_handlers() -> None:
-    """Handlers are found through `requests.registry` alone, and only the road looks there."""
+    """Handlers are found through `serving.registry` alone, and only the road looks there."""
     finders = [
         path.relative_to(ROOT).as_posix()
         for name, path in modules()
         if name in PACKAGES_OF_A_NODE or name == "faults"
-        if "odradek.requests.registry" in imports_of_names(path)
+        if "odradek.serving.registry" in imports_of_names(path)
     ]
-    assert finders == ["requests/road.py"]
+    assert finders == ["serving/road.py"]
+    handlers = {f"odradek.api.{module}" for api in APIS.values() for module in api.modules.values()}
     importers = [
-        path.relative_to(ROOT).as_posix()
+        f"{path.relative_to(ROOT)} imports {module}"
         for name, path in modules()
-        if name != "api" and any(module.startswith("odradek.api.") for module in imports(path))
+        if name != "api"
+        for module in imports(path)
+        if module in handlers
     ]
     assert importers == []
     callers = [

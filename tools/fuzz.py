@@ -38,9 +38,9 @@ from odradek.errors import ProtocolError
 from odradek.model import Caller
 from odradek.records.batch import CRC_START
 from odradek.records.record import Record, build_batch, patch_crc
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
-from odradek.requests.road import PRODUCE, Effect, Road, Route, Run
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
+from odradek.serving.road import PRODUCE, Effect, Road, Route, Run
 from odradek.storage.disk.files import DiskFile, DiskFiles, File
 from odradek.storage.segments.row import Slice
 from odradek.wire import codec
@@ -356,7 +356,7 @@ class Watcher(logging.Handler):
 class Fuzzer:
     def __init__(self, broker: Broker, rng: random.Random, outcome: Outcome) -> None:
         self._broker = broker
-        self._road = broker.services.roads[BROKER] = CountingRoad(broker.services)
+        self._road = broker.services._roads[BROKER] = CountingRoad(broker.services)
         self._dispatcher = Dispatcher(broker.services)
         self._pool = Pool(rng)
         self._frames = iter(Frames(rng, self._pool))
@@ -463,7 +463,7 @@ class Fuzzer:
 
     async def _tidy(self) -> None:
         """Topics that damaged names made are deleted, those that the frames speak of made again."""
-        image = self._broker.services.image
+        image = self._broker.services.cluster.image
         extra = set(image.topics) - set(TOPICS) - {HEALTHY}
         if extra:
             states = [DeleteTopicState(name) for name in sorted(extra)]

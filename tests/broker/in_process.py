@@ -11,8 +11,8 @@ from odradek.model import ANONYMOUS, Caller
 from odradek.net.transport import Part
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.storage.disk.files import Files
 from odradek.storage.log.reading import read_batches
 from odradek.storage.segments.row import Slice
@@ -21,7 +21,7 @@ from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header,
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-__all__ = ["InProcess", "stored_records", "whole_batches"]
+__all__ = ["InProcess", "put", "stored_records", "whole_batches"]
 
 
 class InProcess:
@@ -83,6 +83,11 @@ class InProcess:
 
     def records(self, topic: str) -> list[Record]:
         return stored_records(self.broker, topic)
+
+
+def put(facet: object, name: str, part: object) -> None:
+    """Put another part into a facet of `Services`, which nothing but a test may change."""
+    object.__setattr__(facet, name, part)
 
 
 def content(part: Part) -> bytes:

@@ -190,7 +190,7 @@ def test_the_same_refusal_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_refusals_of_groups_name_the_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work(broker: InProcess) -> None:
-        await broker.broker.services.groups.find("g")
+        await broker.broker.services.coordination.groups.find("g")
         await broker.ask(HeartbeatRequest("g", 1, "me", None), 4)
         protocols = [JoinGroupRequestProtocol("range", b"")]
         join = JoinGroupRequest("g", 1, 60_000, "", None, "consumer", protocols)
@@ -209,7 +209,7 @@ def test_the_normal_course_of_a_protocol_is_no_refusal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(broker: InProcess) -> None:
-        await broker.broker.services.groups.find("g")
+        await broker.broker.services.coordination.groups.find("g")
         protocols = [JoinGroupRequestProtocol("range", b"")]
         join = JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", protocols)
         assert (await broker.ask(join, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED

@@ -55,7 +55,7 @@ def test_a_clean_stop_closes_a_few_logs_in_each_turn(tmp_path: Path, monkeypatch
         await broker.create_topic("t", COUNT)
         await produce_to_all(broker)
         work = Work(monkeypatch)
-        broker.broker.services.turns.clock = work.clock
+        broker.broker.services.node.turns.clock = work.clock
         watching = asyncio.create_task(work.watch())
         await broker.__aexit__()
         watching.cancel()
@@ -75,7 +75,7 @@ def test_clients_are_served_while_a_stop_writes_the_logs_to_disk(
         await broker.create_topic("t", COUNT)
         await produce_to_all(broker)
         work = Work(monkeypatch)
-        broker.broker.services.turns.clock = work.clock
+        broker.broker.services.node.turns.clock = work.clock
         stopping = asyncio.create_task(broker.__aexit__())
         while not work.total:
             await asyncio.sleep(0)

@@ -18,8 +18,8 @@ from odradek.metadata.delta import apply_records
 from odradek.metadata.records import RemoveTopicRecord
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from odradek.requests.request import Request
 from odradek.services import local_partitions
+from odradek.serving.request import Request
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

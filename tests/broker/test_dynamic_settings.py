@@ -82,9 +82,9 @@ def in_effect(broker: InProcess) -> list[Any]:
         compactor._cleaner.map_bytes,
         compactor._config["log.cleaner.backoff.ms"],
         [parts._integrity._config[name] for name in (integrity.RATE, integrity.INTERVAL)],
-        parts.services.leader_quota.bytes_per_second,
+        parts.services.partitions.leader_quota.bytes_per_second,
         parts._replication.quota.bytes_per_second,
-        parts.services.verification._is_required,
+        parts.services.coordination.verification._is_required,
         parts._lifecycle._is_cordoned,
         parts._disk.room.reserve_bytes,
     ]

@@ -17,9 +17,9 @@ from bench import stall
 from odradek.apis.messages import response_type
 from odradek.model import ANONYMOUS, Caller
 from odradek.records.compression import Codec
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
-from odradek.requests.turns import TURN_SECONDS, Turns
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
+from odradek.serving.turns import TURN_SECONDS
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, has_tagged_response_header, read_request_header
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -79,8 +79,7 @@ class Work:
 class CountedBroker:
     def __init__(self, broker: InProcess, work: Work) -> None:
         self.work = work
-        broker.broker.services.turns = broker.broker.metadata.turns = Turns(work)
-        broker.broker.services.roads.clear()  # the next one takes these turns
+        broker.broker.services.node.turns.clock = work
         self._dispatcher = Dispatcher(broker.broker.services)
 
     async def ask(self, frame: bytes) -> Any:

@@ -20,7 +20,7 @@ from odradek.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tests.broker.in_process import InProcess
+from tests.broker.in_process import InProcess, put
 
 TIMEOUT_S = 60
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -74,7 +74,7 @@ class Sending:
     def __init__(self, broker: InProcess) -> None:
         self.broker = broker
         self.leaders = PlayedLeaders()
-        broker.broker.services.peers = self.leaders
+        put(broker.broker.services.coordination, "peers", self.leaders)
         self.sender = MarkerSender(broker.broker.services)
         self.unwanted: set[int] = set()
 

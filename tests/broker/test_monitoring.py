@@ -15,8 +15,8 @@ from odradek.config.definition import ConfigError
 from odradek.host.metrics import SECONDS, Histogram, Metrics, Traffic
 from odradek.metadata.delta import TopicChange
 from odradek.metadata.image import Partition, Topic
-from odradek.requests.turns import Turns
 from odradek.services.monitoring import HELP, PREFIX, Exposition, Monitoring, Parts
+from odradek.serving.turns import Turns
 from tests.support import RunningBroker, run_command, running_broker
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "METRICS.md"

@@ -28,7 +28,7 @@ def with_groups(
 
 
 def verify(broker: Transactional, version: int, partition: int = 1) -> Awaitable[ErrorCode]:
-    return broker.broker.services.verification.verify_offsets(version, "tx", 7, 0, partition)
+    return broker.broker.services.coordination.verification.verify_offsets(version, "tx", 7, 0, partition)
 
 
 def commit_offsets(broker: Transactional) -> None:

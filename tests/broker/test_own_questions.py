@@ -7,8 +7,8 @@ from typing import Any
 
 from odradek.errors import ErrorCode
 from odradek.model import ANONYMOUS, Caller
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -78,7 +78,9 @@ def test_a_coordinator_here_that_waits_for_nothing_answers_at_once(tmp_path: Pat
     async def scenario(talk: Talk) -> None:
         assert await talk.add(0) == [ErrorCode.NONE]
         message = question(talk, 0, 1, verify_only=True)
-        response = talk.broker.broker.services.peers.ask(OWN_ID, message, BROKERS_VERSION, TIMEOUT_S)
+        response = talk.broker.broker.services.coordination.peers.ask(
+            OWN_ID, message, BROKERS_VERSION, TIMEOUT_S
+        )
         assert codes(response) == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
 
     run(tmp_path, scenario, synced=True)
@@ -86,7 +88,7 @@ def test_a_coordinator_here_that_waits_for_nothing_answers_at_once(tmp_path: Pat
 
 def test_one_that_has_to_commit_first_is_awaited(tmp_path: Path) -> None:
     async def scenario(talk: Talk) -> None:
-        peers = talk.broker.broker.services.peers
+        peers = talk.broker.broker.services.coordination.peers
         adding = peers.ask(OWN_ID, question(talk, 0, verify_only=False), BROKERS_VERSION, TIMEOUT_S)
         asking = peers.ask(OWN_ID, question(talk, 0, verify_only=True), BROKERS_VERSION, TIMEOUT_S)
         assert isinstance(adding, Awaitable) and isinstance(asking, Awaitable)

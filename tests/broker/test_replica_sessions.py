@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch import Fetching
+from odradek.api.fetch import replica_sessions
+from odradek.api.fetch.fetching import Fetching
+from odradek.api.fetch.sessions import FetchSession
+from odradek.apis.table import BROKER
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.records.record import Record, build_batch
-from odradek.requests import replica_sessions
-from odradek.requests.fetch_sessions import FetchSession
 from odradek.services import controller_duties
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -242,7 +243,7 @@ def test_a_replica_has_one_session(tmp_path: Path, looks: list[int]) -> None:
         waiters = [len(following.leader(index)._end_waiters) for index in range(3)]
         following.session_id = following.session_epoch = 0
         await settled(following, looks)
-        sessions = following.broker.broker.services.fetch_sessions
+        sessions = following.broker.broker.services.road(BROKER).handler(FetchRequest.API_KEY).sessions
         assert sessions.get(first) is None and len(sessions) == 1
         assert waiters == [1, 1, 1] == [len(following.leader(index)._end_waiters) for index in range(3)]
 
@@ -275,7 +276,7 @@ def test_an_idle_replica_is_not_taken_for_one_that_lags(tmp_path: Path, looks: l
         await following.fetch()
         assert looks == []
         await following.produce(0)
-        now_ms = following.broker.broker.services.host.steady_ms()
+        now_ms = following.broker.broker.services.node.host.steady_ms()
         assert leader.lagging_replicas(now_ms, max_lag_ms=30_000) == frozenset()
         assert leader.lagging_replicas(now_ms + 31_000, max_lag_ms=30_000) == {REPLICA}
 
@@ -298,12 +299,12 @@ def test_a_replica_out_of_the_isr_is_looked_at_until_it_is_back(tmp_path: Path, 
     run(tmp_path, 3, scenario)
 
 
-class FakeServices:
+class FakeClock:
     """A clock that is set by hand, and the one timer that is running."""
 
     def __init__(self) -> None:
         self.now_ms, self.timers = 0, [(0, lambda: None)]
-        self.host = self.deadlines = self
+        self.deadlines = self
 
     def steady_ms(self) -> int:
         return self.now_ms
@@ -318,30 +319,30 @@ class FakeServices:
 
 
 def test_waits_share_a_timer_and_each_ends_when_its_own_time_is_up() -> None:
-    services: Any = FakeServices()
+    clock: Any = FakeClock()
     known = replica_sessions.ReplicaSession(FetchSession(1, True), REPLICA, 0)
     ended: list[str] = []
 
     def wait(name: str, until_ms: int) -> Any:
         fetch: Any = SimpleNamespace(until_ms=until_ms, time_out=lambda: ended.append(name))
-        known.wait(fetch, services)
+        known.wait(fetch, clock)
         return fetch
 
     wait("answered", 500)
     known.waiting = None  # it was answered
-    services.now_ms = 100
+    clock.now_ms = 100
     wait("late", 600)
-    assert [when for when, _ in services.timers[1:]] == [500], "no second timer"
-    services.fire()
-    assert ended == [] and services.timers[-1][0] == 600
-    services.fire()
-    assert ended == ["late"] and services.now_ms == 600
+    assert [when for when, _ in clock.timers[1:]] == [500], "no second timer"
+    clock.fire()
+    assert ended == [] and clock.timers[-1][0] == 600
+    clock.fire()
+    assert ended == ["late"] and clock.now_ms == 600
     known.waiting = None
     wait("patient", 2_000)
     known.waiting = None
     wait("impatient", 700)
-    services.fire()
-    assert ended == ["late", "impatient"] and services.now_ms == 700
+    clock.fire()
+    assert ended == ["late", "impatient"] and clock.now_ms == 700
 
 
 def test_a_replica_that_does_not_wait_for_its_response_gets_both(tmp_path: Path) -> None:

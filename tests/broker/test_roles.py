@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch import Fetching
+from odradek.api.fetch.fetching import Fetching
 from odradek.coordinators.routing import partition_of
 from odradek.errors import ErrorCode
 from odradek.metadata.image import NO_LEADER
@@ -309,7 +309,7 @@ def test_what_changes_while_a_large_fetch_is_read_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[int]
 ) -> None:
     """Its first partitions were read turns ago when it begins to wait: nobody would wake it for what came since."""
-    monkeypatch.setattr("odradek.api.fetch.MANY_PARTITIONS", 1)
+    monkeypatch.setattr("odradek.api.fetch.handler.MANY_PARTITIONS", 1)
 
     async def scenario(broker: InProcess) -> None:
         await broker.ask(CreateTopicsRequest([CreatableTopic(TOPIC, 3, 1)]), 7)

@@ -12,7 +12,7 @@ LATER = {
     "odradek.coordinators",
     "odradek.net.pages",
     "odradek.raft.rpc",
-    "odradek.requests.envelope",
+    "odradek.serving.envelope",
     "odradek.services.groups",
     "odradek.services.monitoring",
     "odradek.storage.compaction.rounds",

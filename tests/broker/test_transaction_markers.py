@@ -22,6 +22,7 @@ from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tests.broker.in_process import put
 from tests.broker.transactional import READ_COMMITTED, Transactional
 
 NONE = ErrorCode.NONE
@@ -344,7 +345,7 @@ def test_markers_for_committed_offsets_go_to_the_group_coordinator(
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
             await broker.create_topic(OFFSETS_TOPIC, 2)
-            broker.broker.services.get_groups = PlayedGroups  # type: ignore[assignment]
+            put(broker.broker.services.coordination, "get_groups", PlayedGroups)
             assert await broker.end(topic=OFFSETS_TOPIC, partitions=(1,), coordinator_epoch=3) == [told]
             assert ends == [(1, TransactionEnd(7, 1, 3, True, 2))]
 

@@ -26,7 +26,7 @@ from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.list_transactions import ListTransactionsRequest
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker.in_process import InProcess, whole_batches
+from tests.broker.in_process import InProcess, put, whole_batches
 from tests.broker.transactional import batch_of, visible
 
 NONE = ErrorCode.NONE
@@ -297,7 +297,7 @@ def test_without_coordinators_nobody_is_the_coordinator(tmp_path: Path) -> None:
         listed = await talk.list(state_filters=["Ongoing", "Odd"])
         assert (listed.error_code, listed.transaction_states) == (0, [])
         assert listed.unknown_state_filters == ["Odd"]
-        assert TRANSACTIONS_TOPIC not in talk.broker.broker.services.image.topics
+        assert TRANSACTIONS_TOPIC not in talk.broker.broker.services.cluster.image.topics
 
     run(tmp_path, scenario)
 
@@ -309,7 +309,7 @@ def test_without_producer_ids_clients_wait_and_retry(tmp_path: Path) -> None:
         async def none() -> int:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
-        talk.broker.broker.services.new_producer_id = none
+        put(talk.broker.broker.services.coordination, "new_producer_id", none)
         assert await talk.initialize() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     run(tmp_path, scenario)
@@ -383,7 +383,7 @@ def test_finding_coordinators_creates_their_topic(tmp_path: Path) -> None:
     async def scenario(talk: Talk) -> None:
         found = await talk.find("a", "b")
         assert [(each.key, each.error_code, each.node_id) for each in found] == [("a", 0, 1), ("b", 0, 1)]
-        image = talk.broker.broker.services.image
+        image = talk.broker.broker.services.cluster.image
         topic = image.topics[TRANSACTIONS_TOPIC]
         assert len(topic.partitions) == 3
         only = await talk.broker.ask(FindCoordinatorRequest("tx", 1), 3)
@@ -443,7 +443,7 @@ def test_a_decision_outlives_the_broker(tmp_path: Path) -> None:
         await talk.begin()
         await talk.initialize()
         await talk.write(0, b"a")
-        talk.broker.broker.services.peers = Unreachable()
+        put(talk.broker.broker.services.coordination, "peers", Unreachable())
         assert await talk.end(commit=True) is NONE
         assert (await talk.describe())[0].transaction_state == "PrepareCommit"
         assert await talk.committed_values() == []

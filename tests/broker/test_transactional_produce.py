@@ -8,8 +8,8 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import ANONYMOUS, TRANSACTIONS_TOPIC, Caller
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from odradek.wire.messages.produce import (
@@ -18,6 +18,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.broker.in_process import put
 from tests.broker.transactional import (
     ALL_VERSIONS,
     OLD,
@@ -99,7 +100,7 @@ def test_verification_may_be_switched_off_for_clients_that_add_partitions(tmp_pa
 def test_what_is_asked_together_goes_to_another_broker_in_one_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
-            broker.broker.services.node_id = 2
+            put(broker.broker.services.node, "id", 2)
             writes = [
                 broker.write(0, producer=producer, transactional_id=f"tx-{producer}") for producer in range(3)
             ]
@@ -113,7 +114,7 @@ def test_what_is_asked_together_goes_to_another_broker_in_one_request(tmp_path: 
 def test_a_transactional_id_is_named_once_in_a_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with Transactional(tmp_path) as broker:
-            broker.broker.services.node_id = 2
+            put(broker.broker.services.node, "id", 2)
             writes = [broker.write(0, partitions=(index,)) for index in range(2)]
             assert await asyncio.gather(*writes) == [NONE] * 2
             assert [len(request.transactions) for request in broker.coordinator.requests] == [1, 1]

@@ -10,8 +10,8 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.records import PartitionChangeRecord
 from odradek.model import ANONYMOUS, Caller
 from odradek.records.record import Record, build_batch
-from odradek.requests.dispatch import Dispatcher
-from odradek.requests.request import Request
+from odradek.serving.dispatch import Dispatcher
+from odradek.serving.request import Request
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, read_request_header
@@ -31,7 +31,7 @@ class Stalled:
     def __init__(self, broker: InProcess) -> None:
         services = broker.broker.services
         broker.broker._flusher.appended = lambda replica: None  # type: ignore[method-assign]
-        self.partition = services.replicas.leader("t", 0)
+        self.partition = services.partitions.replicas.leader("t", 0)
         self.answers: list[Request] = []
         self._dispatcher = Dispatcher(services)
 

@@ -26,7 +26,7 @@ from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.broker.in_process import InProcess
+from tests.broker.in_process import InProcess, put
 
 ALL_VERSIONS = 12  # of Produce: adds partitions to a transaction
 OLDER = 11  # knows TRANSACTION_ABORTABLE
@@ -85,7 +85,7 @@ class Transactional(InProcess):
         )
         self.coordinator = PlayedCoordinator()
         self._has_coordinators = has_coordinators
-        self.broker.services.peers = self.coordinator
+        put(self.broker.services.coordination, "peers", self.coordinator)
 
     async def __aenter__(self) -> "Transactional":
         await super().__aenter__()

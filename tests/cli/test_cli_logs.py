@@ -79,8 +79,8 @@ def test_fields_cannot_hide_what_every_line_has() -> None:
         ("WARNING", [LogLevel("", "warning")]),
         ("odradek.net=debug", [LogLevel("odradek.net", "debug")]),
         (
-            "error, odradek.requests.dispatch=info",
-            [LogLevel("", "error"), LogLevel("odradek.requests.dispatch", "info")],
+            "error, odradek.serving.dispatch=info",
+            [LogLevel("", "error"), LogLevel("odradek.serving.dispatch", "info")],
         ),
     ],
 )

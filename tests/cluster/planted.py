@@ -186,7 +186,7 @@ PLANTED = [
         1,
         (
             Mutation(
-                "api.fetch",
+                "api.fetch.fetching",
                 "        if epoch < last_fetched_epoch or end_offset < fetch_offset:\n",
                 "        if False:\n",
             ),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from odradek.requests.request import Request
+from odradek.serving.request import Request
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.cluster.clusters import Cluster
 from tests.cluster.test_replication import TOPIC, partition, produce, run

@@ -87,7 +87,7 @@ async def reassigning(cluster: Cluster, node_id: int) -> int:
     """The metric."""
     node = cluster.machines[node_id].node
     assert node is not None
-    text = await node._new_monitoring(node.services.turns).metrics_text()
+    text = await node._new_monitoring(node.services.node.turns).metrics_text()
     (line,) = [line for line in text.splitlines() if line.startswith("odradek_reassigning_partitions ")]
     return int(line.split()[1])
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.api.fetch import Fetching
+from odradek.api.fetch import replica_sessions
+from odradek.api.fetch.fetching import Fetching
 from odradek.errors import ErrorCode
 from odradek.records.record import Record, build_batch
-from odradek.requests import replica_sessions
 from odradek.services import replication
 from odradek.services.replication import Fetcher
 from odradek.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

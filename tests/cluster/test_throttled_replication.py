@@ -61,14 +61,14 @@ class Throttled:
     def is_exceeded(self, side: str) -> bool:
         node = self.cluster.machines[LEADER if side == "leader" else FOLLOWER].node
         assert node is not None
-        quota = node.services.leader_quota if side == "leader" else node._replication.quota
-        return quota.is_exceeded(node.services.host.steady_ms())
+        quota = node.services.partitions.leader_quota if side == "leader" else node._replication.quota
+        return quota.is_exceeded(node.services.node.host.steady_ms())
 
     async def throttled_bytes(self, node_id: int) -> dict[str, int]:
         """By the node's role, as it tells those who watch it."""
         node = self.cluster.machines[node_id].node
         assert node is not None
-        text = await node._new_monitoring(node.services.turns).metrics_text()
+        text = await node._new_monitoring(node.services.node.turns).metrics_text()
         found = re.findall(r'throttled_replication_bytes_total{role="(\w+)"} (\d+)', text)
         return {role: int(count) for role, count in found}
 

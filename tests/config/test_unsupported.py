@@ -87,7 +87,7 @@ def keys_that_the_code_reads() -> set[str]:
     read_by = (
         "api",
         "broker",
-        "requests",
+        "serving",
         "services",
         "controller",
         "coordinators",

@@ -20,8 +20,8 @@ from odradek.wire.messages.join_group import JoinGroupRequest
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.faults.wire import FaultyInProcess, Wire, produce_request, until
-from tests.requests.sample_requests import sample
-from tests.requests.test_refusal import VERSIONS, WITHOUT_A_PLACE, error_codes, name_of
+from tests.serving.sample_requests import sample
+from tests.serving.test_refusal import VERSIONS, WITHOUT_A_PLACE, error_codes, name_of
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NAMED, BY_ID = 9, 13  # versions of Produce

@@ -8,7 +8,7 @@ from odradek.faults.wires import CLIENTS, Wires
 from odradek.net.transport import OwnFrame, Transport
 from odradek.wire.frame import SIZE, encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
-from tests.requests.wires import NotedTransport
+from tests.serving.wires import NotedTransport
 
 
 class Listener:

@@ -13,7 +13,7 @@ from odradek.wire.codec import read_message
 from odradek.wire.frame import SIZE, encode_request, has_tagged_response_header
 from odradek.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.in_process import InProcess
-from tests.requests.wires import NotedTransport
+from tests.serving.wires import NotedTransport
 
 MAX_TURNS = 10_000
 

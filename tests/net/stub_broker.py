@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from odradek.host.real import RealHost
 from odradek.net.bounds import Bounds
 from odradek.net.server import Server
-from odradek.requests.conversation import Conversations
-from odradek.requests.request import Request
-from odradek.requests.turns import Turns
+from odradek.serving.conversation import Conversations
+from odradek.serving.request import Request
+from odradek.serving.turns import Turns
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 

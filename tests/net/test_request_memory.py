@@ -10,7 +10,7 @@ import pytest
 from odradek.net import plaintext
 from odradek.net.bounds import Bounds
 from odradek.net.memory import RequestMemory
-from odradek.requests.request import Request
+from odradek.serving.request import Request
 from odradek.wire.frame import encode_request
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.net.stub_broker import StubBroker

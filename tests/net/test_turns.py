@@ -2,8 +2,8 @@
 
 import asyncio
 
-from odradek.requests.request import Request
-from odradek.requests.turns import TURN_SECONDS, Turns
+from odradek.serving.request import Request
+from odradek.serving.turns import TURN_SECONDS, Turns
 from odradek.wire.codec import Steps
 from tests.net.stub_broker import FRAME, StubBroker
 

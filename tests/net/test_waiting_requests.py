@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from odradek.requests import conversation
-from odradek.requests.request import Request
+from odradek.serving import conversation
+from odradek.serving.request import Request
 from tests.net.stub_broker import StubBroker
 
 

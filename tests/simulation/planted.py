@@ -50,7 +50,9 @@ SCRIPTED = [
         "test_19",
         "a parked fetch keeps waiting for its other partitions after its response was sent",
         Mutation(
-            "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
+            "api.fetch.parked",
+            "watches, self._watches = self._watches, []",
+            "watches, self._watches = [], []",
         ),
     ),
     Scripted(
@@ -92,7 +94,7 @@ SCRIPTED = [
     Scripted(
         "test_24",
         "a request that is handled in steps is handled in one turn",
-        Mutation("requests.turns", "            while self.clock() < end:", "            while end:"),
+        Mutation("serving.turns", "            while self.clock() < end:", "            while end:"),
     ),
     Scripted(
         "test_25",
@@ -117,7 +119,7 @@ SIMULATED = [
         "acks=all is acknowledged before the sync",
         [
             Mutation(
-                "requests.production",
+                "api.produce.production",
                 "leader.when_committed(offset, partial(self._committed, leader))",
                 "self._committed(leader, ErrorCode.NONE)",
             )
@@ -221,7 +223,9 @@ SIMULATED = [
         "a parked fetch gets two responses",
         [
             Mutation(
-                "api.fetch", "watches, self._watches = self._watches, []", "watches, self._watches = [], []"
+                "api.fetch.parked",
+                "watches, self._watches = self._watches, []",
+                "watches, self._watches = [], []",
             )
         ],
         seed=0,
@@ -258,7 +262,7 @@ SIMULATED = [
             Mutation(
                 "services.shards",
                 "            self._shard(index)\n",
-                "            self.new_role(self._services.replicas.get(self._topic.name, index))\n",
+                "            self.new_role(self._services.partitions.replicas.get(self._topic.name, index))\n",
             ),
             Mutation(
                 "services.shards",

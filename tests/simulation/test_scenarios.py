@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.errors import ErrorCode
-from odradek.requests.turns import TURN_SECONDS
+from odradek.serving.turns import TURN_SECONDS
 from odradek.wire.messages.api_versions import ApiVersionsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -251,7 +251,7 @@ async def test_24_a_huge_request_leaves_turns_to_the_others(world: World, machin
     huge = MetadataRequest(topics=[MetadataRequestTopic(name=f"no-{number}") for number in range(20_000)])
     alice, bob = await world.connect("alice", machine), await world.connect("bob", machine)
     assert machine.node is not None
-    turns = machine.node.services.turns
+    turns = machine.node.services.node.turns
 
     def look() -> float:
         world.loop.spend(TURN_SECONDS / 10)

@@ -162,7 +162,7 @@ class TransactionPlay(ClusterPlay):
         """T10: its leader knows what is committed; nothing is under way."""
         node = self.cluster.machines[log.registration.leader].node
         assert node is not None
-        shard = node.services.transactions._shard(log.index)  # type: ignore[attr-defined]
+        shard = node.services.coordination.transactions._shard(log.index)  # type: ignore[attr-defined]
         known = shard.runner.coordinator.transactions
         for transactional_id, wanted in self.witness.states.items():
             if self.coordinator_log(transactional_id) is not log:

@@ -6,9 +6,9 @@ PRODUCER_FENCED is called INVALID_PRODUCER_EPOCH.
 
 from odradek.coordinators.routing import partition_of
 from odradek.model import OFFSETS_TOPIC
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -21,8 +21,8 @@ FENCED_SINCE = 2
 
 
 def handle(services: Services, request: Request, message: AddOffsetsToTxnRequest) -> None:
-    topic = services.image.topics.get(OFFSETS_TOPIC)
-    count = len(topic.partitions) if topic else services.config["offsets.topic.num.partitions"]
+    topic = services.cluster.image.topics.get(OFFSETS_TOPIC)
+    count = len(topic.partitions) if topic else services.node.config["offsets.topic.num.partitions"]
     asked = AddPartitionsToTxnTransaction(
         message.transactional_id,
         message.producer_id,
@@ -36,4 +36,6 @@ def handle(services: Services, request: Request, message: AddOffsetsToTxnRequest
         code = result.topic_results[0].results_by_partition[0].partition_error_code
         return AddOffsetsToTxnResponse(error_code=fenced_for(code, request.version >= FENCED_SINCE))
 
-    services.transactions.handle(request, AddPartitionsToTxnRequest([asked]), message.transactional_id, amend)
+    services.coordination.transactions.handle(
+        request, AddPartitionsToTxnRequest([asked]), message.transactional_id, amend
+    )

@@ -13,9 +13,10 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.coordinators.transactions.adding import BROKERS_SINCE
 from odradek.errors import ErrorCode
 from odradek.model import INTERNAL_TOPICS
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Amend, Services, as_it_is
+from odradek.serving.coordination import Amend, as_it_is
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -73,7 +74,7 @@ def _handle_one(
     for topic in asked.topics:
         if not _may_join(services, topic, is_client):
             return AddPartitionsToTxnResponse(results_by_transaction=[_refusal(services, asked, is_client)])
-    services.transactions.handle(request, message, asked.transactional_id, amend)
+    services.coordination.transactions.handle(request, message, asked.transactional_id, amend)
     return None
 
 
@@ -95,7 +96,9 @@ def _handle_many(
         response.results_by_transaction += refused
         return response
 
-    yield from services.transactions.handle_many(request, AddPartitionsToTxnRequest(accepted), amend)
+    yield from services.coordination.transactions.handle_many(
+        request, AddPartitionsToTxnRequest(accepted), amend
+    )
     return None
 
 
@@ -110,7 +113,7 @@ def _as_one(message: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction
 
 
 def _may_join(services: Services, topic: AddPartitionsToTxnTopic, is_client: bool) -> bool:
-    known = services.image.topics.get(topic.name)
+    known = services.cluster.image.topics.get(topic.name)
     if known is None or (is_client and topic.name in INTERNAL_TOPICS):
         return not topic.partitions
     return known.partitions.keys() >= set(topic.partitions)
@@ -122,7 +125,7 @@ def _refusal(
     """Of one that does not go to the coordinator, because of some of its partitions."""
     result = AddPartitionsToTxnResult(transaction.transactional_id)
     for topic in transaction.topics:
-        known = services.image.topics.get(topic.name)
+        known = services.cluster.image.topics.get(topic.name)
         codes: list[AddPartitionsToTxnPartitionResult] = []
         for index in topic.partitions:
             code = ErrorCode.OPERATION_NOT_ATTEMPTED

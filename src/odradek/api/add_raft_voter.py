@@ -8,20 +8,20 @@ Left out: `ack_when_committed` false. The response always waits for the commit.
 
 from odradek.raft.reconfiguration import AddVoter
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests.quorum import check_cluster, check_voter
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.quorum import check_cluster, check_voter
+from odradek.serving.request import Request
 from odradek.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
-async def handle(services: Services, request: Request, message: AddRaftVoterRequest) -> AddRaftVoterResponse:
+async def handle(cluster: Cluster, request: Request, message: AddRaftVoterRequest) -> AddRaftVoterResponse:
     async def answer() -> AddRaftVoterResponse:
-        check_cluster(services, message.cluster_id)
+        check_cluster(cluster, message.cluster_id)
         key = ReplicaKey(message.voter_id, message.voter_directory_id)
         endpoints = tuple(Endpoint(item.name, item.host, item.port) for item in message.listeners)
-        check_voter(services, key, endpoints)
-        await services.quorum.change_voters(AddVoter(VoterNode(key, endpoints)), message.timeout_ms)
+        check_voter(cluster, key, endpoints)
+        await cluster.quorum.change_voters(AddVoter(VoterNode(key, endpoints)), message.timeout_ms)
         return AddRaftVoterResponse(error_message=None)
 
-    response: AddRaftVoterResponse = await services.at_leader(request, message, answer)
+    response: AddRaftVoterResponse = await cluster.at_leader(request, message, answer)
     return response

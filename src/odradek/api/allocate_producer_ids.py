@@ -1,7 +1,7 @@
 """AllocateProducerIds (67): a block of producer ids that one broker alone gives out."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -9,7 +9,7 @@ from odradek.wire.messages.allocate_producer_ids import (
 
 
 async def handle(
-    services: Services, request: Request, message: AllocateProducerIdsRequest
+    cluster: Cluster, request: Request, message: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
-    response: AllocateProducerIdsResponse = await services.decide(request, message)
+    response: AllocateProducerIdsResponse = await cluster.decide(request, message)
     return response

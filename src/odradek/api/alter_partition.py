@@ -1,12 +1,12 @@
 """AlterPartition (56): the leader of a partition proposes another ISR to the controller."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
 async def handle(
-    services: Services, request: Request, message: AlterPartitionRequest
+    cluster: Cluster, request: Request, message: AlterPartitionRequest
 ) -> AlterPartitionResponse:
-    response: AlterPartitionResponse = await services.decide(request, message)
+    response: AlterPartitionResponse = await cluster.decide(request, message)
     return response

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (45): an operator moves partitions (see the module of this name in
 `controller.requests`)."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -10,7 +10,7 @@ from odradek.wire.messages.alter_partition_reassignments import (
 
 
 async def handle(
-    services: Services, request: Request, message: AlterPartitionReassignmentsRequest
+    cluster: Cluster, request: Request, message: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    response: AlterPartitionReassignmentsResponse = await services.decide(request, message)
+    response: AlterPartitionReassignmentsResponse = await cluster.decide(request, message)
     return response

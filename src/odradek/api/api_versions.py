@@ -11,8 +11,8 @@ from odradek.apis.row import ListenerKind
 from odradek.apis.table import BROKER, CONTROLLER, SERVED
 from odradek.controller.features import SUPPORTED_FEATURES
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -24,14 +24,14 @@ from odradek.wire.messages.api_versions import (
 LEGAL_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def handle(services: Services, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(cluster: Cluster, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
     if request.version >= 3 and not (
         LEGAL_SOFTWARE_NAME.fullmatch(message.client_software_name)
         and LEGAL_SOFTWARE_NAME.fullmatch(message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    kind = CONTROLLER if services.is_for_controller(request) else BROKER
-    image = services.image
+    kind = CONTROLLER if cluster.is_for_controller(request) else BROKER
+    image = cluster.image
     return ApiVersionsResponse(
         api_keys=_served(kind),
         supported_features=[

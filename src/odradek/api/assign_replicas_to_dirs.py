@@ -3,8 +3,8 @@
 Left out: any other directory, because a broker has only one.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -12,7 +12,7 @@ from odradek.wire.messages.assign_replicas_to_dirs import (
 
 
 async def handle(
-    services: Services, request: Request, message: AssignReplicasToDirsRequest
+    cluster: Cluster, request: Request, message: AssignReplicasToDirsRequest
 ) -> AssignReplicasToDirsResponse:
-    response: AssignReplicasToDirsResponse = await services.decide(request, message)
+    response: AssignReplicasToDirsResponse = await cluster.decide(request, message)
     return response

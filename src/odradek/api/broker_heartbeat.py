@@ -5,13 +5,13 @@ It also says which of its log directories are cordoned (KIP-1066).
 Left out: offline log directories.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
 async def handle(
-    services: Services, request: Request, message: BrokerHeartbeatRequest
+    cluster: Cluster, request: Request, message: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
-    response: BrokerHeartbeatResponse = await services.decide(request, message)
+    response: BrokerHeartbeatResponse = await cluster.decide(request, message)
     return response

@@ -4,13 +4,13 @@ It is fenced until its heartbeats say that it has caught up with the metadata lo
 `controller.requests.broker_registration`).
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 
 async def handle(
-    services: Services, request: Request, message: BrokerRegistrationRequest
+    cluster: Cluster, request: Request, message: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
-    response: BrokerRegistrationResponse = await services.decide(request, message)
+    response: BrokerRegistrationResponse = await cluster.decide(request, message)
     return response

@@ -3,9 +3,9 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
-from odradek.requests.authorized import GROUP_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.authorized import GROUP_OPERATIONS
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -13,10 +13,12 @@ from odradek.wire.messages.consumer_group_describe import (
 )
 
 
-def handle(services: Services, request: Request, message: ConsumerGroupDescribeRequest) -> Steps[None]:
+def handle(
+    coordination: Coordination, request: Request, message: ConsumerGroupDescribeRequest
+) -> Steps[None]:
     if message.include_authorized_operations:
-        return services.groups.handle_many(request, message, _add_operations)
-    return services.groups.handle_many(request, message)
+        return coordination.groups.handle_many(request, message, _add_operations)
+    return coordination.groups.handle_many(request, message)
 
 
 def _add_operations(answer: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:

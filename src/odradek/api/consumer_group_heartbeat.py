@@ -7,8 +7,8 @@ every member, at every change.
 """
 
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -18,10 +18,10 @@ MAX_NAMES = 5_000
 
 
 def handle(
-    services: Services, request: Request, message: ConsumerGroupHeartbeatRequest
+    coordination: Coordination, request: Request, message: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | None:
     if len(message.subscribed_topic_names or ()) > MAX_NAMES:
         reason = f"A member may subscribe to {MAX_NAMES} topics by name; use a regular expression for more."
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
-    services.groups.handle(request, message, message.group_id)
+    coordination.groups.handle(request, message, message.group_id)
     return None

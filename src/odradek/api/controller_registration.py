@@ -1,7 +1,7 @@
 """ControllerRegistration (70): a controller that starts says where it can be reached."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
@@ -9,7 +9,7 @@ from odradek.wire.messages.controller_registration import (
 
 
 async def handle(
-    services: Services, request: Request, message: ControllerRegistrationRequest
+    cluster: Cluster, request: Request, message: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:
-    response: ControllerRegistrationResponse = await services.decide(request, message)
+    response: ControllerRegistrationResponse = await cluster.decide(request, message)
     return response

@@ -1,12 +1,12 @@
 """CreatePartitions (37): more partitions for topics that exist; never fewer."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 
 async def handle(
-    services: Services, request: Request, message: CreatePartitionsRequest
+    cluster: Cluster, request: Request, message: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    response: CreatePartitionsResponse = await services.decide(request, message)
+    response: CreatePartitionsResponse = await cluster.decide(request, message)
     return response

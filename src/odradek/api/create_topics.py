@@ -8,8 +8,8 @@ Left out: `timeout_ms`: the answer comes with the commit, or says that there was
 """
 
 from odradek.apis.row import May, Need, Operation, Resource
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 
@@ -20,6 +20,6 @@ def access(message: CreateTopicsRequest, version: int, may: May) -> tuple[Need, 
     return (Need(Operation.CREATE, Resource.TOPIC),)
 
 
-async def handle(services: Services, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
-    response: CreateTopicsResponse = await services.decide(request, message)
+async def handle(cluster: Cluster, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
+    response: CreateTopicsResponse = await cluster.decide(request, message)
     return response

@@ -3,11 +3,11 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_groups import DeleteGroupsRequest
 
 
-def handle(services: Services, request: Request, message: DeleteGroupsRequest) -> Steps[None]:
-    return services.groups.handle_many(request, message)
+def handle(coordination: Coordination, request: Request, message: DeleteGroupsRequest) -> Steps[None]:
+    return coordination.groups.handle_many(request, message)

@@ -14,11 +14,11 @@ from odradek.host.log_lines import fields
 from odradek.model import INTERNAL_TOPICS, TopicPartition
 from odradek.replication.leader import Leader
 from odradek.replication.progress import UNKNOWN_OFFSET
-from odradek.requests.naming import request_fields, sender_of
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.low_watermarks import LowWatermarks
 from odradek.services.own_writes import OwnWrites
+from odradek.serving.naming import request_fields, sender_of
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -55,7 +55,7 @@ class Deletion:
             if not leader.closed_with and offset > leader.log.log_start_offset
         }
         starts = {leader.topic_partition: leader.log.log_start_offset for leader in self.offsets}
-        errors = self._services.delete_records(moving)
+        errors = self._services.partitions.delete_records(moving)
         _log_deleted(request, starts, {name: offset for name, offset in moving.items() if name not in errors})
         for leader, offset in self.offsets.items():
             error = errors.get(leader.topic_partition)
@@ -109,7 +109,7 @@ async def _answer_after(
     own_writes: OwnWrites, services: Services, request: Request, message: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     await own_writes.committed(message.timeout_ms)
-    deletion = await services.turns.complete(_delete(services, request, message))
+    deletion = await services.node.turns.complete(_delete(services, request, message))
     return await deletion.everywhere(message.timeout_ms)
 
 
@@ -135,7 +135,7 @@ def _new_start(services: Services, name: TopicPartition, asked: int) -> tuple[Le
     """Which log is to start where; refused as Kafka refuses it."""
     if name.topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    leader = services.replicas.leader(*name)
+    leader = services.partitions.replicas.leader(*name)
     if not leader.log.config.delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     offset = leader.high_watermark if asked == UP_TO_HIGH_WATERMARK else asked

@@ -4,9 +4,9 @@ A request for the others is refused (MISMATCHED_ENDPOINT_TYPE): this listener do
 """
 
 from odradek.errors import ErrorCode
-from odradek.requests.authorized import CLUSTER_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import NO_NODE, Services
+from odradek.serving.authorized import CLUSTER_OPERATIONS
+from odradek.serving.cluster import NO_NODE, Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -18,20 +18,18 @@ KINDS = {BROKERS: "brokers", CONTROLLERS: "controllers"}
 NOT_ASKED = -(2**31)
 
 
-def handle(services: Services, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
-    services.check_metadata()
-    served = CONTROLLERS if services.is_for_controller(request) else BROKERS
+def handle(cluster: Cluster, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+    cluster.check_metadata()
+    served = CONTROLLERS if cluster.is_for_controller(request) else BROKERS
     if message.endpoint_type != served:
         return _refuse(message.endpoint_type, served)
     wants_operations = message.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
-        cluster_id=services.image.cluster_id,
+        cluster_id=cluster.image.cluster_id,
         endpoint_type=served,
-        controller_id=services.next_controller_id() if served == BROKERS else _leader(services),
-        brokers=_brokers(services, request, message)
-        if served == BROKERS
-        else _controllers(services, request),
+        controller_id=cluster.next_controller_id() if served == BROKERS else _leader(cluster),
+        brokers=_brokers(cluster, request, message) if served == BROKERS else _controllers(cluster, request),
     )
 
 
@@ -44,25 +42,25 @@ def _refuse(asked: int, served: int) -> DescribeClusterResponse:
 
 
 def _brokers(
-    services: Services, request: Request, message: DescribeClusterRequest
+    cluster: Cluster, request: Request, message: DescribeClusterRequest
 ) -> list[DescribeClusterBroker]:
     return [
         DescribeClusterBroker(broker.id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
-        for broker in services.image.brokers.values()
+        for broker in cluster.image.brokers.values()
         if (endpoint := broker.endpoint(request.caller.listener))
         and (message.include_fenced_brokers or not broker.is_fenced)
     ]
 
 
-def _controllers(services: Services, request: Request) -> list[DescribeClusterBroker]:
+def _controllers(cluster: Cluster, request: Request) -> list[DescribeClusterBroker]:
     return [
         DescribeClusterBroker(controller.id, endpoint.host, endpoint.port)
-        for controller in services.image.controllers.values()
+        for controller in cluster.image.controllers.values()
         for endpoint in controller.endpoints
         if endpoint.name == request.caller.listener
     ]
 
 
-def _leader(services: Services) -> int:
-    leader = services.quorum.leader
+def _leader(cluster: Cluster) -> int:
+    leader = cluster.quorum.leader
     return NO_NODE if leader is None else leader[0]

@@ -16,8 +16,8 @@ from odradek.controller.placement import DEFAULT_FACTOR, factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import ResourceType
 from odradek.model import check_topic_name
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -59,20 +59,20 @@ def _entries(services: Services, wanted: DescribeConfigsResource) -> list[Config
     keys, name = wanted.configuration_keys, wanted.resource_name
     if wanted.resource_type == ResourceType.TOPIC:
         check_topic_name(name)
-        if name not in services.image.topics:
+        if name not in services.cluster.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        return describe_topic(services.image.topic_overrides(name), services.config, keys)
+        return describe_topic(services.cluster.image.topic_overrides(name), services.node.config, keys)
     if wanted.resource_type == ResourceType.BROKER:
         if not name:
-            return describe_broker_defaults(services.config, keys)
-        if name != str(services.node_id):
+            return describe_broker_defaults(services.node.config, keys)
+        if name != str(services.node.id):
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}, not {name}: ask that one"
+                ErrorCode.INVALID_REQUEST, f"this is broker {services.node.id}, not {name}: ask that one"
             )
-        factor = factor_of_cluster(services.image)
-        return describe_broker(services.config, keys, {DEFAULT_FACTOR: factor})
+        factor = factor_of_cluster(services.cluster.image)
+        return describe_broker(services.node.config, keys, {DEFAULT_FACTOR: factor})
     if wanted.resource_type == ResourceType.GROUP and name:
-        return describe_group(services.image.group_overrides(name), services.config, keys)
+        return describe_group(services.cluster.image.group_overrides(name), services.node.config, keys)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {wanted.resource_type} is not described here")
 
 

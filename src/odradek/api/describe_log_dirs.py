@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from odradek.controller.features import can_cordon
 from odradek.errors import KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -28,28 +28,29 @@ def handle(
 ) -> Steps[DescribeLogDirsResponse]:
     chosen: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for topic, index in (
-        [replica.topic_partition for replica in services.replicas]
+        [replica.topic_partition for replica in services.partitions.replicas]
         if message.topics is None
         else _named(message.topics)
     ):
         with suppress(KafkaError):  # not on this broker
-            size = services.replicas.get(topic, index).log.size_bytes
+            size = services.partitions.replicas.get(topic, index).log.size_bytes
             chosen[topic].append(DescribeLogDirsPartition(index, size, offset_lag=0))
         yield
     damaged = 0
-    for replica in list(services.replicas):
+    for replica in list(services.partitions.replicas):
         damaged += replica.log.damage is not None
         yield
-    space = services.host.disk_space(str(services.data_dir))
+    space = services.node.host.disk_space(str(services.node.data_dir))
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
-                log_dir=str(services.data_dir),
+                log_dir=str(services.node.data_dir),
                 topics=[DescribeLogDirsTopic(topic, partitions) for topic, partitions in chosen.items()],
                 total_bytes=space.total,
                 usable_bytes=space.usable,
-                is_cordoned=can_cordon(services.image) and bool(services.config.cordoned_log_dirs),
-                is_full=services.disk.is_full,
+                is_cordoned=can_cordon(services.cluster.image)
+                and bool(services.node.config.cordoned_log_dirs),
+                is_full=services.partitions.disk.is_full,
                 damaged_logs=damaged,
             )
         ]

@@ -3,8 +3,8 @@
 from odradek.errors import KafkaError
 from odradek.model import check_topic_name
 from odradek.records.batch import NO_SEQUENCE
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.partitions import Partitions
+from odradek.serving.request import Request
 from odradek.storage.producers.state import Producer
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_producers import (
@@ -17,22 +17,22 @@ from odradek.wire.messages.describe_producers import (
 
 
 def handle(
-    services: Services, request: Request, message: DescribeProducersRequest
+    partitions: Partitions, request: Request, message: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
     answer = DescribeProducersResponse()
     for topic in message.topics:
         results: list[PartitionResponse] = []
         for index in topic.partition_indexes:
-            results.append(_describe(services, topic.name, index))
+            results.append(_describe(partitions, topic.name, index))
             yield
         answer.topics.append(TopicResponse(topic.name, results))
     return answer
 
 
-def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+def _describe(partitions: Partitions, topic: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        producers = services.replicas.leader(topic, index).log.producers
+        producers = partitions.replicas.leader(topic, index).log.producers
     except KafkaError as error:
         return PartitionResponse(index, error.code, error.message or None)
     return PartitionResponse(

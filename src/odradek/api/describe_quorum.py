@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import METADATA_TOPIC
 from odradek.raft.view import QuorumView, ReplicaView
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -25,16 +25,16 @@ METADATA_PARTITION = (METADATA_TOPIC, 0)
 
 
 async def handle(
-    services: Services, request: Request, message: DescribeQuorumRequest
+    cluster: Cluster, request: Request, message: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     async def answer() -> DescribeQuorumResponse:
-        return _describe(services, message)
+        return _describe(cluster, message)
 
-    response: DescribeQuorumResponse = await services.at_leader(request, message, answer)
+    response: DescribeQuorumResponse = await cluster.at_leader(request, message, answer)
     return response
 
 
-def _describe(services: Services, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def _describe(cluster: Cluster, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
     asked = [
         (topic.topic_name, item.partition_index) for topic in message.topics for item in topic.partitions
     ]
@@ -42,7 +42,7 @@ def _describe(services: Services, message: DescribeQuorumRequest) -> DescribeQuo
         reason = f"The quorum's only partition is {METADATA_TOPIC}-0."
         return _refuse(message, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason))
     try:
-        view = services.quorum.describe()
+        view = cluster.quorum.describe()
     except KafkaError as error:
         return _refuse(message, error)
     partition = PartitionDataInResponse(

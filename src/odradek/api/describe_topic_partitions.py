@@ -12,9 +12,9 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import Partition, Topic
 from odradek.model import INTERNAL_TOPICS, check_topic_name
-from odradek.requests.authorized import TOPIC_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.authorized import TOPIC_OPERATIONS
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_topic_partitions import (
     CursorInResponse,
@@ -45,10 +45,10 @@ def handle(services: Services, request: Request, message: DescribeTopicPartition
     first_topic, first_partition = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if first_partition < 0:
         return Answer(topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics])
-    topics = services.image.topics
-    online = online_brokers(services.image, request.caller.listener)
+    topics = services.cluster.image.topics
+    online = online_brokers(services.cluster.image, request.caller.listener)
     names = [topic.name for topic in message.topics] or list(topics)
-    most = services.config["max.request.partition.size.limit"]
+    most = services.node.config["max.request.partition.size.limit"]
     room = most if message.response_partition_limit < 1 else min(most, message.response_partition_limit)
     answer = Answer()
     for name in (yield from _in_order(name for name in names if name >= first_topic)):

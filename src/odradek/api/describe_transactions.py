@@ -3,8 +3,8 @@
 The coordinators of the ids (`coordinators.transactions`) respond, once what they describe is committed.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -13,9 +13,9 @@ from odradek.wire.messages.describe_transactions import (
 
 
 def handle(
-    services: Services, request: Request, message: DescribeTransactionsRequest
+    coordination: Coordination, request: Request, message: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse | None]:
     if not message.transactional_ids:
         return DescribeTransactionsResponse()
-    yield from services.transactions.handle_many(request, message)
+    yield from coordination.transactions.handle_many(request, message)
     return None

@@ -5,17 +5,17 @@ markers follow. From version 5 on, under transaction.version 2, the response nam
 transaction. Before version 2 PRODUCER_FENCED is called INVALID_PRODUCER_EPOCH.
 """
 
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
 from odradek.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 FENCED_SINCE = 2
 
 
-def handle(services: Services, request: Request, message: EndTxnRequest) -> None:
+def handle(coordination: Coordination, request: Request, message: EndTxnRequest) -> None:
     def amend(response: EndTxnResponse) -> EndTxnResponse:
         response.error_code = fenced_for(response.error_code, request.version >= FENCED_SINCE)
         return response
 
-    services.transactions.handle(request, message, message.transactional_id, amend)
+    coordination.transactions.handle(request, message, message.transactional_id, amend)

@@ -8,10 +8,10 @@ Left out: fetch sessions (there is one partition), and any partition but the met
 """
 
 from odradek.raft.rpc import from_request
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.fetch import FetchRequest
 
 
-def handle(services: Services, request: Request, message: FetchRequest) -> None:
-    services.quorum.handle(request, from_request(request.api_key, request.version, message))
+def handle(cluster: Cluster, request: Request, message: FetchRequest) -> None:
+    cluster.quorum.handle(request, from_request(request.api_key, request.version, message))

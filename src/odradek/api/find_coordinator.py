@@ -7,8 +7,8 @@ Left out: share groups.
 
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -29,10 +29,10 @@ def access(message: FindCoordinatorRequest, version: int, may: May) -> tuple[Nee
 async def handle(
     services: Services, request: Request, message: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    services.check_metadata()
+    services.cluster.check_metadata()
     keys = message.coordinator_keys if request.version >= KEYS_SINCE else [message.key]
     found: list[Coordinator] = []
-    pace = services.turns.pace()
+    pace = services.node.turns.pace()
     for key in keys:
         found.append(await _find(services, request, message.key_type, key))
         await pace.step()
@@ -55,7 +55,9 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
         answer.error_message = f"coordinator type {key_type} is not served"
         return answer
     try:
-        coordinators = services.groups if key_type == GROUP else services.transactions
+        coordinators = (
+            services.coordination.groups if key_type == GROUP else services.coordination.transactions
+        )
         node_id = await coordinators.find(key)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.message
@@ -63,7 +65,7 @@ async def _find(services: Services, request: Request, key_type: int, key: str) -
     except OSError as error:  # the coordinators' code cannot be read, for lack of a descriptor
         answer.error_code, answer.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
         return answer
-    broker = services.image.brokers.get(node_id)
+    broker = services.cluster.image.brokers.get(node_id)
     endpoint = broker.endpoint(request.caller.listener) if broker else None
     if endpoint is None:
         answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -9,8 +9,8 @@ Left out: more than 1,000 partitions in one response; `has_more_data` says that 
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.replica import NO_EPOCH
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.get_replica_log_info import (
     GetReplicaLogInfoRequest,
@@ -26,10 +26,10 @@ NO_OFFSET = -1
 def handle(
     services: Services, request: Request, message: GetReplicaLogInfoRequest
 ) -> Steps[GetReplicaLogInfoResponse]:
-    response = GetReplicaLogInfoResponse(broker_epoch=services.broker_epoch())
+    response = GetReplicaLogInfoResponse(broker_epoch=services.node.broker_epoch())
     count = 0
     for asked in message.topic_partitions or ():
-        topic = services.image.topics_by_id.get(asked.topic_id)
+        topic = services.cluster.image.topics_by_id.get(asked.topic_id)
         answer = TopicPartitionLogInfo(asked.topic_id)
         response.topic_partition_log_info_list.append(answer)
         for index in asked.partitions:
@@ -48,7 +48,7 @@ def _log_info(services: Services, topic: str | None, index: int) -> PartitionLog
     try:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        replica = services.replicas.get(topic, index)
+        replica = services.partitions.replicas.get(topic, index)
     except KafkaError as error:  # not here, or its log could not be opened yet
         code = ErrorCode.REPLICA_NOT_AVAILABLE if error.code is ErrorCode.KAFKA_STORAGE_ERROR else error.code
         return PartitionLogInfo(index, NO_EPOCH, NO_EPOCH, NO_OFFSET, code)

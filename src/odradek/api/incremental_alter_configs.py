@@ -6,8 +6,8 @@ no topic could be created.
 Left out: broker loggers and client metrics as resources (INVALID_REQUEST).
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -15,7 +15,7 @@ from odradek.wire.messages.incremental_alter_configs import (
 
 
 async def handle(
-    services: Services, request: Request, message: IncrementalAlterConfigsRequest
+    cluster: Cluster, request: Request, message: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    response: IncrementalAlterConfigsResponse = await services.decide(request, message)
+    response: IncrementalAlterConfigsResponse = await cluster.decide(request, message)
     return response

@@ -13,9 +13,9 @@ Left out: two-phase commit (KIP-939, version 6), which Kafka itself does not ser
 
 from odradek.apis.row import ANY_NAME, May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests.fencing import fenced_for
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.fencing import fenced_for
+from odradek.serving.request import Request
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_PRODUCER_ID = -1
@@ -33,27 +33,27 @@ def access(message: InitProducerIdRequest, version: int, may: May) -> tuple[Need
 
 
 def handle(
-    services: Services, request: Request, message: InitProducerIdRequest
+    coordination: Coordination, request: Request, message: InitProducerIdRequest
 ) -> InitProducerIdResponse | None:
     if message.transactional_id == "":
         return _refuse(ErrorCode.INVALID_REQUEST)
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
         return _refuse(ErrorCode.INVALID_REQUEST)
     if message.transactional_id is None:
-        request.then(_new_id(services))
+        request.then(_new_id(coordination))
         return None
 
     def amend(response: InitProducerIdResponse) -> InitProducerIdResponse:
         response.error_code = fenced_for(response.error_code, request.version >= FENCED_SINCE)
         return response
 
-    services.transactions.handle(request, message, message.transactional_id, amend)
+    coordination.transactions.handle(request, message, message.transactional_id, amend)
     return None
 
 
-async def _new_id(services: Services) -> InitProducerIdResponse:
+async def _new_id(coordination: Coordination) -> InitProducerIdResponse:
     try:
-        return InitProducerIdResponse(producer_id=await services.new_producer_id(), producer_epoch=0)
+        return InitProducerIdResponse(producer_id=await coordination.new_producer_id(), producer_epoch=0)
     except KafkaError:
         return _refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 

@@ -5,16 +5,18 @@ A member that offers more than a thousand protocols is refused: every other memb
 """
 
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MAX_PROTOCOLS = 1_000
 
 
-def handle(services: Services, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
+def handle(
+    coordination: Coordination, request: Request, message: JoinGroupRequest
+) -> JoinGroupResponse | None:
     if len(message.protocols) > MAX_PROTOCOLS:
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return JoinGroupResponse(error_code=code, member_id=message.member_id)
-    services.groups.handle(request, message, message.group_id)
+    coordination.groups.handle(request, message, message.group_id)
     return None

@@ -6,13 +6,13 @@ The group's coordinator (`coordinators`) does the work; it responds once its dec
 from dataclasses import replace
 
 from odradek.apis.items import cut
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.leave_group import LeaveGroupRequest
 
 
-def handle(services: Services, request: Request, message: LeaveGroupRequest) -> Steps[None]:
+def handle(coordination: Coordination, request: Request, message: LeaveGroupRequest) -> Steps[None]:
     parts = yield from cut(message.members)
     messages = [replace(message, members=part) for part in parts]
-    yield from services.groups.handle_parts(request, messages, message.group_id)
+    yield from coordination.groups.handle_parts(request, messages, message.group_id)

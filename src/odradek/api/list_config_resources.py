@@ -5,8 +5,8 @@ Version 0 lists client metrics only, of which there are none.
 
 from odradek.errors import ErrorCode
 from odradek.metadata.image import ResourceType
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -23,7 +23,7 @@ LISTED = (
 
 
 def handle(
-    services: Services, request: Request, message: ListConfigResourcesRequest
+    cluster: Cluster, request: Request, message: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     if request.version == 0:
         return ListConfigResourcesResponse()
@@ -32,13 +32,13 @@ def handle(
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     found: list[ConfigResource] = []
     for resource_type in sorted(set(wanted)):
-        found += [ConfigResource(name, resource_type) for name in _names(services, resource_type)]
+        found += [ConfigResource(name, resource_type) for name in _names(cluster, resource_type)]
     return ListConfigResourcesResponse(config_resources=found)
 
 
-def _names(services: Services, resource_type: int) -> list[str]:
+def _names(cluster: Cluster, resource_type: int) -> list[str]:
     if resource_type == ResourceType.TOPIC:
-        return sorted(services.image.topics)
+        return sorted(cluster.image.topics)
     if resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-        return [str(broker_id) for broker_id in sorted(services.image.brokers)]
+        return [str(broker_id) for broker_id in sorted(cluster.image.brokers)]
     return []

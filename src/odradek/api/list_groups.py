@@ -4,8 +4,8 @@ The group's coordinator (`coordinators`) does the work; it responds once its dec
 """
 
 from odradek.apis.row import May, Operation, Resource
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -18,5 +18,5 @@ def hide(response: ListGroupsResponse, may: May) -> None:
         ]
 
 
-def handle(services: Services, request: Request, message: ListGroupsRequest) -> Steps[None]:
-    return services.groups.handle_all(request, message)
+def handle(coordination: Coordination, request: Request, message: ListGroupsRequest) -> Steps[None]:
+    return coordination.groups.handle_all(request, message)

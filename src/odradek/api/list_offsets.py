@@ -11,10 +11,10 @@ from collections import Counter
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.requests.refused import log_unreadable
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.own_writes import OwnWrites
+from odradek.serving.refused import log_unreadable
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.storage.log.lookup import FoundRecord, offset_for_timestamp, offset_of_max_timestamp
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_offsets import (
@@ -66,7 +66,7 @@ def handle(
 
 async def _answer_after(own_writes: OwnWrites, services: Services, search: "Search") -> ListOffsetsResponse:
     await own_writes.committed(search.message.timeout_ms)
-    return await services.turns.complete(search.answer())
+    return await services.node.turns.complete(search.answer())
 
 
 class Search:
@@ -96,7 +96,7 @@ class Search:
         try:
             if self.asked_for[topic, index] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            leader = self._services.replicas.leader(topic, index)
+            leader = self._services.partitions.replicas.leader(topic, index)
             leader.check_leader_epoch(asked.current_leader_epoch)
             timestamp, offset, leader_epoch = self._find(leader, asked.timestamp)
         except KafkaError as error:

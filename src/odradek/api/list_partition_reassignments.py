@@ -1,7 +1,7 @@
 """ListPartitionReassignments (46): which partitions are on their way. The active controller responds."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -9,7 +9,7 @@ from odradek.wire.messages.list_partition_reassignments import (
 
 
 async def handle(
-    services: Services, request: Request, message: ListPartitionReassignmentsRequest
+    cluster: Cluster, request: Request, message: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    response: ListPartitionReassignmentsResponse = await services.decide(request, message)
+    response: ListPartitionReassignmentsResponse = await cluster.decide(request, message)
     return response

@@ -6,8 +6,8 @@ no list, as in Kafka. An invalid pattern is refused with INVALID_REGULAR_EXPRESS
 """
 
 from odradek.apis.row import May, Operation, Resource
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -20,8 +20,8 @@ def hide(response: ListTransactionsResponse, may: May) -> None:
     ]
 
 
-def handle(services: Services, request: Request, message: ListTransactionsRequest) -> Steps[None]:
-    return services.transactions.handle_all(request, message, _all_or_nothing)
+def handle(coordination: Coordination, request: Request, message: ListTransactionsRequest) -> Steps[None]:
+    return coordination.transactions.handle_all(request, message, _all_or_nothing)
 
 
 def _all_or_nothing(response: ListTransactionsResponse) -> ListTransactionsResponse:

@@ -17,10 +17,10 @@ from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.metadata.image import NO_LEADER, MetadataImage, Topic
 from odradek.model import INTERNAL_TOPICS, NO_TOPIC_ID, check_topic_name
-from odradek.requests.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.creation import create_missing_topics
+from odradek.serving.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.metadata import (
     MetadataRequest,
@@ -48,16 +48,16 @@ def hide(response: MetadataResponse, may: May) -> None:
 
 
 def handle(services: Services, request: Request, message: MetadataRequest) -> Steps[MetadataResponse | None]:
-    services.check_metadata()
+    services.cluster.check_metadata()
     missing: list[str] = []
     for topic in message.topics or ():
         if request.version < TOPIC_IDS_SINCE and _is_by_id(topic):
             return _refuse(message)
-        if topic.name and topic.topic_id == NO_TOPIC_ID and topic.name not in services.image.topics:
+        if topic.name and topic.topic_id == NO_TOPIC_ID and topic.name not in services.cluster.image.topics:
             missing.append(topic.name)
         yield
     may_create = message.allow_auto_topic_creation or request.version < 4
-    if missing and may_create and services.config["auto.create.topics.enable"]:
+    if missing and may_create and services.node.config["auto.create.topics.enable"]:
         request.then(_create_and_describe(services, request, message, missing))
         return None
     return (yield from describe(services, request, message, {}))
@@ -81,17 +81,17 @@ async def _create_and_describe(
     services: Services, request: Request, message: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     refused = await create_missing_topics(services, request, missing)
-    return await services.turns.complete(describe(services, request, message, refused))
+    return await services.node.turns.complete(describe(services, request, message, refused))
 
 
 def describe(
     services: Services, request: Request, message: MetadataRequest, refused: dict[str, ErrorCode]
 ) -> Steps[MetadataResponse]:
-    image = services.image
+    image = services.cluster.image
     answer = MetadataResponse(
         brokers=brokers(image, request.caller.listener),
         cluster_id=image.cluster_id,
-        controller_id=services.next_controller_id(),
+        controller_id=services.cluster.next_controller_id(),
     )
     if message.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = CLUSTER_OPERATIONS

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from odradek.apis.items import cut
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -41,10 +41,12 @@ def handle(
 
     parts = yield from cut(known, "partitions")
     if len(parts) == 1:
-        services.groups.handle(request, replace(message, topics=known), message.group_id, add_refused)
+        services.coordination.groups.handle(
+            request, replace(message, topics=known), message.group_id, add_refused
+        )
     else:
         messages = [replace(message, topics=part) for part in parts]
-        yield from services.groups.handle_parts(request, messages, message.group_id, add_refused)
+        yield from services.coordination.groups.handle_parts(request, messages, message.group_id, add_refused)
     return None
 
 
@@ -57,9 +59,9 @@ def _sort_out(
 ) -> Steps[None]:
     """If a partition is named more than once, its last offset counts."""
     by_id = version >= TOPIC_IDS_SINCE
-    name = services.topic_name(topic.topic_id) if by_id else topic.name
+    name = services.cluster.topic_name(topic.topic_id) if by_id else topic.name
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    there = services.image.topics.get(name) if name else None
+    there = services.cluster.image.topics.get(name) if name else None
     indexes = there.partitions if there else {}
     good: dict[int, OffsetCommitRequestPartition] = {}
     bad: dict[int, OffsetCommitResponsePartition] = {}

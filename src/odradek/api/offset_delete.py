@@ -6,13 +6,13 @@ The group's coordinator (`coordinators`) does the work; it responds once its dec
 from dataclasses import replace
 
 from odradek.apis.items import cut
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_delete import OffsetDeleteRequest
 
 
-def handle(services: Services, request: Request, message: OffsetDeleteRequest) -> Steps[None]:
+def handle(coordination: Coordination, request: Request, message: OffsetDeleteRequest) -> Steps[None]:
     parts = yield from cut(message.topics, "partitions")
     messages = [replace(message, topics=part) for part in parts]
-    yield from services.groups.handle_parts(request, messages, message.group_id)
+    yield from coordination.groups.handle_parts(request, messages, message.group_id)

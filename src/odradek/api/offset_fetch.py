@@ -10,8 +10,8 @@ from odradek.apis.items import cut
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode
 from odradek.model import NO_TOPIC_ID
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -47,12 +47,12 @@ def handle(services: Services, request: Request, message: OffsetFetchRequest) ->
         if message.topics:
             cut_topics = yield from cut(message.topics, "partition_indexes")
             parts = [replace(message, topics=topics) for topics in cut_topics]
-        yield from services.groups.handle_parts(request, parts, message.group_id)
+        yield from services.coordination.groups.handle_parts(request, parts, message.group_id)
     elif request.version < TOPIC_IDS_SINCE:
-        yield from services.groups.handle_many(request, message)
+        yield from services.coordination.groups.handle_many(request, message)
     else:
         refused = yield from _ids_to_names(services, message)
-        yield from services.groups.handle_many(
+        yield from services.coordination.groups.handle_many(
             request, message, lambda answer: _names_to_ids(services, answer, refused)
         )
 
@@ -63,7 +63,7 @@ def _ids_to_names(services: Services, message: OffsetFetchRequest) -> Steps[Refu
     for group in message.groups:
         for topic in group.topics or ():
             yield
-            name = services.topic_name(topic.topic_id)
+            name = services.cluster.topic_name(topic.topic_id)
             if name is not None:
                 topic.name = name
                 continue
@@ -83,7 +83,7 @@ def _names_to_ids(services: Services, answer: OffsetFetchResponse, refused: Refu
     """Offsets of deleted topics have no id to return: they are left out."""
     for group in answer.groups:
         for topic in group.topics:
-            there = services.image.topics.get(topic.name)
+            there = services.cluster.image.topics.get(topic.name)
             topic.topic_id = there.id if there else topic.topic_id
         group.topics = [topic for topic in group.topics if topic.topic_id != NO_TOPIC_ID]
         group.topics += refused.get(group.group_id, [])

@@ -8,8 +8,8 @@ Left out: asking as a replica (answered like a consumer; our followers are told 
 
 from odradek.apis.row import May, Need, Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.partitions import Partitions
+from odradek.serving.request import Request
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -28,22 +28,22 @@ def access(message: OffsetForLeaderEpochRequest, version: int, may: May) -> tupl
 
 
 def handle(
-    services: Services, request: Request, message: OffsetForLeaderEpochRequest
+    partitions: Partitions, request: Request, message: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
     answer = OffsetForLeaderEpochResponse()
     for topic in message.topics:
         results: list[EpochEndOffset] = []
         for asked in topic.partitions:
-            results.append(_find(services, topic.topic, asked))
+            results.append(_find(partitions, topic.topic, asked))
             yield
         answer.topics.append(OffsetForLeaderTopicResult(topic.topic, results))
     return answer
 
 
-def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(partitions: Partitions, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition, leader_epoch=-1, end_offset=-1)
     try:
-        leader = services.replicas.leader(topic, asked.partition)
+        leader = partitions.replicas.leader(topic, asked.partition)
         leader.check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code

@@ -6,9 +6,9 @@ request to the leader of the quorum.
 
 from odradek.raft.reconfiguration import RemoveVoter
 from odradek.raft.voters import ReplicaKey
-from odradek.requests.quorum import check_cluster, check_key
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import check_cluster, check_key
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
@@ -16,12 +16,12 @@ async def handle(
     services: Services, request: Request, message: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
     async def answer() -> RemoveRaftVoterResponse:
-        check_cluster(services, message.cluster_id)
+        check_cluster(services.cluster, message.cluster_id)
         key = ReplicaKey(message.voter_id, message.voter_directory_id)
         check_key(key)
-        timeout_ms = services.config["controller.quorum.request.timeout.ms"]
-        await services.quorum.change_voters(RemoveVoter(key), timeout_ms)
+        timeout_ms = services.node.config["controller.quorum.request.timeout.ms"]
+        await services.cluster.quorum.change_voters(RemoveVoter(key), timeout_ms)
         return RemoveRaftVoterResponse(error_message=None)
 
-    response: RemoveRaftVoterResponse = await services.at_leader(request, message, answer)
+    response: RemoveRaftVoterResponse = await services.cluster.at_leader(request, message, answer)
     return response

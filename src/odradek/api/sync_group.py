@@ -3,10 +3,10 @@
 The group's coordinator (`coordinators`) does the work; it responds once its decision is committed.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.coordination import Coordination
+from odradek.serving.request import Request
 from odradek.wire.messages.sync_group import SyncGroupRequest
 
 
-def handle(services: Services, request: Request, message: SyncGroupRequest) -> None:
-    services.groups.handle(request, message, message.group_id)
+def handle(coordination: Coordination, request: Request, message: SyncGroupRequest) -> None:
+    coordination.groups.handle(request, message, message.group_id)

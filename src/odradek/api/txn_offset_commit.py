@@ -16,8 +16,8 @@ from odradek.apis.items import cut
 from odradek.coordinators.offsets import TransactionalCommit
 from odradek.coordinators.runtime import Producer
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -57,7 +57,7 @@ def _sort_out(
     services: Services, topic: TxnOffsetCommitRequestTopic, known: Topics, refused: Refused
 ) -> Steps[None]:
     """If a partition is named more than once, its last offset counts."""
-    there = services.image.topics.get(topic.name)
+    there = services.cluster.image.topics.get(topic.name)
     indexes = there.partitions if there else {}
     good: dict[int, OffsetCommitRequestPartition] = {}
     bad: dict[int, TxnOffsetCommitResponsePartition] = {}
@@ -87,18 +87,20 @@ async def _commit(
         response.topics += refused
         return _as_known(response, request.version)
 
-    code = await services.verification.verify_offsets(
+    code = await services.coordination.verification.verify_offsets(
         request.version,
         message.transactional_id,
         message.producer_id,
         message.producer_epoch,
-        services.groups.partition_for(message.group_id),
+        services.coordination.groups.partition_for(message.group_id),
     )
     if code is not ErrorCode.NONE:
         return finish(Response(topics=[topic for part in parts for topic in _refuse(part, code)]))
     # In this very turn of the event loop: later the transaction may have ended.
     commits = list(_commits(message, parts))
-    await services.turns.complete(services.groups.handle_parts(request, commits, message.group_id, finish))
+    await services.node.turns.complete(
+        services.coordination.groups.handle_parts(request, commits, message.group_id, finish)
+    )
     return None
 
 

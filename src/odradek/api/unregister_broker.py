@@ -3,13 +3,13 @@
 Left out: forgetting a broker that is alive. Kafka does, and the broker has to be restarted.
 """
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 async def handle(
-    services: Services, request: Request, message: UnregisterBrokerRequest
+    cluster: Cluster, request: Request, message: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    response: UnregisterBrokerResponse = await services.decide(request, message)
+    response: UnregisterBrokerResponse = await cluster.decide(request, message)
     return response

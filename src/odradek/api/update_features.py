@@ -1,12 +1,12 @@
 """UpdateFeatures (57): the level of a feature of the whole cluster (see `controller.requests.update_features`)."""
 
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
 async def handle(
-    services: Services, request: Request, message: UpdateFeaturesRequest
+    cluster: Cluster, request: Request, message: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    response: UpdateFeaturesResponse = await services.decide(request, message)
+    response: UpdateFeaturesResponse = await cluster.decide(request, message)
     return response

@@ -6,9 +6,9 @@ Sent by voters, in the epoch of the leader that they follow. The response names 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.raft.reconfiguration import UpdateVoter
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode
-from odradek.requests.quorum import check_cluster, check_voter
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.quorum import check_cluster, check_voter
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.update_raft_voter import (
     CurrentLeader,
     UpdateRaftVoterRequest,
@@ -30,17 +30,17 @@ async def handle(
 
 
 async def _update(services: Services, message: UpdateRaftVoterRequest) -> None:
-    check_cluster(services, message.cluster_id)
-    _check_epoch(message.current_leader_epoch, services.quorum.epoch)
+    check_cluster(services.cluster, message.cluster_id)
+    _check_epoch(message.current_leader_epoch, services.cluster.quorum.epoch)
     key = ReplicaKey(message.voter_id, message.voter_directory_id)
     endpoints = tuple(Endpoint(item.name, item.host, item.port) for item in message.listeners)
-    check_voter(services, key, endpoints)
+    check_voter(services.cluster, key, endpoints)
     versions = message.k_raft_version_feature
     if not 0 <= versions.min_supported_version <= versions.max_supported_version:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The range of kraft.version is empty.")
     voter = VoterNode(key, endpoints, versions.min_supported_version, versions.max_supported_version)
-    timeout_ms = services.config["controller.quorum.request.timeout.ms"]
-    await services.quorum.change_voters(UpdateVoter(voter), timeout_ms)
+    timeout_ms = services.node.config["controller.quorum.request.timeout.ms"]
+    await services.cluster.quorum.change_voters(UpdateVoter(voter), timeout_ms)
 
 
 def _check_epoch(asked: int, epoch: int) -> None:
@@ -51,7 +51,7 @@ def _check_epoch(asked: int, epoch: int) -> None:
 
 
 def _leader(services: Services) -> CurrentLeader:
-    leader, epoch = services.quorum.leader, services.quorum.epoch
+    leader, epoch = services.cluster.quorum.leader, services.cluster.quorum.epoch
     if leader is None:
         return CurrentLeader(NO_NODE, epoch)
     node_id, address = leader

@@ -4,10 +4,10 @@ The vote is on disk before the response is sent (`raft.core`).
 """
 
 from odradek.raft.rpc import from_request
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.cluster import Cluster
+from odradek.serving.request import Request
 from odradek.wire.messages.vote import VoteRequest
 
 
-def handle(services: Services, request: Request, message: VoteRequest) -> None:
-    services.quorum.handle(request, from_request(request.api_key, request.version, message))
+def handle(cluster: Cluster, request: Request, message: VoteRequest) -> None:
+    cluster.quorum.handle(request, from_request(request.api_key, request.version, message))

@@ -17,8 +17,8 @@ from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.model import OFFSETS_TOPIC, TopicPartition
 from odradek.replication.leader import Leader
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.storage.producers.markers import TransactionEnd
 from odradek.wire.codec import Steps
 from odradek.wire.messages.write_txn_markers import (
@@ -112,10 +112,12 @@ class Markers:
     def write(self, name: TopicPartition, markers: Sequence[tuple[Place, TransactionEnd]]) -> None:
         """Markers of one partition."""
         try:
-            leader = self._services.replicas.leader(*name)
+            leader = self._services.partitions.replicas.leader(*name)
             if name.topic == OFFSETS_TOPIC:
                 for place, end in markers:
-                    self._services.groups.end_transaction(name.partition, end, partial(self._done, [place]))
+                    self._services.coordination.groups.end_transaction(
+                        name.partition, end, partial(self._done, [place])
+                    )
             else:
                 leader.check_enough_replicas()
                 self._append(leader, markers)
@@ -126,7 +128,7 @@ class Markers:
         """Those that are written wait as one, until the last of them is committed."""
         appended: list[Place] = []
         end_offset = 0
-        results = leader.append_markers([end for _, end in markers], self._services.now_ms())
+        results = leader.append_markers([end for _, end in markers], self._services.node.host.now_ms())
         for (place, _), result in zip(markers, results, strict=True):
             if isinstance(result, KafkaError):
                 self._done([place], result.code)
@@ -156,8 +158,8 @@ class Markers:
             self._respond()
             return
         self._request.subject = self
-        timeout_ms = self._services.config["request.timeout.ms"]
-        self._timer = self._services.deadlines.add(timeout_ms, self._time_out)
+        timeout_ms = self._services.node.config["request.timeout.ms"]
+        self._timer = self._services.node.deadlines.add(timeout_ms, self._time_out)
 
     def _time_out(self) -> None:
         self._fail(self._uncommitted, ErrorCode.REQUEST_TIMED_OUT)

@@ -104,6 +104,7 @@ def _api(
     answers: Answers,
     access: Access,
     *items: Items,
+    module: str = "",
     controller_module: str = "",
     max_version: int | None = None,
     advertised_min_version: int | None = None,
@@ -114,7 +115,7 @@ def _api(
     waits_by_design: bool = False,
 ) -> Api:
     schema = _BY_NAME[name]
-    modules = dict.fromkeys(listeners, schema.module)
+    modules = dict.fromkeys(listeners, module or schema.module)
     if controller_module:
         modules[CONTROLLER] = controller_module
     return Api(
@@ -156,6 +157,7 @@ _ROWS = (
             response="responses",
             request="topic_data",
         ),
+        module="produce.handler",
         # KAFKA-18659: with a higher minimum, older librdkafka stops compressing without a word.
         advertised_min_version=0,
     ),
@@ -171,6 +173,7 @@ _ROWS = (
             response="responses",
             refused_until=12,
         ),
+        module="fetch.handler",
         controller_module="fetch_metadata",  # a controller is asked for the metadata log, and for no other
         copied=("session_id",),
         waits_by_design=True,

@@ -11,7 +11,8 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.replication.replica import Replica
-from odradek.requests.services import Coordinators, Groups, Services, Transactions, Verifier
+from odradek.serving.coordination import Coordinators, Groups, Transactions, Verifier
+from odradek.serving.services import Services
 
 
 class CoordinatorsOfNode(Coordinators, Protocol):

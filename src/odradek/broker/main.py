@@ -20,7 +20,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
 from odradek.net.transport import Converse
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 from odradek.storage.disk.files import DiskFiles, Files
 
 try:

@@ -24,7 +24,6 @@ from odradek.broker.binding import bind, bind_again, names_address
 from odradek.broker.coordinators import GroupsOfNode, NodeCoordinators, TransactionsOfNode
 from odradek.broker.settings import bounds, check_supported
 from odradek.config.broker import BrokerConfig
-from odradek.config.broker_definitions import RACK_AWARE_SELECTOR
 from odradek.config.listeners import Listener
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host import log_lines, metrics
@@ -40,13 +39,6 @@ from odradek.net.transport import Converse
 from odradek.raft.voters import Endpoint
 from odradek.replication.quota import new_quota
 from odradek.replication.replica import Replica
-from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher, controller_handlers
-from odradek.requests.fetch_sessions import FetchSessions
-from odradek.requests.road import ask
-from odradek.requests.services import Services
-from odradek.requests.turns import Turns
-from odradek.requests.watch import Watch
 from odradek.services.compactor import Compactor
 from odradek.services.controller_duties import ControllerDuties
 from odradek.services.damaged_logs import DamagedLogs
@@ -62,6 +54,14 @@ from odradek.services.metadata import BrokerMetadata
 from odradek.services.peers import Peers
 from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
+from odradek.serving.cluster import Cluster
+from odradek.serving.conversation import Conversations
+from odradek.serving.coordination import Coordination
+from odradek.serving.dispatch import Dispatcher, controller_handlers
+from odradek.serving.partitions import Partitions
+from odradek.serving.services import Services, ThisNode
+from odradek.serving.turns import Turns
+from odradek.serving.watch import Watch
 from odradek.storage.disk.files import Files
 from odradek.storage.store import LogStore
 from odradek.wire.codec import Message
@@ -181,7 +181,7 @@ class Node:
 
     async def _ask(self, request: Message, version: int, caller: Caller) -> Any:
         """A request of this node itself takes the road of all requests."""
-        return await ask(self.services, request, version, caller)
+        return await self.services.ask(request, version, caller)
 
     @property
     def _inter_broker_listener(self) -> str:
@@ -250,30 +250,42 @@ class Node:
             self.node_id, self._inter_broker_listener, host, self._network, lambda: self.services
         )
         return Services(
-            node_id=self.node_id,
-            data_dir=self.data_dir,
-            config=config,
-            rng=self._rng,
-            metadata=self.metadata,
-            replicas=self.replicas,
-            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], self._rng),
-            delete_records=self._store.delete_records,
-            deadlines=Deadlines(host),
-            new_producer_id=ProducerIds(self.node_id, self.metadata).next,
-            max_fetch_bytes=config["fetch.max.bytes"],
-            turns=turns,
-            get_groups=self._coordinators.get_groups,
-            get_transactions=self._coordinators.get_transactions,
-            get_verifier=self._coordinators.get_verifier,
-            peers=self._peers,
-            host=host,
-            quorum=self.metadata.quorum,
-            broker_epoch=self._lifecycle.broker_epoch,
-            disk=self._disk,
-            replica_fetched=self._in_sync.fetched,
-            selects_by_rack=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
-            leader_quota=self._leader_quota,
-            metrics=self.metrics,
+            Cluster(
+                self.node_id,
+                config.controller_listener_names,
+                self.metadata,
+                self.metadata.quorum,
+                self._disk,
+            ),
+            Partitions(
+                self.replicas,
+                self._disk,
+                self._store.delete_records,
+                self._in_sync.fetched,
+                self._leader_quota,
+            ),
+            self._new_coordination(),
+            ThisNode(
+                self.node_id,
+                self.data_dir,
+                lambda: self.config,
+                self._rng,
+                host,
+                turns,
+                Deadlines(host),
+                self.metrics,
+                self._lifecycle.broker_epoch,
+            ),
+        )
+
+    def _new_coordination(self) -> Coordination:
+        coordinators = self._coordinators
+        return Coordination(
+            coordinators.get_groups,
+            coordinators.get_transactions,
+            coordinators.get_verifier,
+            ProducerIds(self.node_id, self.metadata).next,
+            self._peers,
         )
 
     def _load(self) -> None:
@@ -384,7 +396,7 @@ class Node:
     def _maybe_reconfigure(self, delta: MetadataDelta) -> None:
         config = self.metadata.effective_config(self.config)
         if config is not self.config:
-            self.config = self.services.config = config
+            self.config = config
             for reconfigure in (
                 self._partitions.reconfigure,
                 self._limit_replication,
@@ -493,8 +505,8 @@ class Node:
 
 
 def answer_requests(services: Services) -> Converse:
-    host, config = services.host, services.config
-    lateness = services.metrics.event_loop_lag
+    host, config = services.node.host, services.node.config
+    lateness = services.node.metrics.event_loop_lag
     watch = Watch(host, config["slow.request.ms"], config["slow.event.loop.ms"], lateness)
     handlers = controller_handlers(services)
     return Conversations(Dispatcher(services), host.create_task, watch=watch, handlers=handlers).begin

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from odradek.api.fetch.sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
 from odradek.apis.items import Division, changed, divide, merge, refuse
 from odradek.apis.messages import response_type
 from odradek.apis.row import Resource
-from odradek.apis.table import APIS, named
+from odradek.apis.table import APIS, BROKER, named
 from odradek.errors import ErrorCode, KafkaError
 from odradek.faults.plan import Concern
 from odradek.net.transport import Part
-from odradek.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 from odradek.storage.segments.row import Slice
 from odradek.wire.codec import Message, drain, encode, read_message
 from odradek.wire.frame import SIZE, skip_response_header
@@ -46,6 +46,12 @@ class Answers:
     def __init__(self, services: Services) -> None:
         self._services = services
 
+    @property
+    def _sessions(self) -> FetchSessions:
+        """Those of clients on this broker."""
+        sessions: FetchSessions = self._services.road(BROKER).handler(FETCH).sessions
+        return sessions
+
     # --- which part of a request a fault concerns ---
 
     def divide(self, api_key: int, version: int, message: Message, concern: Concern) -> Division | None:
@@ -60,7 +66,7 @@ class Answers:
         if api_key == FETCH:
             return self._divide_fetch(message, concern)
         if isinstance(message, MetadataRequest) and _wants_all(message, version):
-            return Division(message, None) if concern.topic in self._services.image.topics else None
+            return Division(message, None) if concern.topic in self._services.cluster.image.topics else None
         partition = concern.partition
         return divide(
             message,
@@ -80,7 +86,7 @@ class Answers:
         if hasattr(item, "resource_name"):
             return str(item.resource_name) if item.resource_type == TOPIC_RESOURCE else None
         name: str | None = getattr(item, "name", None) or getattr(item, "topic", None)
-        return name or self._services.topic_name(getattr(item, "topic_id", NO_TOPIC_ID))
+        return name or self._services.cluster.topic_name(getattr(item, "topic_id", NO_TOPIC_ID))
 
     # --- Fetch and Metadata ---
 
@@ -90,7 +96,7 @@ class Answers:
     def _fetched(self, message: FetchRequest, concern: Concern) -> list[FetchableTopicResponse]:
         """The partitions of a Fetch, and of its session, that a fault concerns."""
         found: dict[tuple[str, UUID, int], None] = {}
-        session = self._services.fetch_sessions.get(message.session_id)
+        session = self._sessions.get(message.session_id)
         is_full = message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         for wanted in session.partitions.values() if session and not is_full else ():
             found[wanted.topic, wanted.topic_id, wanted.asked.partition] = None

@@ -16,9 +16,9 @@ from odradek.faults.plan import Plan
 from odradek.faults.requests import FaultyRequests
 from odradek.faults.wires import Wires
 from odradek.net.transport import Converse
-from odradek.requests.conversation import Conversations
-from odradek.requests.dispatch import Dispatcher, controller_handlers
-from odradek.requests.services import Services
+from odradek.serving.conversation import Conversations
+from odradek.serving.dispatch import Dispatcher, controller_handlers
+from odradek.serving.services import Services
 from odradek.storage.disk.lossy import LossyFiles
 
 STANDARD_INPUT = 0
@@ -57,5 +57,5 @@ def answer_with_faults(services: Services, plan: Plan, wires: Wires) -> Converse
     connections = Connections()
     handler = FaultyRequests(Dispatcher(services), services, plan, connections, wires)
     others = controller_handlers(services)  # faults are for clients: the quorum is left alone
-    conversations = Conversations(handler, services.host.create_task, handlers=others)
+    conversations = Conversations(handler, services.node.host.create_task, handlers=others)
     return wires.watching(connections.watching(conversations.begin))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from odradek.net.transport import Converse, Receiver, Transport
-from odradek.requests.request import Request
+from odradek.serving.request import Request
 
 
 class Connections:

@@ -18,7 +18,7 @@ from odradek.apis.messages import response_type
 from odradek.apis.row import Api, Items, Resource
 from odradek.apis.table import APIS, BROKER, SERVED, named
 from odradek.errors import ErrorCode
-from odradek.requests.request import Request
+from odradek.serving.request import Request
 from odradek.wire.codec import FOREVER
 
 log = logging.getLogger(__name__)

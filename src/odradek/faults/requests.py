@@ -19,9 +19,9 @@ from odradek.faults.answers import READS, SESSION_ERRORS, Answers, read_response
 from odradek.faults.connections import Connections
 from odradek.faults.plan import Fault, Kind, Plan
 from odradek.faults.wires import CLIENTS, Wires
-from odradek.requests.conversation import RequestHandler
-from odradek.requests.request import Request
-from odradek.requests.services import Services
+from odradek.serving.conversation import RequestHandler
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Message, read_message
 from odradek.wire.frame import RequestHeader
 
@@ -68,7 +68,7 @@ class FaultyRequests:
         self.finish = inner.finish
         self.keeps = inner.keeps
         self._inner = inner
-        self._host = services.host
+        self._host = services.node.host
         self._plan = plan
         self._connections = connections
         self._wires = wires

@@ -2,7 +2,7 @@
 
 A transport turns incoming bytes into frames and passes them to its receiver, and turns the parts of frames into
 outgoing bytes. There is one for each connection: `net.plaintext` on a socket, `net.simulated` on virtual time. A
-receiver is the other half: `requests.conversation` for incoming requests, `net.channel` for requests to other nodes.
+receiver is the other half: `serving.conversation` for incoming requests, `net.channel` for requests to other nodes.
 """
 
 import logging

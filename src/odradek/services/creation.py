@@ -9,9 +9,8 @@ from odradek.config.broker import BrokerConfig
 from odradek.controller.placement import factor_of_cluster
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS, Caller
-from odradek.requests.request import Request
-from odradek.requests.road import ask
-from odradek.requests.services import Services
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 USE_DEFAULT = -1
@@ -25,7 +24,7 @@ async def create_missing_topics(
     """Create the topics that a client asked for. Returns the error of each that could not be created, except storage
     errors: those are logged, and to the client the topic does not exist yet, so it retries."""
     refused: dict[str, KafkaError] = {}
-    pace = services.turns.pace()
+    pace = services.node.turns.pace()
     wanted = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
     for at in range(0, len(wanted), TOPICS_AT_ONCE):
         topics = [CreatableTopic(name, USE_DEFAULT, USE_DEFAULT) for name in wanted[at : at + TOPICS_AT_ONCE]]
@@ -56,10 +55,10 @@ async def create_internal_topic(services: Services, topic: InternalTopic) -> Non
     Raises KafkaError if it cannot be created."""
     name, partitions, factor, configs = topic
     if factor is None:
-        factor = factor_of_cluster(services.image)
+        factor = factor_of_cluster(services.cluster.image)
     settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
     wanted = CreatableTopic(name, partitions, factor, configs=settings)
-    refused = await _create(services, [wanted], services.caller)
+    refused = await _create(services, [wanted], services.node.caller)
     if name in refused:
         raise refused[name]
     await _see(services, [name])
@@ -69,13 +68,13 @@ async def _see(services: Services, names: list[str]) -> None:
     """Wait briefly until topics that another node created are in this node's image."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SEEN_WITHIN_SECONDS):
-            while not all(name in services.image.topics for name in names):
-                await services.quorum.changed()
+            while not all(name in services.cluster.image.topics for name in names):
+                await services.cluster.quorum.changed()
 
 
 async def _create(services: Services, topics: list[CreatableTopic], caller: Caller) -> dict[str, KafkaError]:
     request = CreateTopicsRequest(topics=topics)
-    answer = await ask(services, request, request.MAX_VERSION, caller)
+    answer = await services.ask(request, request.MAX_VERSION, caller)
     return {
         topic.name: KafkaError(ErrorCode(topic.error_code), topic.error_message or "")
         for topic in answer.topics

@@ -20,9 +20,9 @@ from odradek.model import Caller
 from odradek.net.link import Link
 from odradek.net.network import Network
 from odradek.raft.address import NodeAddress
-from odradek.requests.turns import Turns
 from odradek.services.calls import call
 from odradek.services.quorum import Quorum
+from odradek.serving.turns import Turns
 from odradek.wire.codec import Message, drain
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Forwarder:
     async def _ask(
         self, address: NodeAddress, request: Message, version: int, caller: Caller, seconds: float
     ) -> Any:
-        from odradek.requests.envelope import unwrap_response_in_steps, wrap
+        from odradek.serving.envelope import unwrap_response_in_steps, wrap
 
         api_key: int = request.API_KEY  # type: ignore[attr-defined]
         if not APIS[api_key].is_forwarded:

@@ -17,9 +17,9 @@ from odradek.errors import ErrorCode
 from odradek.metadata.delta import MetadataDelta
 from odradek.model import OFFSETS_TOPIC
 from odradek.replication.leader import Leader
-from odradek.requests.services import Services
 from odradek.services.creation import InternalTopic, factor_set
 from odradek.services.shards import NO_VERSION, Shards
+from odradek.serving.services import Services
 from odradek.storage.producers.markers import Marker, TransactionEnd
 
 log = logging.getLogger(__name__)
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 class Groups(Shards[GroupCoordinator]):
     def __init__(self, services: Services) -> None:
-        super().__init__(services, offsets_topic(services.config), "group")
-        self._topics = TopicsNow(services.image)
-        self._settings = group_settings(services.config)
+        super().__init__(services, offsets_topic(services.node.config), "group")
+        self._topics = TopicsNow(services.cluster.image)
+        self._settings = group_settings(services.node.config)
         self._open_shards()
 
     def _new_coordinator(self, leader: Leader | None) -> GroupCoordinator:
-        coordinator = GroupCoordinator(self._settings, self._services.rng)
+        coordinator = GroupCoordinator(self._settings, self._services.node.rng)
         plug_in(coordinator, self._topics)
         return coordinator
 
@@ -63,7 +63,7 @@ class Groups(Shards[GroupCoordinator]):
         removed."""
 
         def id_of(name: str) -> UUID | None:
-            topic = self._services.image.topics.get(name)
+            topic = self._services.cluster.image.topics.get(name)
             return topic.id if topic else None
 
         coordinator.forget_missing_topics(id_of, now_ms)

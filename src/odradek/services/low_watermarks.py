@@ -9,7 +9,7 @@ import asyncio
 
 from odradek.errors import ErrorCode
 from odradek.replication.leader import Leader
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 
 LOOK_AGAIN_SECONDS = 0.5  # a broker that is fenced changes nothing in the partition
 
@@ -28,7 +28,7 @@ class LowWatermarks:
         return leader.low_watermark(self._is_alive)
 
     def _is_alive(self, broker_id: int) -> bool:
-        broker = self._services.image.brokers.get(broker_id)
+        broker = self._services.cluster.image.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
 
     def expect(self, leader: Leader, offset: int) -> None:
@@ -37,7 +37,7 @@ class LowWatermarks:
 
     async def reached(self, timeout_ms: int) -> None:
         """Wait until all are reached, or never will be: those are awaited no longer. Or until the time is up."""
-        monotonic = self._services.host.monotonic
+        monotonic = self._services.node.host.monotonic
         end = monotonic() + timeout_ms / 1000
         while self.awaited and (left := end - monotonic()) > 0:
             await self._next_change(min(left, LOOK_AGAIN_SECONDS))

@@ -44,10 +44,10 @@ from odradek.model import Caller, node_caller
 from odradek.net.network import Network
 from odradek.raft.address import NodeAddress
 from odradek.raft.voters import Endpoint
-from odradek.requests.naming import sender
-from odradek.requests.turns import Turns
 from odradek.services.forwarding import DecideHere, Forwarder
 from odradek.services.quorum import Listener, Quorum, QuorumConfig
+from odradek.serving.naming import sender
+from odradek.serving.turns import Turns
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.wire.codec import Message, drain

@@ -13,7 +13,7 @@ from functools import partial
 
 from odradek.errors import ErrorCode, KafkaError
 from odradek.replication.leader import Leader
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 
 DEFAULT_TIMEOUT_MS = 30_000  # for requests that have no timeout of their own
 
@@ -31,7 +31,7 @@ class OwnWrites:
     def expect(self, topic: str, partition: int, offset: int = -1) -> None:
         """The request needs the high watermark of this partition to reach `offset`, or the current log end offset if
         that is -1. Whether the partition exists is checked later."""
-        replica = self._services.replicas.present(topic, partition)
+        replica = self._services.partitions.replicas.present(topic, partition)
         leader = replica.leader if replica is not None else None
         if leader is None or not leader.is_held_back_by_own_sync:
             return
@@ -43,7 +43,7 @@ class OwnWrites:
     async def committed(self, timeout_ms: int = 0) -> None:
         """Wait until every expected offset is committed, or never will be. Raises REQUEST_TIMED_OUT."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._services.deadlines.add(timeout_ms or DEFAULT_TIMEOUT_MS, partial(_time_out, over))
+        timer = self._services.node.deadlines.add(timeout_ms or DEFAULT_TIMEOUT_MS, partial(_time_out, over))
         remaining = dict(self._held_back)
 
         def told(leader: Leader, _: ErrorCode) -> None:

@@ -11,13 +11,13 @@ There is one link for each broker and API: a request that waits there for a comm
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from odradek.apis.table import BROKER
 from odradek.host.interface import Host
 from odradek.model import node_caller
 from odradek.net.link import Link
 from odradek.net.network import Network
-from odradek.requests.road import road_of
-from odradek.requests.services import Services
 from odradek.services.calls import address_of, call
+from odradek.serving.services import Services
 from odradek.wire.codec import Message
 
 
@@ -56,13 +56,13 @@ class Peers:
         link = self._links.get((broker_id, api_key))
         if link is None:
             link = self._links[broker_id, api_key] = Link(self._host, self._network)
-        address = address_of(self._get_services().image, broker_id, self._listener)
+        address = address_of(self._get_services().cluster.image, broker_id, self._listener)
         return await call(link, address, message, version, self._name, timeout_seconds)
 
     def _ask_here(
         self, message: Message, version: int, timeout_seconds: float
     ) -> Message | Awaitable[Message]:
-        asked = road_of(self._get_services()).ask(message, version, self._caller)
+        asked = self._get_services().road(BROKER).ask(message, version, self._caller)
         if asked.effect is None and asked.response is not None:
             return asked.response
         return _within(asked.answered(), timeout_seconds)

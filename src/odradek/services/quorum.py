@@ -35,10 +35,10 @@ from odradek.raft.reconfiguration import UpdateVoter, VoterChange
 from odradek.raft.roles import Follower
 from odradek.raft.view import QuorumView, describe
 from odradek.raft.voters import Endpoint, ReplicaKey, VoterNode, VoterSet
-from odradek.requests.request import Request
 from odradek.services.foreign_nodes import warn_of_request, warn_of_response
 from odradek.services.quorum_peers import QuorumPeers
 from odradek.services.quorum_waiters import CommitWaiters
+from odradek.serving.request import Request
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import Files
 from odradek.storage.disk.sync import SyncTicket, sync_tickets

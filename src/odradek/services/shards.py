@@ -25,9 +25,10 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import NO_LEADER
 from odradek.replication.leader import Leader
 from odradek.replication.replica import Replica
-from odradek.requests.request import Request
-from odradek.requests.services import Amend, Services, as_it_is
 from odradek.services.creation import InternalTopic, create_internal_topic
+from odradek.serving.coordination import Amend, as_it_is
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 from odradek.wire.codec import Steps
 from odradek.wording import shown
 
@@ -49,8 +50,8 @@ class Shards(Generic[AnyCoordinator]):
 
     def __init__(self, services: Services, topic: InternalTopic, noun: str) -> None:
         self._services = services
-        self._host = services.host
-        self.caller = services.caller
+        self._host = services.node.host
+        self.caller = services.node.caller
         self._topic = topic
         self._noun = noun
         self._shards: dict[int, RunningShard[AnyCoordinator]] = {}
@@ -71,11 +72,11 @@ class Shards(Generic[AnyCoordinator]):
 
     @property
     def _topic_exists(self) -> bool:
-        return self._topic.name in self._services.image.topics
+        return self._topic.name in self._services.cluster.image.topics
 
     @property
     def _partition_count(self) -> int:
-        topic = self._services.image.topics.get(self._topic.name)
+        topic = self._services.cluster.image.topics.get(self._topic.name)
         return len(topic.partitions) if topic else 1
 
     def partition_for(self, key: str) -> int:
@@ -94,10 +95,10 @@ class Shards(Generic[AnyCoordinator]):
             failure = await asyncio.shield(self._creating)
             if failure:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, failure)
-        topic = self._services.image.topics.get(name)
+        topic = self._services.cluster.image.topics.get(name)
         index = partition_of(key, len(topic.partitions)) if topic else 0
         leader = topic.partitions[index].leader if topic else NO_LEADER
-        if leader == NO_LEADER or (leader == self._services.node_id and self._shard(index) is None):
+        if leader == NO_LEADER or (leader == self._services.node.id and self._shard(index) is None):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}-{index} does not exist yet.")
         return leader
 
@@ -190,12 +191,12 @@ class Shards(Generic[AnyCoordinator]):
         """None if this broker does not lead the partition."""
         if index not in self._shards and self._topic_exists:
             with suppress(KafkaError):  # another broker leads it, or its log cannot be opened now
-                self.new_role(self._services.replicas.get(self._topic.name, index))
+                self.new_role(self._services.partitions.replicas.get(self._topic.name, index))
         return self._shards.get(index)
 
     def _open_shards(self) -> None:
         """Open a shard for every partition of the topic, and close those of a deleted topic of the same name."""
-        topic = self._services.image.topics.get(self._topic.name)
+        topic = self._services.cluster.image.topics.get(self._topic.name)
         for index, shard in list(self._shards.items()):
             if topic is None or shard.replica.topic_id != topic.id:
                 del self._shards[index]
@@ -224,7 +225,7 @@ class Shards(Generic[AnyCoordinator]):
         if (
             present is not None
             and present.replica is replica
-            and self._services.image.partition(topic, index)
+            and self._services.cluster.image.partition(topic, index)
         ):
             del self._shards[index]
             present.runner.resign("its partition was moved to other brokers")

@@ -21,11 +21,11 @@ from odradek.coordinators.transactions.refusals import refuse
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import TRANSACTIONS_TOPIC, Caller
 from odradek.replication.leader import Leader
-from odradek.requests.request import Request
-from odradek.requests.services import Services
 from odradek.services.creation import InternalTopic, factor_set
 from odradek.services.shards import NO_VERSION, Shards
 from odradek.services.txn_markers import MarkerJob, MarkerSender
+from odradek.serving.request import Request
+from odradek.serving.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +34,16 @@ RETRY_SECONDS = 0.5  # after a completion that could not be written
 
 class Transactions(Shards[TransactionCoordinator]):
     def __init__(self, services: Services) -> None:
-        super().__init__(services, transactions_topic(services.config), "transactional id")
-        self._settings = transaction_settings(services.config)
+        super().__init__(services, transactions_topic(services.node.config), "transactional id")
+        self._settings = transaction_settings(services.node.config)
         self._markers = MarkerSender(services)
         self._open_shards()
 
     def _new_coordinator(self, leader: Leader | None) -> TransactionCoordinator:
         outbox = Outbox(self, leader) if leader is not None else None
-        return TransactionCoordinator(self._settings, lambda: self._services.transaction_version, outbox)
+        return TransactionCoordinator(
+            self._settings, lambda: self._services.cluster.transaction_version, outbox
+        )
 
     # --- producer ids ---
 
@@ -54,7 +56,7 @@ class Transactions(Shards[TransactionCoordinator]):
 
     async def _supply(self, index: int, request: Any, version: int, caller: Caller, token: Any) -> None:
         try:
-            producer_id = await self._services.new_producer_id()
+            producer_id = await self._services.coordination.new_producer_id()
             shard = self._shard(index)
             if shard is None:
                 token.answer(refuse(request, ErrorCode.NOT_COORDINATOR))

@@ -21,7 +21,7 @@ from odradek.errors import ErrorCode, ProtocolError
 from odradek.host.log_lines import counted
 from odradek.metadata.image import NO_LEADER
 from odradek.model import TopicPartition
-from odradek.requests.services import Services
+from odradek.serving.services import Services
 from odradek.wire.codec import Message
 from odradek.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -90,7 +90,7 @@ class Queue:
 class MarkerSender:
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._host = services.host
+        self._host = services.node.host
         self._queues: dict[int, Queue] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -108,7 +108,7 @@ class MarkerSender:
         if job.is_over or not job.is_wanted():
             return
         by_broker: dict[int, list[TopicPartition]] = {}
-        topics = self._services.image.topics
+        topics = self._services.cluster.image.topics
         for each in partitions:
             topic = topics.get(each.topic)
             partition = topic.partitions.get(each.partition) if topic is not None else None
@@ -148,7 +148,7 @@ class MarkerSender:
             return
         message = WriteTxnMarkersRequest([_marker_of(job, partitions) for job, partitions in sent.items()])
         try:
-            answer = self._services.peers.ask(
+            answer = self._services.coordination.peers.ask(
                 broker_id, message, message.MAX_VERSION, REQUEST_TIMEOUT_SECONDS
             )
         except Exception as error:

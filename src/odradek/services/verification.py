@@ -31,7 +31,8 @@ from odradek.model import (
 )
 from odradek.records.batch import NO_SEQUENCE
 from odradek.replication.leader import Leader
-from odradek.requests.services import FirstBatch, Services
+from odradek.serving.coordination import FirstBatch
+from odradek.serving.services import Services
 from odradek.storage.producers.verification import NOT_REQUIRED, Verification
 from odradek.wire.codec import Message
 from odradek.wire.messages.add_partitions_to_txn import (
@@ -155,7 +156,7 @@ class Verifier:
         if not adds and not self._is_required:
             return ErrorCode.NONE
         try:
-            leader = self._services.replicas.leader(OFFSETS_TOPIC, partition)
+            leader = self._services.partitions.replicas.leader(OFFSETS_TOPIC, partition)
             if leader.log.producers.has_open_transaction(producer_id, producer_epoch):
                 return ErrorCode.NONE
             begun = self._begin(FirstBatch(leader, producer_id, producer_epoch, NO_SEQUENCE), adds)
@@ -175,15 +176,15 @@ class Verifier:
 
     @property
     def _is_required(self) -> bool:
-        return bool(self._services.config["transaction.partition.verification.enable"])
+        return bool(self._services.node.config["transaction.partition.verification.enable"])
 
     def _adds(self, is_new_enough: bool) -> bool:
         """The level that the cluster agrees on decides, and the client's version."""
-        return is_new_enough and self._services.transaction_version >= EPOCH_FOR_EACH_TRANSACTION
+        return is_new_enough and self._services.cluster.transaction_version >= EPOCH_FOR_EACH_TRANSACTION
 
     def _begin(self, batch: FirstBatch, adds: bool) -> tuple[Leader, Verification]:
         leader, producer_id, producer_epoch, sequence = batch
-        now_ms = self._services.now_ms()
+        now_ms = self._services.node.host.now_ms()
         verification = leader.log.producers.begin_verification(
             producer_id, producer_epoch, sequence, now_ms, expects_sequence_zero=adds
         )
@@ -212,11 +213,11 @@ class Verifier:
 
     async def _settle(self, begun: Begun, adds: bool, question: Question) -> Errors:
         """The answer. The question is asked again if the transaction before is still being ended."""
-        patience_ends = self._services.host.monotonic() + CONCURRENT_PATIENCE_SECONDS
+        patience_ends = self._services.node.host.monotonic() + CONCURRENT_PATIENCE_SECONDS
         pause_seconds = FIRST_PAUSE_SECONDS
         while True:
             errors = await question.answer()
-            if not _may_ask_again(errors, adds) or self._services.host.monotonic() >= patience_ends:
+            if not _may_ask_again(errors, adds) or self._services.node.host.monotonic() >= patience_ends:
                 return errors
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
@@ -224,7 +225,7 @@ class Verifier:
 
     def _coordinator_of(self, transactional_id: str) -> int:
         """The leader of the partition that has this id, from the metadata: as FindCoordinator finds it."""
-        topic = self._services.image.topics.get(TRANSACTIONS_TOPIC)
+        topic = self._services.cluster.image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None or not topic.partitions:
             return NO_LEADER
         return topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
@@ -236,7 +237,7 @@ class AskedCoordinator:
     def __init__(self, services: Services, broker_id: int) -> None:
         self._services = services
         self._broker_id = broker_id
-        self._is_here = broker_id == services.node_id
+        self._is_here = broker_id == services.node.id
         self._waiting: deque[Question] = deque()
         self._under_way = 0
         self._is_due = False  # a request will be sent at the end of this turn of the event loop
@@ -251,16 +252,16 @@ class AskedCoordinator:
     def _maybe_send_soon(self) -> None:
         if not self._is_due and self._waiting and self._under_way < MAX_UNDER_WAY:
             self._is_due = True
-            self._services.host.call_soon(self._send)
+            self._services.node.host.call_soon(self._send)
 
     def _send(self) -> None:
         self._is_due = False
         questions = self._take()
         self._under_way += 1
         message = AddPartitionsToTxnRequest([question.transaction for question in questions.values()])
-        timeout_seconds = min(self._services.config["request.timeout.ms"] / 1000, LONGEST_WAIT_SECONDS)
+        timeout_seconds = min(self._services.node.config["request.timeout.ms"] / 1000, LONGEST_WAIT_SECONDS)
         try:
-            answer = self._services.peers.ask(
+            answer = self._services.coordination.peers.ask(
                 self._broker_id, message, ADD_PARTITIONS_VERSION, timeout_seconds
             )
         except Exception as error:
@@ -270,7 +271,7 @@ class AskedCoordinator:
             self._heard(questions, _errors_of(answer))
         else:
             assert isinstance(answer, Awaitable)
-            self._services.host.create_task(self._hear(questions, answer))
+            self._services.node.host.create_task(self._hear(questions, answer))
             self._maybe_send_soon()
 
     def _take(self) -> dict[str, Question]:

@@ -42,7 +42,7 @@ class MalformedCheckpoint(DamagedData):
     """A file of this module's that does not have its format."""
 
     def __init__(self, path: str, reason: str) -> None:
-        remedy = REMEDIES.get(os.path.basename(path), "")
+        remedy = REMEDIES.get(path.rpartition("/")[2], "")
         super().__init__(f"{path} {reason}. Restore it from a backup." + (f" {remedy}" if remedy else ""))
 
 

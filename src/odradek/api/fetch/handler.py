@@ -1,0 +1,94 @@
+"""Fetch (1): record batches from an offset on, as they lie on disk.
+
+- A fetch whose offset is inside a batch gets the whole batch; the first batch of a response is whole even if it
+  is larger than every limit; later ones may be cut at the limit, and clients drop the cut end.
+- Sessions (KIP-227), topic ids, leader epoch fencing, divergence by last fetched epoch.
+- Long polling: with fewer than `min_bytes` to send, the response waits for data or for `max_wait_ms`. An error of
+  any partition is returned at once.
+- Consumers see committed records, `read_committed` ones only those below every open transaction. A record that was
+  acknowledged with acks=1 may not be on disk yet, and is not committed before it is: a Fetch for it waits for that as
+  for any data, and one that does not wait (`max_wait_ms` 0) may come too early and find nothing yet.
+
+- A replica reads to the end of the log, before it is committed or synced here, and waits for the end to move. The
+  offset that it asks for says what it has on its disk (`replication.leader`); a log that has parted from the leader's
+  is told where, and does not count. In a session, what has not changed is not looked at (`replica_sessions`).
+- While the quota of throttled replication is exceeded, throttled replicas that are not in sync get nothing (KIP-73).
+
+- A consumer may read from a follower, up to what that knows to be committed (KIP-392, version 11 on). With
+  `replica.selector.class`, the leader sends it to the replica in its rack: the response then has no records. An offset
+  that the follower does not have is OFFSET_OUT_OF_RANGE, as in Kafka, and the client goes back to the leader.
+
+- A broker that does not lead a partition, or knows a newer epoch of it than the client, says who leads it and where
+  (KIP-951, version 16 on).
+"""
+
+from odradek.api.fetch.fetching import MANY_PARTITIONS, Fetching, FetchParts, send
+from odradek.api.fetch.sessions import NO_SESSION, FetchSession, FetchSessions
+from odradek.apis.row import May, Need, Operation, Resource
+from odradek.errors import KafkaError
+from odradek.serving.request import Request
+from odradek.serving.services import Services
+from odradek.wire.codec import Steps
+from odradek.wire.messages.fetch import FetchRequest
+
+TOPIC_IDS_SINCE = 13
+
+
+def access(message: FetchRequest, version: int, may: May) -> tuple[Need, ...]:
+    """A replica needs access to the cluster, a consumer to the topics."""
+    if max(message.replica_id, message.replica_state.replica_id) >= 0:
+        return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
+    return (Need(Operation.READ, Resource.TOPIC),)
+
+
+class Handler:
+    """What Fetch keeps between requests: the sessions of all clients."""
+
+    def __init__(self, services: Services) -> None:
+        slots = services.node.config["max.incremental.fetch.session.cache.slots"]
+        self.sessions = FetchSessions(slots, services.node.rng)
+        self._turns = services.node.turns
+        self._parts = FetchParts(services)
+
+    def handle(self, request: Request, message: FetchRequest) -> None:
+        sessions = self.sessions
+        try:
+            session = sessions.find(message, request.version >= TOPIC_IDS_SINCE)
+        except KafkaError as error:
+            send(request, error.code, NO_SESSION, [])
+            return
+        if len(session.partitions) > MANY_PARTITIONS or _names_many(message):
+            request.then(self._turns.complete(self._fetch_in_steps(request, message, session)))
+            return
+        named = session.update(message)
+        if not session.is_incremental:
+            sessions.keep(session, message)
+        fetch = Fetching(self._parts, request, message, session)
+        if fetch.is_replica and session.is_incremental:
+            fetch.fetch_what_changed(named)
+            return
+        reading = fetch.read()
+        if fetch.is_enough(reading):
+            fetch.answer(reading.answers)
+        else:
+            fetch.park(reading).wait()
+
+    def _fetch_in_steps(self, request: Request, message: FetchRequest, session: FetchSession) -> Steps[None]:
+        named = yield from session.update_in_steps(message)
+        self.sessions.keep(session, message)
+        fetch = Fetching(self._parts, request, message, session)
+        if fetch.is_replica and session.is_incremental:
+            yield from fetch.fetch_what_changed_in_steps(named)
+            return
+        reading = yield from fetch.read_in_steps()
+        if fetch.is_enough(reading):
+            fetch.answer(reading.answers)
+        else:
+            yield from fetch.park(reading).wait_in_steps()
+
+
+def _names_many(message: FetchRequest) -> bool:
+    for topic in message.topics:
+        if len(topic.partitions) > MANY_PARTITIONS:
+            return True
+    return len(message.topics) > MANY_PARTITIONS

@@ -1,0 +1,30 @@
+"""What one Fetch of a replica reads from throttled partitions (KIP-73): nothing while the leader's quota is exceeded.
+
+An in-sync replica is never held back, so that it stays in sync, but what it gets counts as well.
+
+Pure: time is an argument.
+"""
+
+from odradek.api.fetch.sessions import Wanted
+from odradek.replication.leader import Leader
+from odradek.replication.quota import ReplicationQuota
+from odradek.storage.segments.row import Slice
+
+
+class ThrottledReads:
+    def __init__(self, quota: ReplicationQuota, replica_id: int) -> None:
+        self._quota = quota
+        self._replica_id = replica_id
+        self._read: dict[Wanted, int] = {}  # bytes, when each was last looked at
+
+    def within_quota(self, leader: Leader, wanted: Wanted, piece: Slice | None, now_ms: int) -> Slice | None:
+        """What of this may be sent."""
+        if leader.topic_partition.partition not in leader.settings.throttled_as_leader:
+            return piece
+        if self._replica_id not in leader.isr and self._quota.is_exceeded(now_ms):
+            piece = None
+        self._read[wanted] = piece.length if piece is not None else 0
+        return piece
+
+    def sent(self, now_ms: int) -> None:
+        self._quota.record(sum(self._read.values()), now_ms)

@@ -1,0 +1,273 @@
+"""The batches of a run of Produce requests: checked one by one, verified if they begin a transaction, and written by
+partition."""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Sequence
+from itertools import islice
+from typing import Any
+
+from odradek.api.produce.production import (
+    ALL,
+    MANY_PARTITIONS,
+    BatchAnswer,
+    NotVerified,
+    ProduceParts,
+    Production,
+    maybe_hint,
+)
+from odradek.errors import ErrorCode, KafkaError
+from odradek.model import INTERNAL_TOPICS
+from odradek.records.batch import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from odradek.records.record import uncompressed_records
+from odradek.records.validation import (
+    NotOneBatch,
+    Prepared,
+    TakesLong,
+    check_batch,
+    check_records,
+    finish_records,
+    prepare_batch,
+)
+from odradek.replication.leader import Leader
+from odradek.serving.coordination import FirstBatch
+from odradek.serving.request import Request
+from odradek.storage.log.run import AppendResult
+from odradek.storage.producers.verification import Verification
+from odradek.wire.produce import (
+    TOPIC_IDS_SINCE,
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    TopicBatches,
+)
+
+Answer = list[Verification | KafkaError]  # of a coordinator, to first batches of a transaction
+
+
+class ManyRecords(TakesLong):
+    """A batch with many records to check."""
+
+    def __init__(self, leader: Leader, batch: memoryview, header: BatchHeader) -> None:
+        self.leader = leader
+        self.batch = batch
+        self.header = header
+
+
+class Appends:
+    """The appends of a run of requests, gathered by partition. Those that begin a transaction are verified before they
+    are written."""
+
+    __slots__ = ("_batches", "_now_ms", "_parts", "_verified", "first_batches")
+
+    def __init__(self, parts: ProduceParts) -> None:
+        self._parts = parts
+        self._now_ms = parts.now_ms()
+        self._batches: dict[Leader, list[tuple[BatchAnswer, tuple[memoryview, BatchHeader]]]] = {}
+        self.first_batches: list[tuple[Production, FirstBatch]] = []  # that begin a transaction, unverified
+        # What they are written with, or why not: by partition, producer id and producer epoch.
+        self._verified: dict[tuple[Leader, int, int], Verification | KafkaError] = {}
+
+    def add(self, request: Request, message: ProduceRequest) -> Production:
+        """Check all batches of a request; those that may be appended are written by `write`."""
+        production = Production(request, message)
+        if len(message.topics) > MANY_PARTITIONS:
+            raise TakesLong
+        try:
+            for topic in message.topics:
+                if len(topic.partitions) > MANY_PARTITIONS:
+                    raise TakesLong
+                name: str | None = topic.name
+                if request.version >= TOPIC_IDS_SINCE:
+                    name = self.name_of(topic)
+                answers = [
+                    self._add(production, message, name, index, records)
+                    for index, records in topic.partitions
+                ]
+                production.answers.append(ProducedTopic(topic.name, topic.topic_id, answers))
+        except TakesLong:
+            self._take_back(production)
+            raise
+        return production
+
+    def name_of(self, topic: TopicBatches) -> str | None:
+        return topic.name or self._parts.cluster.topic_name(topic.topic_id)
+
+    def _take_back(self, production: Production) -> None:
+        """Its batches were the last ones gathered for their partitions."""
+        self.first_batches = [each for each in self.first_batches if each[0] is not production]
+        for answer in production.batches:
+            gathered = self._batches[answer.leader]
+            gathered.pop()
+            if not gathered:
+                del self._batches[answer.leader]
+
+    async def add_in_turns(
+        self,
+        production: Production,
+        message: ProduceRequest,
+        topic: str | None,
+        index: int,
+        records: memoryview | None,
+    ) -> ProducedPartition:
+        """As `add`, of one partition, however many records have to be looked at."""
+        try:
+            return self._add(production, message, topic, index, records)
+        except ManyRecords as many:
+            answer = BatchAnswer(index, many.leader)
+            try:
+                batch = await self._prepare_in_turns(many)
+            except KafkaError as error:
+                production.refused(topic, index, error)
+                answer.refuse(error)
+            else:
+                production.batches.append(answer)
+                self._batches.setdefault(many.leader, []).append((answer, batch))
+            return answer
+
+    async def _prepare_in_turns(self, many: ManyRecords) -> Prepared:
+        """The codecs work in a thread, and do not block the event loop."""
+        leader, batch, header = many.leader, many.batch, many.header
+        rules, now_ms, turns = leader.settings.rules, self._now_ms, self._parts.turns
+        in_thread = self._parts.in_thread
+        data = await in_thread(uncompressed_records, batch, header)
+        max_timestamp = await turns.complete(check_records(data, header, rules, now_ms))
+        prepared = await in_thread(finish_records, batch, header, rules, data, max_timestamp, now_ms)
+        if leader.closed_with:
+            raise KafkaError(leader.closed_with)
+        return prepared
+
+    def _add(
+        self,
+        production: Production,
+        message: ProduceRequest,
+        topic: str | None,
+        index: int,
+        records: memoryview | None,
+    ) -> ProducedPartition:
+        try:
+            leader = self._leader(message.acks, topic, index)
+        except KafkaError as error:
+            production.refused(topic, index, error)
+            refused = ProducedPartition(index, error.code, error_message=error.message or None)
+            maybe_hint(self._parts.cluster, production.request, topic, refused)
+            return refused
+        answer = BatchAnswer(index, leader)
+        try:
+            if message.acks == ALL and not leader.has_enough_replicas:
+                leader.check_enough_replicas()
+            if self._parts.disk.is_full and self._parts.disk.keeps_its_rest:
+                raise self._parts.disk.refusal()
+            batch = self._checked(leader, records, production)
+        except KafkaError as error:
+            production.refused(topic, index, error)
+            answer.refuse(error)
+            return answer
+        production.batches.append(answer)
+        gathered = self._batches.get(leader)
+        if gathered is None:
+            self._batches[leader] = [(answer, batch)]
+        else:
+            gathered.append((answer, batch))
+        return answer
+
+    def _leader(self, acks: int, topic: str | None, index: int) -> Leader:
+        if acks not in (0, 1, ALL):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+        return self._parts.replicas.leader(topic, index)
+
+    def _checked(
+        self, leader: Leader, batch: memoryview | None, production: Production
+    ) -> tuple[memoryview, BatchHeader]:
+        if not batch:
+            raise NotOneBatch(ErrorCode.INVALID_RECORD, "a partition without records")
+        rules = leader.settings.rules
+        header = check_batch(batch, rules.max_message_bytes, production.request.version)
+        if header.attributes & TRANSACTIONAL:
+            self._check_transaction(leader, header, production)
+        try:
+            return prepare_batch(batch, header, rules, self._now_ms)
+        except TakesLong:
+            raise ManyRecords(leader, batch, header) from None
+
+    def _check_transaction(self, leader: Leader, header: BatchHeader, production: Production) -> None:
+        """The log checks this again when it is appended to; here it is found out who has to be asked."""
+        producer = header.producer_id, header.producer_epoch
+        if production.producer[0] == NO_PRODUCER_ID:
+            production.producer = producer
+        if production.producer != producer or production.transactional_id is None:
+            raise TakesLong  # the whole request is refused: see `handler`
+        if not leader.log.producers.has_open_transaction(*producer):
+            self.first_batches.append((production, FirstBatch(leader, *producer, header.base_sequence)))
+
+    # --- verification ---
+
+    def verify(self) -> Coroutine[Any, Any, None] | None:
+        """Ask the coordinators about all batches that begin a transaction. Returns what has to be awaited, unless all
+        of them have answered at once."""
+        questions: dict[tuple[int, str, tuple[int, int]], list[FirstBatch]] = {}
+        for production, batch in self.first_batches:
+            name = production.transactional_id
+            assert name is not None
+            questions.setdefault((production.request.version, name, production.producer), []).append(batch)
+        self.first_batches = []
+        late: list[tuple[list[FirstBatch], Awaitable[Answer]]] = []
+        for (version, name, _), batches in questions.items():
+            answer = self._parts.coordination.verification.verify(version, name, batches)
+            if isinstance(answer, list):
+                self._heard(batches, answer)
+            else:
+                late.append((batches, answer))
+        return self._hear(late) if late else None
+
+    async def _hear(self, late: Sequence[tuple[list[FirstBatch], Awaitable[Answer]]]) -> None:
+        answers = await asyncio.gather(*(answer for _, answer in late))
+        for (batches, _), answer in zip(late, answers, strict=True):
+            self._heard(batches, answer)
+
+    def _heard(self, batches: list[FirstBatch], answer: Answer) -> None:
+        for (leader, producer_id, producer_epoch, _), verified in zip(batches, answer, strict=True):
+            self._verified[leader, producer_id, producer_epoch] = verified
+
+    def keep(self) -> None:
+        """The memory of the frames is about to be overwritten."""
+        for gathered in self._batches.values():
+            gathered[:] = [
+                (answer, (memoryview(bytearray(batch)), header)) for answer, (batch, header) in gathered
+            ]
+
+    # --- writing ---
+
+    def write(self, most: int | None = None) -> bool:
+        """All that was gathered, or that for a few partitions. False if there was nothing."""
+        leaders = list(islice(self._batches, most))
+        for leader in leaders:
+            gathered = self._batches.pop(leader)
+            batches = [batch for _, batch in gathered]
+            if self._verified:
+                results = [self._append_verified(leader, *batch) for batch in batches]
+            else:
+                results = leader.append_all(batches, self._now_ms)
+            for (answer, _), result in zip(gathered, results, strict=True):
+                answer.appended(result)
+                if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and isinstance(result, KafkaError):
+                    self._parts.disk.write_failed(result)
+        return bool(leaders)
+
+    def _append_verified(
+        self, leader: Leader, batch: memoryview, header: BatchHeader
+    ) -> AppendResult | KafkaError:
+        """With what the log asks for where a transaction begins."""
+        producer = header.producer_id, header.producer_epoch
+        verified = self._verified.get((leader, *producer))
+        if isinstance(verified, KafkaError):
+            if not leader.log.producers.has_open_transaction(*producer):
+                return NotVerified(verified.code, verified.message)
+            verified = None  # another request has begun it meanwhile
+        try:
+            return leader.append(batch, header, self._now_ms, verification=verified)
+        except KafkaError as error:
+            return error

@@ -1,0 +1,220 @@
+"""One Produce request on its way to its answer: what became of its batches, and the wait for their commit.
+
+Requests that wait for the same partitions wait as one (`Acknowledgement`).
+"""
+
+from collections.abc import Container, Sequence
+from functools import partial
+
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.interface import Timer
+from odradek.net.transport import Part
+from odradek.records.batch import NO_PRODUCER_ID
+from odradek.records.record import TimestampType
+from odradek.records.validation import NotOneBatch, RejectedRecords
+from odradek.replication.leader import Leader
+from odradek.serving.cluster import Cluster
+from odradek.serving.leader_hints import leader_hint
+from odradek.serving.refused import log_refused_batch
+from odradek.serving.request import Request
+from odradek.serving.services import Services
+from odradek.storage.log.run import AppendResult
+from odradek.wire.codec import Steps
+from odradek.wire.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequest,
+    encode_answers_in_steps,
+    encode_produce_response,
+)
+from odradek.wording import count_of, shown, some
+
+ALL = -1
+HINTS_SINCE = 10
+MANY_PARTITIONS = 200  # more are appended, and answered, in several turns of the event loop
+# Refusals that do not say where the log starts.
+TELL_NOTHING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
+
+
+class ProduceParts:
+    """What every Produce on this node works with, looked up once."""
+
+    __slots__ = ("cluster", "coordination", "deadlines", "disk", "in_thread", "now_ms", "replicas", "turns")
+
+    def __init__(self, services: Services) -> None:
+        self.cluster = services.cluster
+        self.coordination = services.coordination
+        self.replicas = services.partitions.replicas
+        self.disk = services.partitions.disk
+        self.deadlines = services.node.deadlines
+        self.now_ms = services.node.host.now_ms
+        self.in_thread = services.node.host.in_thread
+        self.turns = services.node.turns
+
+
+class NotVerified(KafkaError):
+    """The coordinator of the transaction said no: refused before the log is looked at."""
+
+
+class BatchAnswer(ProducedPartition):
+    """The result of one batch: the response, and the offset that its acknowledgement waits for."""
+
+    __slots__ = ("last_offset", "leader")
+
+    def __init__(self, index: int, leader: Leader) -> None:
+        ProducedPartition.__init__(self, index, log_start_offset=leader.log.log_start_offset)
+        self.leader = leader
+        self.last_offset = -1
+
+    def appended(self, result: AppendResult | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            log_refused_batch(self.leader.topic_partition, result)
+            self.refuse(result)
+            return
+        self.base_offset, self.last_offset, is_duplicate, timestamp = result
+        rules = self.leader.settings.rules
+        if is_duplicate or rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            self.time_ms = timestamp
+
+    def refuse(self, error: KafkaError) -> None:
+        self.error_code = error.code
+        self.error_message = error.message or None
+        if error.code in TELL_NOTHING or isinstance(error, NotOneBatch | NotVerified):
+            self.log_start_offset = -1
+        if isinstance(error, RejectedRecords):
+            self.record_errors = error.record_errors
+
+    @property
+    def is_committed(self) -> bool:
+        return self.last_offset < self.leader.high_watermark
+
+    def fail(self, error: ErrorCode) -> None:
+        """It was appended, and is not known to be committed: as in Kafka, the answer says where it is all the same."""
+        self.error_code = error
+
+
+class Production:
+    """One request: its batches, its response, and what it waits for."""
+
+    __slots__ = ("answers", "batches", "producer", "request", "timeout_ms", "transactional_id", "wants")
+
+    def __init__(self, request: Request, message: ProduceRequest) -> None:
+        self.request = request
+        self.timeout_ms = max(message.timeout_ms, 0)
+        self.wants = message.acks
+        self.transactional_id = message.transactional_id
+        self.producer = NO_PRODUCER_ID, -1  # id and epoch of the transactional batches
+        self.answers: list[ProducedTopic] = []
+        self.batches: list[BatchAnswer] = []  # of the batches that were taken
+
+    @property
+    def waits_for(self) -> tuple[int, list[Leader]]:
+        """Its timeout, and the partitions that have not committed its batches yet."""
+        if self.wants != ALL:
+            return 0, []
+        return self.timeout_ms, [
+            answer.leader for answer in self.batches if answer.last_offset >= answer.leader.high_watermark
+        ]
+
+    def refused(self, topic: str | None, index: int, error: KafkaError) -> None:
+        self.request.refused(f"{shown(topic)}, partition {index}", error.code, error.message)
+
+    def send(self) -> None:
+        request = self.request
+        if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
+            request.answer_in_steps(self._encode())
+            return
+        frame = encode_produce_response(request.version, request.correlation_id, self.answers)
+        request.answer_parts((frame,))
+
+    def _encode(self) -> Steps[Sequence[Part]]:
+        request = self.request
+        frame = yield from encode_answers_in_steps(request.version, request.correlation_id, self.answers)
+        return (frame,)
+
+    def finish_without_answer(self) -> str:
+        """acks=0: an error closes the client's connection. Returns the errors, if any."""
+        codes = {
+            answer.error_code for topic in self.answers for answer in topic.partitions if answer.error_code
+        }
+        self.request.answer_nothing()
+        return ", ".join(sorted(ErrorCode(code).name for code in codes))
+
+
+class Acknowledgement:
+    """Responses that wait until all their batches are committed, or until they time out."""
+
+    __slots__ = ("_parts", "_productions", "_remaining", "_timer")
+
+    def __init__(self, productions: list[Production]) -> None:
+        self._productions = productions
+        self._remaining: dict[Leader, int] = {}  # the offset that each one's high watermark has to reach
+        self._timer: Timer | None = None
+
+    def __str__(self) -> str:
+        """What it waits for, for the log if it is slow."""
+        names = [str(leader.topic_partition) for leader in self._remaining]
+        return f"{count_of(len(names), 'partition')} to commit its records: {some(names)}"
+
+    def wait(self, parts: ProduceParts, timeout_ms: int) -> None:
+        self._parts = parts
+        remaining = self._remaining
+        for production in self._productions:
+            production.request.subject = self
+            for answer in production.batches:
+                leader, last_offset = answer.leader, answer.last_offset
+                if last_offset >= leader.high_watermark and last_offset >= remaining.get(leader, 0):
+                    remaining[leader] = last_offset + 1
+        self._timer = parts.deadlines.add(timeout_ms, self._time_out)
+        for leader, offset in list(remaining.items()):
+            leader.when_committed(offset, partial(self._committed, leader))
+
+    def _committed(self, leader: Leader, error: ErrorCode) -> None:
+        if self._remaining.pop(leader, None) is None:
+            return
+        if error:
+            self._fail_uncommitted([leader], error)
+        if not self._remaining:
+            self._send()
+
+    def _time_out(self) -> None:
+        for production in self._productions:
+            uncommitted = [leader.topic_partition for leader in production.waits_for[1]]
+            production.request.refused(
+                some([str(each) for each in uncommitted]),
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"its records are written, but were not committed within its timeout of {production.timeout_ms} ms",
+            )
+        self._fail_uncommitted(self._remaining, ErrorCode.REQUEST_TIMED_OUT)
+        self._remaining = {}
+        self._send()
+
+    def _fail_uncommitted(self, leaders: Container[Leader], error: ErrorCode) -> None:
+        for production in self._productions:
+            for answer in production.batches:
+                if answer.leader in leaders and not answer.is_committed:
+                    answer.fail(error)
+                    topic = answer.leader.topic_partition.topic
+                    maybe_hint(self._parts.cluster, production.request, topic, answer)
+
+    def _send(self) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        for production in self._productions:
+            production.send()
+
+
+def maybe_hint(cluster: Cluster, request: Request, topic: str | None, answer: ProducedPartition) -> None:
+    """If another broker leads the partition, say which."""
+    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= HINTS_SINCE and topic:
+        answer.leader_hint = leader_hint(cluster, request, topic, answer.index)

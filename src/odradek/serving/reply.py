@@ -1,0 +1,136 @@
+"""The only exit of a request: refusals are logged and counted here, and the response is encoded and sent.
+
+Produce and Fetch have codecs of their own (`answer_parts`). They say what they refuse where they find it
+(`Reply.refused`), and it is logged when the response leaves, like all that is found in the response of another API.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odradek.apis.items import refuse
+from odradek.apis.table import name_of
+from odradek.errors import ErrorCode, KafkaError
+from odradek.host.log_lines import fields
+from odradek.model import Caller
+from odradek.net.transport import Part
+from odradek.serving.naming import request_fields, sender_of
+from odradek.serving.refused import MAX_LOOKED_AT, log_refusal, log_refusals, subject_of
+from odradek.serving.turns import Turns
+from odradek.wire.codec import Message, Steps, takes_steps
+from odradek.wire.frame import encode_response, encode_response_in_steps
+
+if TYPE_CHECKING:
+    from odradek.serving.request import Request
+
+log = logging.getLogger(__name__)
+
+
+class Reply:
+    """How a request gets its one response: a message, ready-made parts of a frame, or nothing (acks=0)."""
+
+    __slots__ = (
+        "api_key",
+        "caller",
+        "correlation_id",
+        "on_abandoned",
+        "on_answered",
+        "parts",
+        "refusals",
+        "subject",
+        "turns",
+        "unfinished",
+        "version",
+    )
+
+    api_key: int
+    version: int
+    correlation_id: int
+    caller: Caller
+    turns: Turns
+    subject: object
+    on_answered: Callable[[Any], None]
+    on_abandoned: Callable[[], None] | None
+    parts: Sequence[Part] | None
+    refusals: list[tuple[str, int, str | None]] | None
+    unfinished: asyncio.Task[None] | None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.parts is not None or self.unfinished is not None
+
+    def refused(self, subject: str, code: int, reason: str | None) -> None:
+        """A part of the request is refused, in a response that is not looked through. `subject`: as shown. Of many
+        refusals only the first are logged, as for other responses."""
+        if self.refusals is None:
+            self.refusals = []
+        if len(self.refusals) < MAX_LOOKED_AT:
+            self.refusals.append((subject, code, reason))
+
+    def answer(self, message: Message) -> None:
+        log_refusals(self, message)  # type: ignore[arg-type]
+        if takes_steps(type(message), self.version):
+            self.answer_in_steps(self._encode(message))
+        else:
+            assert self.unfinished is None, "a request is answered once"
+            frame = encode_response(message, self.api_key, self.version, self.correlation_id)
+            self.answer_parts((frame,))
+
+    def answer_when_made(self, making: Steps[Message]) -> None:
+        """With a message that is built in as many turns as it takes."""
+        self.answer_in_steps(self._make_and_encode(making))
+
+    def _make_and_encode(self, making: Steps[Message]) -> Steps[Sequence[Part]]:
+        return (yield from self._encode((yield from making)))
+
+    def _encode(self, message: Message) -> Steps[Sequence[Part]]:
+        frame = yield from encode_response_in_steps(message, self.api_key, self.version, self.correlation_id)
+        return (frame,)
+
+    def answer_in_steps(self, encoding: Steps[Sequence[Part]]) -> None:
+        """A small response is written at once, a large one in as many turns as it takes."""
+        assert self.parts is None and self.unfinished is None, "a request is answered once"
+        done = self.turns.advance(encoding)
+        if done is not None:
+            self.answer_parts(done.result)
+        else:
+            self.on_abandoned = None
+            self.unfinished = asyncio.get_running_loop().create_task(self._finish(encoding))
+
+    async def _finish(self, encoding: Steps[Sequence[Part]]) -> None:
+        self.answer_parts(await self.turns.finish(encoding))
+
+    def answer_parts(self, parts: Sequence[Part]) -> None:
+        """Every response ends here."""
+        assert self.parts is None, "a request is answered once"
+        self.parts = parts
+        if self.refusals is not None:
+            for subject, code, reason in self.refusals:
+                log_refusal(self, subject, code, reason)  # type: ignore[arg-type]
+        # They may refer to this request: a cycle, which would be left to the garbage collector.
+        self.subject = self.on_abandoned = None
+        self.on_answered(self)
+
+    def answer_nothing(self) -> None:
+        self.answer_parts(())
+
+
+def answer_error(request: "Request", message: Message, error: Exception) -> None:
+    """Refuse the whole request, with the error's code wherever its response has a place for one."""
+    reason = (
+        error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+    )
+    if reason.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        log.error(
+            "%s from %s failed, its client gets UNKNOWN_SERVER_ERROR: this is a bug",
+            name_of(request.api_key, request.version),
+            sender_of(request),
+            exc_info=error,
+            extra=fields(**request_fields(request)),
+        )
+    else:
+        log_refusal(request, subject_of(request), reason.code, reason.message)
+    if request.is_answered:
+        raise error
+    request.answer_when_made(refuse(message, request.version, reason))
