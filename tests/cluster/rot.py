@@ -57,9 +57,15 @@ class Rot:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._flipped: list[Flipped] = []
+        self._ever: list[Flipped] = []
 
     def add(self, flipped: Flipped) -> None:
         self._flipped.append(flipped)
+        self._ever.append(flipped)
+
+    def brought_back(self, node_id: int) -> set[str]:
+        """Damaged files that upkeep had removed: a power cut may undo that."""
+        return {one.path for one in self._ever if one.node_id == node_id and one.is_there(self._cluster)}
 
     def left(self) -> list[Flipped]:
         self._flipped = [one for one in self._flipped if one.is_there(self._cluster)]
@@ -197,6 +203,11 @@ class RottenStorm(Storm):
                 lambda: not self.rot.left(), WHOLE_WITHIN, "damage was not found, or not copied again"
             )
         await super()._check_end()
+
+    def _disk_of(self, broker_id: int) -> dict[str, bytes]:
+        damaged = self.rot.brought_back(broker_id)
+        files = super()._disk_of(broker_id)
+        return {path: data for path, data in files.items() if path not in damaged}
 
 
 def flip(machine: Machine, path: str, position: int, bit: int) -> int:
