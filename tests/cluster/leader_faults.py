@@ -2,6 +2,7 @@
 
 import asyncio
 
+from odradek.host.simulated import MAX_WORK_SECONDS
 from odradek.wire.messages.elect_leaders import ElectLeadersRequest
 from tests.cluster.faults import Faults
 from tests.cluster.replicated import ReplicatedLogs
@@ -114,11 +115,13 @@ class LeaderFaults(Faults):
             self.world.note("network", f"healed from {names[0]} to {names[1]}")
             self.world.network.heal_both_ways(*names)
             return
-        host = self.cluster.machines[one].host
+        machine = self.cluster.machines[one]
+        host = machine.host
         if host is not None:
-            usual, host.max_work_seconds = host.max_work_seconds, 0.4
+            host.max_work_seconds = 0.4
             await self._wait(0.2, 1.0)
-            host.max_work_seconds = usual
+            # Not what it was before: two faults may slow down the same disk.
+            host.max_work_seconds = machine.max_work_seconds or MAX_WORK_SECONDS
 
     async def _elect(self) -> None:
         """An operator gives all partitions to their preferred leaders."""
