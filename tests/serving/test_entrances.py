@@ -50,6 +50,7 @@ class Entered(InProcess):
         request = Request(
             header, caller, lambda each: answered.set_result(each.parts), self._controller.turns
         )
+        self.on_request(request)
         effect = self._controller.dispatch(request, frame, header.body)
         if effect is not None:
             await effect

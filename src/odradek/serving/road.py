@@ -185,7 +185,7 @@ class Asked(Request):
         self.effect = self.response = self.when_answered = None
 
     def answer(self, message: Message) -> None:
-        self.response = message
+        self.response = self.amended(message)
         self.answer_parts(())
         if self.when_answered is not None and not self.when_answered.done():
             self.when_answered.set_result(None)

@@ -372,7 +372,12 @@ class Fetching:
             yield
         version, correlation_id = self._request.version, self._request.correlation_id
         parts = yield from encode_in_steps(
-            version, correlation_id, ErrorCode.NONE, self._session.id, list(topics.values())
+            version,
+            correlation_id,
+            ErrorCode.NONE,
+            self._session.id,
+            list(topics.values()),
+            self._request.throttle_ms,
         )
         return parts  # type: ignore[return-value]
 
@@ -393,6 +398,6 @@ class Fetching:
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[FetchedTopic]) -> None:
     parts: list[Part] = encode_fetch_response(  # type: ignore[assignment]
-        request.version, request.correlation_id, error, session_id, topics
+        request.version, request.correlation_id, error, session_id, topics, request.throttle_ms
     )
     request.answer_parts(parts)

@@ -134,12 +134,16 @@ class Production:
         if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
             request.answer_in_steps(self._encode())
             return
-        frame = encode_produce_response(request.version, request.correlation_id, self.answers)
+        frame = encode_produce_response(
+            request.version, request.correlation_id, self.answers, request.throttle_ms
+        )
         request.answer_parts((frame,))
 
     def _encode(self) -> Steps[Sequence[Part]]:
         request = self.request
-        frame = yield from encode_answers_in_steps(request.version, request.correlation_id, self.answers)
+        frame = yield from encode_answers_in_steps(
+            request.version, request.correlation_id, self.answers, request.throttle_ms
+        )
         return (frame,)
 
     def finish_without_answer(self) -> str:
