@@ -16,6 +16,7 @@ from odradek.serving.envelope import unwrap_response, wrap
 from odradek.serving.request import Request
 from odradek.wire.frame import SIZE, encode_request, read_request_header
 from tests.broker.in_process import InProcess, content
+from tests.serving.acl import Acl
 from tests.serving.sample_requests import sample
 from tests.serving.test_refusal import error_codes
 
@@ -38,8 +39,9 @@ SETTINGS = {
 
 
 class Entered(InProcess):
-    def __init__(self, data_dir: str) -> None:
-        super().__init__(data_dir, settings=SETTINGS)
+    def __init__(self, data_dir: str, acl: Acl | None = None) -> None:
+        super().__init__(data_dir, settings=SETTINGS, authorizer=acl)
+        self.acl = acl or Acl()
         self._controller = controller_handlers(self.broker.services)["CONTROLLER"]
 
     async def ask_controller(self, message: Any, version: int) -> Any:
