@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 from odradek.apis.messages import response_type
@@ -32,10 +33,11 @@ class InProcess:
         files: Files | None = None,
         settings: Mapping[str, str] | None = None,
         authorizer: Authorizer | None = None,
+        rng: Random | None = None,
     ) -> None:
         config = {"listeners": "PLAINTEXT://localhost:0", "log.dirs": data_dir, **(settings or {})}
         self.broker = Broker(
-            BrokerConfig(config), asyncio.get_running_loop(), files=files, authorizer=authorizer
+            BrokerConfig(config), asyncio.get_running_loop(), rng, files, authorizer=authorizer
         )
         self._dispatcher = Dispatcher(self.broker.services)
         self.on_request: Callable[[Request], object] = lambda request: (

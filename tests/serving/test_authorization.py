@@ -290,7 +290,9 @@ def test_offsets_of_topics_that_the_caller_may_not_see(tmp_path: Path) -> None:
                 for partition in topic.partitions
             }
             assert found == ({"mine": (0, 1)} | ({"theirs": (NO_TOPIC, -1)} if asked else {}))
-        asked_before = [OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in ("mine", "theirs")]
+        asked_before = [
+            OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in ("mine", "theirs")
+        ]
         old = await node.ask(OffsetFetchRequest(group_id="theirs", topics=asked_before), 7)
         assert old.error_code == NO_GROUP
         old = await node.ask(OffsetFetchRequest(group_id="mine", topics=asked_before), 7)
