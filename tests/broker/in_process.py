@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 from odradek.apis.messages import response_type
@@ -11,6 +12,7 @@ from odradek.model import ANONYMOUS, Caller
 from odradek.net.transport import Part
 from odradek.records.record import Record, build_batch, decode_batch
 from odradek.records.walk import whole_batches
+from odradek.serving.authorizer import Authorizer
 from odradek.serving.dispatch import Dispatcher
 from odradek.serving.request import Request
 from odradek.storage.disk.files import Files
@@ -26,10 +28,17 @@ __all__ = ["InProcess", "put", "stored_records", "whole_batches"]
 
 class InProcess:
     def __init__(
-        self, data_dir: str, files: Files | None = None, settings: Mapping[str, str] | None = None
+        self,
+        data_dir: str,
+        files: Files | None = None,
+        settings: Mapping[str, str] | None = None,
+        authorizer: Authorizer | None = None,
+        rng: Random | None = None,
     ) -> None:
         config = {"listeners": "PLAINTEXT://localhost:0", "log.dirs": data_dir, **(settings or {})}
-        self.broker = Broker(BrokerConfig(config), asyncio.get_running_loop(), files=files)
+        self.broker = Broker(
+            BrokerConfig(config), asyncio.get_running_loop(), rng, files, authorizer=authorizer
+        )
         self._dispatcher = Dispatcher(self.broker.services)
         self.on_request: Callable[[Request], object] = lambda request: (
             None

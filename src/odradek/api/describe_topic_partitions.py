@@ -32,7 +32,7 @@ def access(message: DescribeTopicPartitionsRequest, version: int, may: May) -> t
     return (Need(Operation.DESCRIBE, Resource.TOPIC),) if message.topics else ()
 
 
-def hide(response: Answer, may: May) -> None:
+def hide(message: DescribeTopicPartitionsRequest, response: Answer, may: May) -> None:
     response.topics = [
         topic
         for topic in response.topics

@@ -7,10 +7,15 @@
 Left out: fetch sessions (there is one partition), and any partition but the metadata's (INVALID_REQUEST).
 """
 
+from odradek.apis.row import May, Need, Operation, Resource
 from odradek.raft.rpc import from_request
 from odradek.serving.cluster import Cluster
 from odradek.serving.request import Request
 from odradek.wire.messages.fetch import FetchRequest
+
+
+def access(message: FetchRequest, version: int, may: May) -> tuple[Need, ...]:
+    return (Need(Operation.CLUSTER_ACTION, Resource.CLUSTER),)
 
 
 def handle(cluster: Cluster, request: Request, message: FetchRequest) -> None:

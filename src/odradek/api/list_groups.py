@@ -10,7 +10,7 @@ from odradek.wire.codec import Steps
 from odradek.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-def hide(response: ListGroupsResponse, may: May) -> None:
+def hide(message: ListGroupsRequest, response: ListGroupsResponse, may: May) -> None:
     """Whoever may describe the cluster sees every group."""
     if not may(Operation.DESCRIBE, Resource.CLUSTER, ""):
         response.groups = [

@@ -12,7 +12,7 @@ from odradek.wire.codec import Steps
 from odradek.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 
-def hide(response: ListTransactionsResponse, may: May) -> None:
+def hide(message: ListTransactionsRequest, response: ListTransactionsResponse, may: May) -> None:
     response.transaction_states = [
         state
         for state in response.transaction_states

@@ -39,7 +39,7 @@ def access(message: MetadataRequest, version: int, may: May) -> tuple[Need, ...]
     return () if wants_all else (Need(Operation.DESCRIBE, Resource.TOPIC),)
 
 
-def hide(response: MetadataResponse, may: May) -> None:
+def hide(message: MetadataRequest, response: MetadataResponse, may: May) -> None:
     response.topics = [
         topic
         for topic in response.topics

@@ -3,6 +3,7 @@
 The groups' coordinators (`coordinators`) do the work. They know topics by name; ids are translated here.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,13 +33,31 @@ def access(message: OffsetFetchRequest, version: int, may: May) -> tuple[Need, .
     return (Need(Operation.DESCRIBE, Resource.GROUP, "group_id"),)
 
 
-def hide(response: OffsetFetchResponse, may: May) -> None:
-    """Offsets of topics that the caller may not describe are not there for it, whether it named them or not."""
-    answers: list[Any] = [response, *response.groups]
-    for answer in answers:
-        answer.topics = [
-            topic for topic in answer.topics if may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
-        ]
+def hide(message: OffsetFetchRequest, response: OffsetFetchResponse, may: May) -> None:
+    """Topics that the caller may not describe are refused if it named them, and left out if it asked for all."""
+    asked = {group.group_id: group.topics for group in message.groups}
+    _hide(response, message.topics, may)
+    for group in response.groups:
+        _hide(group, asked.get(group.group_id), may)
+
+
+def _hide(answer: Any, named: Sequence[Any] | None, may: May) -> None:
+    """A topic without a name is one whose id is not known."""
+    shown: list[Any] = []
+    for topic in answer.topics:
+        if topic.name and not may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            if named is None:
+                continue
+            _deny(topic.partitions)
+        shown.append(topic)
+    answer.topics = shown
+
+
+def _deny(partitions: Sequence[Any]) -> None:
+    for partition in partitions:
+        partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partition.committed_offset = partition.committed_leader_epoch = -1
+        partition.metadata = ""
 
 
 def handle(services: Services, request: Request, message: OffsetFetchRequest) -> Steps[None]:

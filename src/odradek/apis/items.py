@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.apis.messages import response_type
-from odradek.apis.row import Items
+from odradek.apis.row import NEVER, Items
 from odradek.apis.table import APIS
 from odradek.errors import ErrorCode, KafkaError
 from odradek.wire.codec import M, Message, Steps, field_of
@@ -203,6 +203,46 @@ def _divide_items(
                 if kept:
                     part.append(changed(item, inner.request, kept))
     return mine, others
+
+
+def set_apart(
+    request: Message, lists: Sequence[Items], is_apart: Callable[[Items, Any], bool]
+) -> Steps[Division | None]:
+    """Divide a request by the items of some of its lists. None if nothing is set apart."""
+    concerned, rest = copy.copy(request), copy.copy(request)
+    has_any = has_rest = False
+    for items in lists:
+        mine: list[Any] = []
+        others: list[Any] = []
+        for item in getattr(request, items.request) or ():
+            (mine if is_apart(items, item) else others).append(item)
+            yield
+        if mine:
+            setattr(rest, items.request, others)
+        setattr(concerned, items.request, mine)
+        has_any |= bool(mine)
+        has_rest |= bool(others)
+    return Division(concerned, rest if has_rest else None) if has_any else None
+
+
+def refuse_items(request: Message, version: int, lists: Sequence[Items], error: KafkaError) -> Steps[Message]:
+    """A response that has the items of these lists, each refused, and nothing else."""
+    refused_type = response_type(request.API_KEY)  # type: ignore[attr-defined]
+    response = refused_type()
+    for items in lists:
+        refused = getattr(response, items.response)
+        refused += yield from _refuse_items(items, refused_type, request, version, error)
+    return response
+
+
+def add_refused(response: M, refused: Message) -> M:
+    """Add the refused items of a divided request to the response to its rest. A response that refuses the whole at its
+    top lists them only if it lists all items then."""
+    for name, items in {items.response: items for items in APIS[response.API_KEY].items}.items():  # type: ignore[attr-defined]
+        found = getattr(refused, name)
+        if found and not (code_of(response) and items.refused_until == NEVER):
+            setattr(response, name, [*(getattr(response, name) or ()), *found])
+    return response
 
 
 def changed(item: Any, name: str, value: Any) -> Any:

@@ -73,7 +73,13 @@ class Access(NamedTuple):
 
     needs: tuple[Need, ...] = ()
     function: str = ""  # (message, version, may) -> the needs: of one kind of access, or else of another
-    hides: str = ""  # (response, may) -> None: takes out of a listing what the caller may not see
+    hides: str = ""  # (message, response, may) -> None: takes out of a response what the caller may not see
+    all_or_none: bool = False  # if an item is denied, the others are not attempted
+    says_more: bool = (
+        False  # the response is about more than the items: it is made even if all of them are denied
+    )
+    # Handlers that ask for each item themselves, because they have their own codecs, by kind of listener.
+    asked_by_handler: tuple[ListenerKind, ...] = ()
 
 
 class Items(NamedTuple):

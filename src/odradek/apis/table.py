@@ -147,7 +147,7 @@ _ROWS = (
         "Produce",
         BROKERS,
         AT_ONCE,
-        Access((WRITE_TRANSACTION, Need(Operation.WRITE, TOPIC))),
+        Access((WRITE_TRANSACTION, Need(Operation.WRITE, TOPIC)), asked_by_handler=BROKERS),
         _topics(
             "name",
             "topic_id",
@@ -165,7 +165,7 @@ _ROWS = (
         "Fetch",
         BOTH,
         AT_ONCE,
-        EITHER_OR,
+        EITHER_OR._replace(asked_by_handler=BROKERS),
         _topics(
             "topic",
             "topic_id",
@@ -203,7 +203,9 @@ _ROWS = (
         _topics(inner=_indexes()),
     ),
     # --- what there is ---
-    _api("Metadata", BROKERS, IN_STEPS, NAMED_OR_LISTED, _topics("name", "topic_id")),
+    _api(
+        "Metadata", BROKERS, IN_STEPS, NAMED_OR_LISTED._replace(says_more=True), _topics("name", "topic_id")
+    ),
     _api("DescribeTopicPartitions", BROKERS, IN_STEPS, NAMED_OR_LISTED, _topics()),
     _api("DescribeCluster", BOTH, AT_ONCE, ANYBODY),
     _api("DescribeLogDirs", BROKERS, IN_STEPS, DESCRIBE_CLUSTER),
@@ -374,7 +376,7 @@ _ROWS = (
         "AddPartitionsToTxn",
         BROKERS,
         IN_STEPS,
-        EITHER_OR,
+        EITHER_OR._replace(all_or_none=True),
         _topics(
             inner=_indexes("results_by_partition"),
             response="results_by_topic_v3_and_below",

@@ -20,6 +20,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.host.real import RealHost
 from odradek.net.sockets import SocketNetwork
 from odradek.net.transport import Converse
+from odradek.serving.authorizer import Authorizer
 from odradek.serving.services import Services
 from odradek.storage.disk.files import DiskFiles, Files
 
@@ -55,6 +56,7 @@ class Broker(Node):
         on_failure: Callable[[], None] = lambda: None,
         new_converse: Callable[[Services], Converse] | None = None,
         new_network: Callable[[RealHost, int], SocketNetwork] = SocketNetwork,
+        authorizer: Authorizer | None = None,
     ) -> None:
         host = RealHost(loop)
         super().__init__(
@@ -68,6 +70,7 @@ class Broker(Node):
             new_converse=new_converse,
             on_failure=on_failure,
             on_long_work=Collector(loop).long_work,
+            authorizer=authorizer,
         )
 
 

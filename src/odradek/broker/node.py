@@ -54,6 +54,7 @@ from odradek.services.metadata import BrokerMetadata
 from odradek.services.peers import Peers
 from odradek.services.producer_ids import ProducerIds
 from odradek.services.replication import Replication, fetch_settings
+from odradek.serving.authorizer import AllowAll, Authorizer
 from odradek.serving.cluster import Cluster
 from odradek.serving.conversation import Conversations
 from odradek.serving.coordination import Coordination
@@ -91,6 +92,7 @@ class Node:
         new_converse: Callable[[Services], Converse] | None = None,
         on_failure: Callable[[], None] = lambda: None,
         on_long_work: Callable[[], None] = lambda: None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """If it raises, the data directory is unlocked again.
 
@@ -98,7 +100,8 @@ class Node:
         imports.
         `new_converse` replaces `answer_requests`.
         `on_failure` is called if the node cannot continue: it must then be stopped, and `failure` says why.
-        `on_long_work` is called whenever a large request yields to the event loop."""
+        `on_long_work` is called whenever a large request yields to the event loop.
+        `authorizer` says who may do what: by default, everybody may do everything."""
         self._repeats = log_lines.enter(config.node_id, host)
         self.metrics = Metrics()
         metrics.enter(self.metrics)
@@ -112,6 +115,7 @@ class Node:
         self._network = network
         self._rng = rng
         self._files = files
+        self._authorizer = authorizer or AllowAll()
         self._coordinators = NodeCoordinators(new_groups, new_transactions, lambda: self.services)
         self._new_converse = new_converse or answer_requests
         make_data_directory(files, str(self.data_dir))
@@ -276,6 +280,7 @@ class Node:
                 self.metrics,
                 self._lifecycle.broker_epoch,
             ),
+            self._authorizer,
         )
 
     def _new_coordination(self) -> Coordination:

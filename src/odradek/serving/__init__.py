@@ -3,6 +3,7 @@
     conversation   the requests of one connection, in order and within bounds; `session`: the client
     dispatch       reads requests from frames
     road           admits, authorizes and handles them; `registry` finds the handlers
+    authorizer     who may do what; `access`: what of a request that leaves
     request        one request in flight; `reply`: its only exit
     services       what handlers work with: `cluster`, `partitions`, `coordination`, and the node itself
     turns          how large requests share the event loop

@@ -1,7 +1,11 @@
-"""The only exit of a request: refusals are logged and counted here, and the response is encoded and sent.
+"""The only exit of a request: the response is amended, its refusals are logged and counted, and it is encoded and sent.
 
-Produce and Fetch have codecs of their own (`answer_parts`). They say what they refuse where they find it
-(`Reply.refused`), and it is logged when the response leaves, like all that is found in the response of another API.
+A response is amended in two ways: what the caller may not see is taken out, and what it may not do is added as refused
+(`road` says how, if there is any of it); and it says for how long the client is throttled.
+
+Produce and Fetch have codecs of their own (`answer_parts`), to which they give the throttle time. They say what they
+refuse where they find it (`Reply.refused`), and it is logged when the response leaves, like all that is found in the
+response of another API.
 """
 
 import asyncio
@@ -27,10 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+Amend = Callable[[Any], Any]  # from one response to another
+
+
 class Reply:
     """How a request gets its one response: a message, ready-made parts of a frame, or nothing (acks=0)."""
 
     __slots__ = (
+        "amend",
         "api_key",
         "caller",
         "correlation_id",
@@ -39,6 +47,7 @@ class Reply:
         "parts",
         "refusals",
         "subject",
+        "throttle_ms",
         "turns",
         "unfinished",
         "version",
@@ -55,6 +64,8 @@ class Reply:
     parts: Sequence[Part] | None
     refusals: list[tuple[str, int, str | None]] | None
     unfinished: asyncio.Task[None] | None
+    amend: Amend | None
+    throttle_ms: int
 
     @property
     def is_answered(self) -> bool:
@@ -68,7 +79,16 @@ class Reply:
         if len(self.refusals) < MAX_LOOKED_AT:
             self.refusals.append((subject, code, reason))
 
+    def amended(self, message: Message) -> Message:
+        """The response as it leaves."""
+        if self.amend is not None:
+            message = self.amend(message)
+        if hasattr(message, "throttle_time_ms"):
+            message.throttle_time_ms = self.throttle_ms
+        return message
+
     def answer(self, message: Message) -> None:
+        message = self.amended(message)
         log_refusals(self, message)  # type: ignore[arg-type]
         if takes_steps(type(message), self.version):
             self.answer_in_steps(self._encode(message))
@@ -82,7 +102,7 @@ class Reply:
         self.answer_in_steps(self._make_and_encode(making))
 
     def _make_and_encode(self, making: Steps[Message]) -> Steps[Sequence[Part]]:
-        return (yield from self._encode((yield from making)))
+        return (yield from self._encode(self.amended((yield from making))))
 
     def _encode(self, message: Message) -> Steps[Sequence[Part]]:
         frame = yield from encode_response_in_steps(message, self.api_key, self.version, self.correlation_id)
@@ -109,7 +129,7 @@ class Reply:
             for subject, code, reason in self.refusals:
                 log_refusal(self, subject, code, reason)  # type: ignore[arg-type]
         # They may refer to this request: a cycle, which would be left to the garbage collector.
-        self.subject = self.on_abandoned = None
+        self.subject = self.on_abandoned = self.amend = None
         self.on_answered(self)
 
     def answer_nothing(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.model import Caller
 from odradek.net.transport import Part
-from odradek.serving.reply import Reply
+from odradek.serving.reply import Amend, Reply
 from odradek.serving.session import Session
 from odradek.serving.turns import Turns
 from odradek.wire.codec import Message
@@ -39,6 +39,8 @@ class Request(Reply):
         # Called if the client is gone before there is an answer.
         self.on_abandoned: Callable[[], None] | None = None
         self.rest: Rest | None = None
+        self.amend: Amend | None = None  # the last change to the response, if there is one
+        self.throttle_ms = 0  # for which a quota asks the client to be silent
         self.parts: Sequence[Part] | None = None  # None until it is answered
         self.refusals: list[tuple[str, int, str | None]] | None = None  # to be logged with the response
         self.size = 0  # of its frame, if that is large

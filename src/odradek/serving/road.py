@@ -1,11 +1,12 @@
-"""The road of every request: admit, authorize, handle. Handlers are called here and nowhere else.
+"""The road of every request: admit, authorize, handle, amend. Handlers are called here and nowhere else.
 
 Requests come from connections (`dispatch`), out of Envelopes, from this node to itself and from the node's own parts.
 All of them are counted, authorized and refused alike. A request from a connection gets its response there; one that is
 asked here (`ask`) gets it as a message, unless the API has a codec of its own.
 
-The row of an API says how its handler works (`row.Answers`). Produce requests that arrived together are handled as one
-(see `api.produce`).
+The row of an API says how its handler works (`row.Answers`), and which access it needs (`access`). What is denied, or
+hidden from the caller, changes the response when it leaves (`reply`). Produce and Fetch ask for each topic themselves.
+Produce requests that arrived together are handled as one (see `api.produce`).
 """
 
 import asyncio
@@ -13,13 +14,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.apis.messages import request_type
-from odradek.apis.row import Answers, Api, ListenerKind
+from odradek.apis.row import Answers, Api, ListenerKind, May, Need
 from odradek.apis.table import SERVED, is_served, name_of, named
 from odradek.errors import ProtocolError
 from odradek.host.metrics import ApiCount
 from odradek.model import Caller
 from odradek.net.transport import Part
 from odradek.serving import registry
+from odradek.serving.access import Amendment, Hide, Permitted, authorize
+from odradek.serving.authorizer import may_of
 from odradek.serving.reply import answer_error
 from odradek.serving.request import Request
 from odradek.wire.codec import Message, Steps
@@ -44,6 +47,9 @@ class Route(NamedTuple):
     handle: Callable[[Request, Any], Any]
     answers: Answers
     counter: ApiCount
+    is_asked_here: bool  # whether its caller may have what it asks for; else the handler asks
+    access: Callable[[Any, int, May], tuple[Need, ...]] | None  # where the needs depend on the request
+    hide: Hide | None
 
 
 class Road:
@@ -53,6 +59,8 @@ class Road:
         self._services = services
         self._kind = kind
         self._turns = services.node.turns
+        self._authorizer = services.authorizer
+        self._asks = not services.authorizer.allows_all
         self._routes: dict[tuple[int, int], Route] = {}
         self._handlers: dict[int, Any] = {}
         produce = registry.new_handler(services, PRODUCE)
@@ -80,8 +88,17 @@ class Road:
             raise ProtocolError(
                 f"the code that serves {name_of(api_key, version)} cannot be read: {error}"
             ) from error
-        counter = self._services.node.metrics.of_api(api_key)
-        route = self._routes[api_key, version] = Route(api, message_type, handle, api.answers, counter)
+        module, access = registry.module_of(api_key, self._kind), api.access
+        route = self._routes[api_key, version] = Route(
+            api,
+            message_type,
+            handle,
+            api.answers,
+            self._services.node.metrics.of_api(api_key),
+            self._kind not in access.asked_by_handler,
+            getattr(module, access.function) if access.function else None,
+            getattr(module, access.hides) if access.hides else None,
+        )
         return route
 
     def handler(self, api_key: int) -> Any:
@@ -94,11 +111,15 @@ class Road:
     # --- one request ---
 
     def take(self, route: Route, request: Request, message: Message) -> Effect | None:
-        """Handle a request that was admitted. An effect must be awaited before the next request of the same connection
-        may be handled."""
+        """Authorize and handle a request that was admitted. An effect must be awaited before the next request of the
+        same connection may be handled."""
+        if self._asks and route.is_asked_here:
+            return self._authorize(route, request, message)
+        return self._handle(route, request, message)
+
+    def _handle(self, route: Route, request: Request, message: Message) -> Effect | None:
         answers = route.answers
         try:
-            authorize(route.api, request.caller, message)
             if answers is AT_ONCE:
                 response = route.handle(request, message)
             elif answers is WAITS:
@@ -137,6 +158,50 @@ class Road:
         if request.unfinished is not None:
             await request.unfinished
 
+    # --- what the caller may have ---
+
+    def _authorize(self, route: Route, request: Request, message: Message) -> Effect | None:
+        may = may_of(self._authorizer, request)
+        try:
+            asking = self._asking(route, request, message, may)
+            done = self._turns.advance(asking)
+        except Exception as error:
+            answer_error(request, message, error)
+            return request.unfinished
+        if done is None:
+            return self._handle_later(route, request, message, may, asking)
+        return self._handle_permitted(route, request, message, may, done.result)
+
+    def _asking(self, route: Route, request: Request, message: Message, may: May) -> Steps[Permitted]:
+        needs, version = route.api.access.needs, request.version
+        if route.access is not None:
+            needs = route.access(message, version, may)
+        return authorize(route.api, needs, message, version, may, self._services.cluster.topic_name)
+
+    async def _handle_later(
+        self, route: Route, request: Request, message: Message, may: May, asking: Steps[Permitted]
+    ) -> None:
+        try:
+            permitted = await self._turns.finish(asking)
+        except Exception as error:
+            answer_error(request, message, error)
+            effect: Effect | None = request.unfinished
+        else:
+            effect = self._handle_permitted(route, request, message, may, permitted)
+        if effect is not None:
+            await effect
+
+    def _handle_permitted(
+        self, route: Route, request: Request, message: Message, may: May, permitted: Permitted
+    ) -> Effect | None:
+        if permitted.rest is None:
+            assert permitted.refused is not None
+            request.answer(permitted.refused)
+            return request.unfinished
+        if permitted.refused is not None or route.hide is not None:
+            request.amend = Amendment(message, permitted, route.hide, may).amend
+        return self._handle(route, request, permitted.rest)
+
     # --- a run of Produce requests ---
 
     def take_run(self, run: Run) -> Effect | None:
@@ -165,12 +230,6 @@ class Road:
         return response
 
 
-def authorize(api: Api, caller: Caller, message: Message) -> None:
-    """Raise KafkaError if the caller may not ask for this: everybody may ask for everything, until there are ACLs.
-    Those will divide a request by its items (`apis.items`), as the row of the API says. A run of Produce does not pass
-    here: it has to ask for each topic."""
-
-
 class Asked(Request):
     """A request whose response stays a message. Who asked logs what was refused."""
 
@@ -185,7 +244,7 @@ class Asked(Request):
         self.effect = self.response = self.when_answered = None
 
     def answer(self, message: Message) -> None:
-        self.response = message
+        self.response = self.amended(message)
         self.answer_parts(())
         if self.when_answered is not None and not self.when_answered.done():
             self.when_answered.set_result(None)

@@ -7,7 +7,8 @@ There are four facets, each built once and never changed afterwards:
     coordination   the coordinators of groups and transactions
     node           this process: its settings, clocks, timers and counters
 
-A handler takes the facet that it needs, or all of them (see `registry`).
+A handler takes the facet that it needs, or all of them (see `registry`). Beside them stands the `authorizer`, which the
+road asks.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.host.interface import Host, Timer
 from odradek.host.metrics import Metrics
 from odradek.model import Caller, node_caller
+from odradek.serving.authorizer import Authorizer
 from odradek.serving.cluster import Cluster
 from odradek.serving.coordination import Coordination
 from odradek.serving.partitions import Partitions
@@ -63,15 +65,21 @@ class ThisNode:
 class Services:
     """The parts of a node, as handlers see them, and the roads to all handlers."""
 
-    __slots__ = ("_roads", "cluster", "coordination", "node", "partitions")
+    __slots__ = ("_roads", "authorizer", "cluster", "coordination", "node", "partitions")
 
     def __init__(
-        self, cluster: Cluster, partitions: Partitions, coordination: Coordination, node: ThisNode
+        self,
+        cluster: Cluster,
+        partitions: Partitions,
+        coordination: Coordination,
+        node: ThisNode,
+        authorizer: Authorizer,
     ) -> None:
         self.cluster = cluster
         self.partitions = partitions
         self.coordination = coordination
         self.node = node
+        self.authorizer = authorizer
         self._roads = {kind: Road(self, kind) for kind in ListenerKind}
 
     def road(self, kind: ListenerKind) -> Road:

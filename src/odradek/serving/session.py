@@ -10,16 +10,18 @@ from collections.abc import Callable
 from odradek.apis.table import APIS
 from odradek.errors import ProtocolError
 from odradek.model import Caller, Principal
+from odradek.serving.authorizer import Remembered
 
 AUTHENTICATION_APIS = frozenset(api.key for api in APIS.values() if api.before_authentication)
 
 
 class Session:
-    __slots__ = ("admitted", "caller")
+    __slots__ = ("admitted", "caller", "remembered")
 
     def __init__(self, caller: Caller, admitted: frozenset[int] | None = None) -> None:
         self.caller = caller  # of its last request
         self.admitted = admitted  # api keys; None: all of them
+        self.remembered: Remembered | None = None  # what the caller may do, as far as it was asked
 
     @property
     def is_open(self) -> bool:

@@ -61,21 +61,31 @@ class FetchedTopic(NamedTuple):
 
 
 def encode_fetch_response(
-    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
+    version: int,
+    correlation_id: int,
+    error_code: int,
+    session_id: int,
+    topics: list[FetchedTopic],
+    throttle_ms: int = 0,
 ) -> list[object]:
     """A whole frame in parts."""
     if len(topics) == 1 and len(topics[0].partitions) == 1 and version >= SESSIONS_SINCE:
         answer = topics[0].partitions[0]
         if not (answer.aborted or answer.error_code or answer.divergence) and answer.preferred_replica < 0:
-            session = SESSION.pack(0, error_code, session_id)
+            session = SESSION.pack(throttle_ms, error_code, session_id)
             return _encode_one_answer(version, correlation_id, session, topics[0], answer)
-    return drain(encode_in_steps(version, correlation_id, error_code, session_id, topics))
+    return drain(encode_in_steps(version, correlation_id, error_code, session_id, topics, throttle_ms))
 
 
 def encode_in_steps(
-    version: int, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
+    version: int,
+    correlation_id: int,
+    error_code: int,
+    session_id: int,
+    topics: list[FetchedTopic],
+    throttle_ms: int = 0,
 ) -> Steps[list[object]]:
-    return _Encoder(version).encode(correlation_id, error_code, session_id, topics)
+    return _Encoder(version).encode(correlation_id, error_code, session_id, topics, throttle_ms)
 
 
 def _encode_one_answer(
@@ -150,15 +160,20 @@ class _Encoder:
         self.addresses: dict[Address, None] = {}  # of leaders that are elsewhere
 
     def encode(
-        self, correlation_id: int, error_code: int, session_id: int, topics: list[FetchedTopic]
+        self,
+        correlation_id: int,
+        error_code: int,
+        session_id: int,
+        topics: list[FetchedTopic],
+        throttle_ms: int,
     ) -> Steps[list[object]]:
         first = self.out
         if self.flexible:
             self.out.append(0)  # the header's tagged fields
         if self.version >= SESSIONS_SINCE:
-            self.out += SESSION.pack(0, error_code, session_id)
+            self.out += SESSION.pack(throttle_ms, error_code, session_id)
         else:
-            self.out += INT32.pack(0)
+            self.out += INT32.pack(throttle_ms)
         self.write_count(len(topics))
         for topic in topics:
             yield from self.write_topic(topic)

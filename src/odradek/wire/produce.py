@@ -272,13 +272,15 @@ def _skip_tagged_fields(frame: memoryview, position: int) -> int:
     return skip_tagged_fields(frame, position)
 
 
-def encode_produce_response(version: int, correlation_id: int, topics: list[ProducedTopic]) -> Buffer:
+def encode_produce_response(
+    version: int, correlation_id: int, topics: list[ProducedTopic], throttle_ms: int = 0
+) -> Buffer:
     """A whole frame."""
-    if len(topics) == 1 and version >= LOG_START_SINCE:
+    if len(topics) == 1 and version >= LOG_START_SINCE and not throttle_ms:
         name, topic_id, answers = topics[0]
         if len(answers) == 1 and answers[0].error_code == 0:
             return _encode_one_answer(version, correlation_id, name, topic_id, answers[0])
-    return drain(encode_answers_in_steps(version, correlation_id, topics))
+    return drain(encode_answers_in_steps(version, correlation_id, topics, throttle_ms))
 
 
 def _encode_one_answer(
@@ -305,7 +307,7 @@ def _around_one_answer(version: int, name: str, topic_id: UUID) -> tuple[int, by
 
 
 def encode_answers_in_steps(
-    version: int, correlation_id: int, topics: list[ProducedTopic]
+    version: int, correlation_id: int, topics: list[ProducedTopic], throttle_ms: int = 0
 ) -> Steps[bytearray]:
     flexible = version >= FLEXIBLE
     addresses: dict[Address, None] = {}  # of leaders that are elsewhere
@@ -322,7 +324,7 @@ def encode_answers_in_steps(
                 yield
         if flexible:
             out.append(0)
-    out += NO_ELEMENTS  # throttle time
+    out += _INT32.pack(throttle_ms)
     if flexible:
         out += encoded_addresses(addresses)
     RESPONSE_START.pack_into(out, 0, len(out) - SIZE.size, correlation_id)

@@ -8,12 +8,14 @@ from odradek.api.fetch.replica_reads import ReplicaReads
 from odradek.api.fetch.replica_sessions import Answers, ReplicaFetch, ReplicaSession
 from odradek.api.fetch.sessions import NO_SESSION, FetchSession, Wanted
 from odradek.api.fetch.throttled_reads import ThrottledReads
+from odradek.apis.row import Operation, Resource
 from odradek.config.broker_definitions import RACK_AWARE_SELECTOR
 from odradek.errors import ErrorCode, KafkaError
 from odradek.net.transport import Part
 from odradek.replication.leader import Leader
 from odradek.replication.role import Role
 from odradek.replication.selector import NO_PREFERENCE, preferred_replica
+from odradek.serving.authorizer import may_of
 from odradek.serving.leader_hints import HINTED, leader_hint
 from odradek.serving.refused import log_unreadable
 from odradek.serving.reply import answer_error
@@ -43,6 +45,8 @@ class FetchParts:
     """What every Fetch on this node works with, looked up once."""
 
     __slots__ = (
+        "asks",
+        "authorizer",
         "cluster",
         "deadlines",
         "leader_quota",
@@ -66,6 +70,8 @@ class FetchParts:
         self.max_bytes: int = config["fetch.max.bytes"]
         # Consumers are sent to replicas in their racks.
         self.selects_by_rack: bool = config["replica.selector.class"] == RACK_AWARE_SELECTOR
+        self.authorizer = services.authorizer
+        self.asks = not services.authorizer.allows_all  # whether a client may do what it asks for
 
 
 class Fetching:
@@ -253,6 +259,8 @@ class Fetching:
     def leader_of(self, wanted: Wanted) -> Leader:
         """For a replica, which reads from nobody else. It is looked up once for each epoch: a leader that is not closed
         is the current one."""
+        if self._parts.asks:
+            self._check_access("")
         leader = wanted.leader
         if leader is None or leader.closed_with:
             leader = wanted.leader = self._find_source(wanted)  # type: ignore[assignment]
@@ -269,10 +277,23 @@ class Fetching:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         assert topic is not None
+        if self._parts.asks:
+            self._check_access(topic)
         replicas, index = self._parts.replicas, wanted.asked.partition
         if self.is_replica or self._request.version < FOLLOWERS_SINCE:
             return replicas.leader(topic, index)
         return replicas.leader_or_follower(topic, index)
+
+    def _check_access(self, topic: str) -> None:
+        """A replica needs access to the cluster; a partition that it may not have is refused like a consumer's. This is
+        asked at each read: the answer may change while the fetch waits."""
+        may = may_of(self._parts.authorizer, self._request)
+        if self.is_replica:
+            is_allowed = may(Operation.CLUSTER_ACTION, Resource.CLUSTER, "")
+        else:
+            is_allowed = may(Operation.READ, Resource.TOPIC, topic)
+        if not is_allowed:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     @staticmethod
     def _divergence(source: Role, last_fetched_epoch: int, fetch_offset: int) -> Divergence | None:
@@ -372,7 +393,12 @@ class Fetching:
             yield
         version, correlation_id = self._request.version, self._request.correlation_id
         parts = yield from encode_in_steps(
-            version, correlation_id, ErrorCode.NONE, self._session.id, list(topics.values())
+            version,
+            correlation_id,
+            ErrorCode.NONE,
+            self._session.id,
+            list(topics.values()),
+            self._request.throttle_ms,
         )
         return parts  # type: ignore[return-value]
 
@@ -393,6 +419,6 @@ class Fetching:
 
 def send(request: Request, error: ErrorCode, session_id: int, topics: list[FetchedTopic]) -> None:
     parts: list[Part] = encode_fetch_response(  # type: ignore[assignment]
-        request.version, request.correlation_id, error, session_id, topics
+        request.version, request.correlation_id, error, session_id, topics, request.throttle_ms
     )
     request.answer_parts(parts)

@@ -15,6 +15,7 @@ from odradek.api.produce.production import (
     Production,
     maybe_hint,
 )
+from odradek.apis.row import Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.model import INTERNAL_TOPICS
 from odradek.records.batch import NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
@@ -145,6 +146,8 @@ class Appends:
         records: memoryview | None,
     ) -> ProducedPartition:
         try:
+            if self._parts.asks and topic is not None:
+                self._check_access(production.request, topic)
             leader = self._leader(message.acks, topic, index)
         except KafkaError as error:
             production.refused(topic, index, error)
@@ -169,6 +172,10 @@ class Appends:
         else:
             gathered.append((answer, batch))
         return answer
+
+    def _check_access(self, request: Request, topic: str) -> None:
+        if not self._parts.may_write(request, Resource.TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _leader(self, acks: int, topic: str | None, index: int) -> Leader:
         if acks not in (0, 1, ALL):
@@ -198,10 +205,19 @@ class Appends:
         producer = header.producer_id, header.producer_epoch
         if production.producer[0] == NO_PRODUCER_ID:
             production.producer = producer
-        if production.producer != producer or production.transactional_id is None:
+        if production.producer != producer or not self.may_use(
+            production.request, production.transactional_id
+        ):
             raise TakesLong  # the whole request is refused: see `handler`
         if not leader.log.producers.has_open_transaction(*producer):
             self.first_batches.append((production, FirstBatch(leader, *producer, header.base_sequence)))
+
+    def may_use(self, request: Request, transactional_id: str | None) -> bool:
+        """Whether a transaction of this id may be written to."""
+        if transactional_id is None:
+            return False
+        parts = self._parts
+        return not parts.asks or parts.may_write(request, Resource.TRANSACTIONAL_ID, transactional_id)
 
     # --- verification ---
 

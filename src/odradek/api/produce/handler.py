@@ -85,12 +85,11 @@ class Handler:
 
     async def _append_in_turns(self, request: Request, message: ProduceRequest) -> Production:
         """A batch is written as soon as it is checked, but those of a transaction that begins once all are verified."""
-        production = Production(request, message)
-        refusal = _refusal_of(message)
+        production, appends = Production(request, message), Appends(self._parts)
+        refusal = _refusal_of(message, appends.may_use(request, message.transactional_id))
         if refusal is not None:
             _refuse_all(production, message, refusal)
             return production
-        appends = Appends(self._parts)
         pace = self._parts.turns.pace()
         for topic in message.topics:
             name = appends.name_of(topic)
@@ -133,7 +132,7 @@ def _refuse_all(production: Production, message: ProduceRequest, error: KafkaErr
         production.answers.append(ProducedTopic(topic.name, topic.topic_id, refused))
 
 
-def _refusal_of(message: ProduceRequest) -> KafkaError | None:
+def _refusal_of(message: ProduceRequest, may_use_transaction: bool) -> KafkaError | None:
     """Why the whole request is refused, whatever is in its partitions."""
     producers = {
         (header.producer_id, header.producer_epoch)
@@ -143,7 +142,7 @@ def _refusal_of(message: ProduceRequest) -> KafkaError | None:
         and len(records) >= HEADER_SIZE
         and (header := read_header(records)).attributes & TRANSACTIONAL
     }
-    if producers and message.transactional_id is None:
+    if producers and not may_use_transaction:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if len(producers) > 1:
         reason = "Transactional records contained more than one producer ID"

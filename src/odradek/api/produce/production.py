@@ -6,6 +6,7 @@ Requests that wait for the same partitions wait as one (`Acknowledgement`).
 from collections.abc import Container, Sequence
 from functools import partial
 
+from odradek.apis.row import Operation, Resource
 from odradek.errors import ErrorCode, KafkaError
 from odradek.host.interface import Timer
 from odradek.net.transport import Part
@@ -13,6 +14,7 @@ from odradek.records.batch import NO_PRODUCER_ID
 from odradek.records.record import TimestampType
 from odradek.records.validation import NotOneBatch, RejectedRecords
 from odradek.replication.leader import Leader
+from odradek.serving.authorizer import may_of
 from odradek.serving.cluster import Cluster
 from odradek.serving.leader_hints import leader_hint
 from odradek.serving.refused import log_refused_batch
@@ -49,7 +51,18 @@ TELL_NOTHING = frozenset(
 class ProduceParts:
     """What every Produce on this node works with, looked up once."""
 
-    __slots__ = ("cluster", "coordination", "deadlines", "disk", "in_thread", "now_ms", "replicas", "turns")
+    __slots__ = (
+        "asks",
+        "authorizer",
+        "cluster",
+        "coordination",
+        "deadlines",
+        "disk",
+        "in_thread",
+        "now_ms",
+        "replicas",
+        "turns",
+    )
 
     def __init__(self, services: Services) -> None:
         self.cluster = services.cluster
@@ -60,6 +73,11 @@ class ProduceParts:
         self.now_ms = services.node.host.now_ms
         self.in_thread = services.node.host.in_thread
         self.turns = services.node.turns
+        self.authorizer = services.authorizer
+        self.asks = not services.authorizer.allows_all  # whether a client may do what it asks for
+
+    def may_write(self, request: Request, resource: Resource, name: str) -> bool:
+        return may_of(self.authorizer, request)(Operation.WRITE, resource, name)
 
 
 class NotVerified(KafkaError):
@@ -134,12 +152,16 @@ class Production:
         if len(self.answers) > MANY_PARTITIONS or len(self.batches) > MANY_PARTITIONS:
             request.answer_in_steps(self._encode())
             return
-        frame = encode_produce_response(request.version, request.correlation_id, self.answers)
+        frame = encode_produce_response(
+            request.version, request.correlation_id, self.answers, request.throttle_ms
+        )
         request.answer_parts((frame,))
 
     def _encode(self) -> Steps[Sequence[Part]]:
         request = self.request
-        frame = yield from encode_answers_in_steps(request.version, request.correlation_id, self.answers)
+        frame = yield from encode_answers_in_steps(
+            request.version, request.correlation_id, self.answers, request.throttle_ms
+        )
         return (frame,)
 
     def finish_without_answer(self) -> str:

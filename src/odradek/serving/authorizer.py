@@ -1,0 +1,86 @@
+"""Who may do what: the seam for ACLs.
+
+An authorizer says whether a caller may do an operation to a resource. The one that there is says yes, and then nobody
+asks it: `allows_all` is looked at once for each request.
+
+What it said about a caller is remembered with the connection, until the generation of its answers changes. A node may
+do everything: its own requests are never denied.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.apis.row import May, Operation, Resource
+from odradek.errors import ErrorCode
+from odradek.model import Caller
+
+if TYPE_CHECKING:
+    from odradek.serving.request import Request
+
+MOST_REMEMBERED = 1_000  # answers for one connection
+DENIED = {
+    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Authorizer(Protocol):
+    @property
+    def allows_all(self) -> bool:
+        """True if it never says no. It does not change."""
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever an answer may have changed."""
+
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether the caller may do this to the resource of that name. The cluster has no name."""
+
+
+class AllowAll:
+    """Everybody may do everything, until there are ACLs."""
+
+    allows_all = True
+    generation = 0
+
+    def may(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
+        return True
+
+
+class Remembered:
+    """What an authorizer has said about the caller of one connection."""
+
+    __slots__ = ("_answers", "_authorizer", "caller", "generation")
+
+    def __init__(self, authorizer: Authorizer, caller: Caller) -> None:
+        self._authorizer = authorizer
+        self._answers: dict[tuple[Operation, Resource, str], bool] = {}
+        self.caller = caller
+        self.generation = authorizer.generation
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        key = operation, resource, name
+        answer = self._answers.get(key)
+        if answer is None:
+            if len(self._answers) >= MOST_REMEMBERED:
+                self._answers.clear()
+            answer = self._answers[key] = self._authorizer.may(self.caller, operation, resource, name)
+        return answer
+
+
+def may_of(authorizer: Authorizer, request: "Request") -> May:
+    """What the caller of this request may do now."""
+    caller, session = request.caller, request.session
+    if caller.is_node:
+        return _everything
+    known = None if session is None else session.remembered
+    if known is None or known.generation != authorizer.generation or known.caller != caller:
+        known = Remembered(authorizer, caller)
+        if session is not None:
+            session.remembered = known
+    return known.may
+
+
+def _everything(operation: Operation, resource: Resource, name: str) -> bool:
+    return True
