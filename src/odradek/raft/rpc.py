@@ -14,6 +14,7 @@ its endpoints (`endpoints_in_request`), and a response has the address of the le
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from odradek.apis.table import named
 from odradek.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from odradek.raft.address import NodeAddress
@@ -37,7 +38,9 @@ from odradek.raft.voters import Endpoint, ReplicaKey
 from odradek.wire.codec import Message
 from odradek.wire.messages import begin_quorum_epoch, end_quorum_epoch, fetch, fetch_snapshot, vote
 
-FETCH, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, FETCH_SNAPSHOT = 1, 52, 53, 54, 59
+FETCH, VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, FETCH_SNAPSHOT = (
+    named(name).key for name in ("Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot")
+)
 
 PARTITION = 0
 NO_NODE = NO_EPOCH = NO_OFFSET = -1

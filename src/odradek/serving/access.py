@@ -27,6 +27,7 @@ CONFIGURED = {
     8: Resource.CLUSTER,
     16: Resource.CLUSTER,
 }
+KINDS = (Resource.TOPIC, Resource.GROUP, Resource.CLUSTER)  # that they can be
 
 TopicName = Callable[[UUID], str | None]
 Hide = Callable[[Any, Any, May], None]  # the request, its response, what the caller may see
@@ -51,7 +52,7 @@ def authorize(
         if not lists:
             _check_whole(need, message, may)
             continue
-        for resource in (need.resource,) if need.resource is not None else _TYPED:
+        for resource in (need.resource,) if need.resource is not None else KINDS:
             if rest is None:
                 break
             denied = _Denied(need, resource, may, topic_name)
@@ -68,9 +69,6 @@ def authorize(
     if rest is None and api.access.says_more:
         return Permitted(_without_items(message), refused, is_bare=True)
     return Permitted(rest, refused)
-
-
-_TYPED = (Resource.TOPIC, Resource.GROUP, Resource.CLUSTER)
 
 
 def _is_for(need: Need, items: Items) -> bool:

@@ -51,8 +51,10 @@ ROUTINE = frozenset(
 )
 # Where the response has no room for a sentence.
 EXPLANATIONS = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no ACL allows it",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "its internal topic is not available yet",
     ErrorCode.FENCED_INSTANCE_ID: "another member has joined with its group.instance.id",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "no ACL allows it",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as group.max.size allows",
     ErrorCode.ILLEGAL_GENERATION: "its generation is not the group's current one",
