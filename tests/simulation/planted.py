@@ -212,7 +212,7 @@ SIMULATED = [
         [
             Mutation(
                 "storage.store",
-                "        return max(min(log.synced_offset, committed), log.missing_until)\n",
+                "        return min(log.synced_offset, committed)\n",
                 "        return log.end_offset\n",
             )
         ],

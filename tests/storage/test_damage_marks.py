@@ -3,6 +3,7 @@
 import pytest
 
 from odradek.metadata.image import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, Partition
+from odradek.records.batch import HEADER_SIZE
 from odradek.services.damaged_logs import is_to_be_copied_again
 from odradek.storage.disk.simulated import SimulatedFiles
 from odradek.storage.log.log import Log
@@ -99,6 +100,24 @@ def test_a_damaged_log_stays_damaged_over_restarts_until_it_is_whole() -> None:
     crash(store, files)
     store, log = opened(files)
     assert (log.end_offset, log.missing_until) == (2, 0)
+
+
+def test_what_a_damaged_log_copies_is_not_trusted_before_it_is_synced() -> None:
+    """Power fails while it copies what it had lost, and takes a page from the middle of that. The log is as long as it
+    was before, but its old recovery point says nothing about the new bytes: seed 202953."""
+    files = disk()
+    store, ends = three_batches(files)
+    store.checkpoint({ONE: 3, TWO: 3})
+    crash(store, files)
+    cut(files, ends[0])
+    store, log = opened(files)
+    for value in (b"b", b"c", b"d"):
+        append_values(log, value)
+    store.release()
+    records = ends[0] + HEADER_SIZE
+    files.file(LOG).write_at(records, bytes(ends[1] - records))
+    store, log = opened(files)
+    assert (log.end_offset, log.missing_until, log.active.size) == (1, 3, ends[0])
 
 
 def test_what_was_truncated_before_a_crash_is_not_missing() -> None:

@@ -227,6 +227,7 @@ class LocalPartitions:
             replica.log.missing_until = (
                 0  # it has copied what it had lost; or there is nobody to copy it from
             )
+            self._store.needs_checkpoint = True
 
     def _is_in_sync(self, registration: Partition) -> bool:
         """Whether this process is in the ISR, not an earlier one."""

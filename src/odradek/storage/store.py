@@ -47,6 +47,7 @@ from odradek.storage.disk.checkpoints import (
     DAMAGED,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    MISSING_RECORDS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     MalformedCheckpoint,
@@ -97,6 +98,7 @@ class LogStore:
         self._recovery_points = OffsetCheckpoint(files, self.path(RECOVERY_POINTS))
         self._start_offsets = OffsetCheckpoint(files, self.path(LOG_START_OFFSETS))
         self._high_watermarks = OffsetCheckpoint(files, self.path(HIGH_WATERMARKS))
+        self._missing_records = OffsetCheckpoint(files, self.path(MISSING_RECORDS))
         self._has_deleted = False  # the cleaner's checkpoint may name logs that are gone
         self.needs_checkpoint = False  # a log was deleted, or the last checkpoint failed
         self.logs: dict[TopicPartition, Log] = {}
@@ -153,7 +155,7 @@ class LogStore:
         directory was locked. The logs of `deleted_topics` are deleted instead."""
         self._config_for = config_for or self._config_for
         recovery_points, start_offsets = self._recovery_points.read(), self._start_offsets.read()
-        high_watermarks = self._high_watermarks.read()
+        high_watermarks, missing = self._high_watermarks.read(), self._missing_records.read()
         entries = self._files.list(self.directory)
         self.was_clean = any(entry.name == CLEAN_SHUTDOWN for entry in entries)
         self.report.was_clean = self.was_clean
@@ -166,7 +168,9 @@ class LogStore:
         self.topics_deleted(deleted_topics, now_ms)
         self._strays.log_kept()
         for name in self._find_logs(directories, now_ms):
-            opening = Opening(self.was_clean, recovery_points.get(name, 0), start_offsets.get(name, 0))
+            opening = Opening(
+                self.was_clean, recovery_points.get(name, 0), start_offsets.get(name, 0), missing.get(name, 0)
+            )
             is_complete &= self._open_log(name, opening, is_expected, deleted_topics, now_ms)
         if not is_complete:
             self._files.sync_directory(self.directory)
@@ -287,6 +291,8 @@ class LogStore:
         try:
             self.checkpoint({})
         except OSError as error:
+            if any(log.missing_until for log in self.logs.values()):
+                raise  # what such a log copies next would count as synced up to its old recovery point
             logger.warning("cannot write checkpoints, trying again: %s", error)
 
     def _add(self, log: Log) -> None:
@@ -316,7 +322,12 @@ class LogStore:
     def _forget_earlier(self, topic_partition: TopicPartition) -> None:
         """Remove the checkpoint entries of an earlier log of this name, before the new one exists."""
         self.high_watermarks.pop(topic_partition, None)
-        checkpoints = (self._recovery_points, self._start_offsets, self._high_watermarks)
+        checkpoints = (
+            self._recovery_points,
+            self._start_offsets,
+            self._high_watermarks,
+            self._missing_records,
+        )
         if any(checkpoint.may_name(topic_partition) for checkpoint in checkpoints):
             self.checkpoint({})
         if self._has_deleted:
@@ -439,6 +450,10 @@ class LogStore:
         the store is closed, names the ends of all logs: nothing is truncated after it."""
         self.needs_checkpoint = True
         self.high_watermarks.update(high_watermarks)
+        # First: the recovery point of such a log goes back, and then nothing else says that records are missing.
+        self._missing_records.write(
+            {name: log.missing_until for name, log in self.logs.items() if log.missing_until}
+        )
         self._recovery_points.write(
             {name: self._recovery_point(log, is_last) for name, log in self.logs.items()}
         )
@@ -448,10 +463,9 @@ class LogStore:
 
     def _recovery_point(self, log: Log, is_last: bool) -> int:
         """Up to where a log is synced, but no further than is committed: what is not may be truncated, and then a log
-        that ends before its recovery point would look damaged. One that is damaged keeps its old one, and so stays
-        damaged over restarts, until it is in sync again."""
+        that ends before its recovery point would look damaged."""
         committed = log.synced_offset if is_last else self.high_watermarks.get(log.topic_partition, 0)
-        return max(min(log.synced_offset, committed), log.missing_until)
+        return min(log.synced_offset, committed)
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         return {name: log.log_start_offset for name, log in self.logs.items() if log.log_start_offset > 0}

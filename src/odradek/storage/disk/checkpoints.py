@@ -20,6 +20,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+MISSING_RECORDS = "missing-records-checkpoint"  # up to where logs have lost committed records
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DAMAGED = "damaged"  # in the directory of a log that is to be copied from another replica
@@ -32,6 +33,7 @@ REMEDIES = {
     RECOVERY_POINTS: "If you remove it, the next start reads all logs in full",
     HIGH_WATERMARKS: "If you remove it, high watermarks are learned again from the replicas",
     LOG_START_OFFSETS: "If you remove it, records that were deleted by DeleteRecords reappear",
+    MISSING_RECORDS: "If you remove it, logs that have lost committed records count as whole",
     LEADER_EPOCHS: "If the partition has other replicas, move its directory away: it is copied from them",
     PARTITION_METADATA: "It has two lines, 'version: 0' and 'topic_id: ID', with the topic id that "
     "'odradek topic describe' shows",

@@ -71,6 +71,7 @@ class Opening(NamedTuple):
     clean: bool  # the last shutdown was, so nothing needs recovery
     recovery_point: int = 0
     log_start_offset: int = 0
+    missing_until: int = 0  # an earlier start found that the log had lost committed records up to here
     strict: bool = False
     needed_from: int = 0
     unsynced_run: int | None = None
@@ -166,8 +167,9 @@ class Recovery:
         if producers is None:
             producers = Producers()
             self._rebuild(producers, segments, end_offset)
-        point = self.opening.recovery_point
-        missing_until = point if end_offset < point else 0
+        missing_until = max(self.opening.recovery_point, self.opening.missing_until)
+        if end_offset >= missing_until:
+            missing_until = 0
         return Contents(
             segments, self.epochs, self.snapshots, producers, start_offset, end_offset, missing_until
         )
