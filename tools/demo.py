@@ -137,12 +137,11 @@ class Demo:
     def play_store(self) -> Loss:
         """The store opens. In the middle of it a broker dies."""
         self.screen.heading("2  The store: three backends, four topics, keyed events")
-        names = " ".join(TOPICS)
-        self.screen.command(f"for t in {names}; do odradek topic create $t --partitions {PARTITIONS}; done")
-        for topic in TOPICS:
-            run_command(
-                f"odradek topic create {topic} --partitions {PARTITIONS}", environment(self.bootstrap)
-            )
+        names = ",".join(topic.removeprefix("bookstore-") for topic in TOPICS)
+        self.screen.command(f"odradek topic create bookstore-{{{names}}} --partitions {PARTITIONS}")
+        run_command(
+            f"odradek topic create {' '.join(TOPICS)} --partitions {PARTITIONS}", environment(self.bootstrap)
+        )
         total = len(self.hour.events)
         loss = Loss(total, leaders_of(self.brokers, TOPICS), self.brokers.kill)
 
