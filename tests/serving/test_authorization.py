@@ -21,6 +21,7 @@ from odradek.serving.request import Request
 from odradek.serving.session import Session
 from odradek.wire.frame import RequestHeader
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from odradek.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -230,6 +231,23 @@ def test_an_id_is_denied_like_the_name_of_its_topic(tmp_path: Path) -> None:
             topic_id(node, "mine"): 0,
             theirs: NO_TOPIC,
         }
+
+    run(tmp_path, Acl(), scenario)
+
+
+def test_settings_belong_to_what_they_are_settings_of(tmp_path: Path) -> None:
+    async def scenario(node: Entered) -> None:
+        node.acl.deny((TOPIC, "theirs"), (GROUP, "theirs"), THE_CLUSTER)
+        asked = [(2, "mine"), (2, "theirs"), (32, "mine"), (32, "theirs"), (4, "1"), (4, "")]
+        resources = [DescribeConfigsResource(kind, name) for kind, name in asked]
+        response = await node.ask(DescribeConfigsRequest(resources), 4)
+        codes = {
+            (result.resource_type, result.resource_name): result.error_code for result in response.results
+        }
+        assert [codes[each] for each in asked] == [
+            *(0, NO_TOPIC, 0, NO_GROUP),
+            *(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ]
 
     run(tmp_path, Acl(), scenario)
 

@@ -14,6 +14,7 @@ from odradek.apis.items import add_refused, changed, refuse_items, set_apart
 from odradek.apis.row import Api, Items, May, Need, Resource
 from odradek.apis.table import APIS
 from odradek.errors import ErrorCode, KafkaError
+from odradek.metadata.image import ResourceType
 from odradek.model import NO_TOPIC_ID
 from odradek.serving.authorizer import DENIED
 from odradek.wire.codec import Message, Steps
@@ -21,11 +22,11 @@ from odradek.wire.codec import Message, Steps
 THE_CLUSTER = ""
 # What the types of resources with settings are to ACLs: brokers, their loggers and client metrics are the cluster's.
 CONFIGURED = {
-    2: Resource.TOPIC,
-    32: Resource.GROUP,
-    4: Resource.CLUSTER,
-    8: Resource.CLUSTER,
-    16: Resource.CLUSTER,
+    ResourceType.TOPIC: Resource.TOPIC,
+    ResourceType.GROUP: Resource.GROUP,
+    ResourceType.BROKER: Resource.CLUSTER,
+    ResourceType.BROKER_LOGGER: Resource.CLUSTER,
+    ResourceType.CLIENT_METRICS: Resource.CLUSTER,
 }
 KINDS = (Resource.TOPIC, Resource.GROUP, Resource.CLUSTER)  # that they can be
 
@@ -53,22 +54,30 @@ def authorize(
             _check_whole(need, message, may)
             continue
         for resource in (need.resource,) if need.resource is not None else KINDS:
-            if rest is None:
-                break
-            denied = _Denied(need, resource, may, topic_name)
-            division = yield from set_apart(rest, lists, denied.is_denied)
-            if division is None:
-                continue
-            error = KafkaError(DENIED[resource])
-            refused = yield from _refuse(division.concerned, version, lists, error, refused)
-            rest = division.rest
-            if rest is not None and api.access.all_or_none:
-                skipped = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
-                refused = yield from _refuse(rest, version, lists, skipped, refused)
-                rest = None
+            if rest is not None:
+                denied = _Denied(need, resource, may, topic_name)
+                rest, more = yield from _refuse_denied(api, rest, version, lists, denied)
+                if more is not None:
+                    refused = more if refused is None else add_refused(refused, more)
     if rest is None and api.access.says_more:
         return Permitted(_without_items(message), refused, is_bare=True)
     return Permitted(rest, refused)
+
+
+def _refuse_denied(
+    api: Api, message: Message, version: int, lists: list[Items], denied: "_Denied"
+) -> Steps[tuple[Message | None, Message | None]]:
+    """What is left of the request, and the refusal of the rest."""
+    division = yield from set_apart(message, lists, denied.is_denied)
+    if division is None:
+        return message, None
+    error = KafkaError(DENIED[denied.resource])
+    refused = yield from refuse_items(division.concerned, version, lists, error)
+    if division.rest is None or not api.access.all_or_none:
+        return division.rest, refused
+    skipped = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    others = yield from refuse_items(division.rest, version, lists, skipped)
+    return None, add_refused(refused, others)
 
 
 def _is_for(need: Need, items: Items) -> bool:
@@ -107,13 +116,6 @@ class _Denied(NamedTuple):
         ids = [value for value in values if isinstance(value, UUID) and value != NO_TOPIC_ID]
         found = [self.topic_name(topic_id) for topic_id in ids]
         return [*names, *(name for name in found if name is not None)] or ([] if ids else [""])
-
-
-def _refuse(
-    message: Message, version: int, lists: list[Items], error: KafkaError, before: Message | None
-) -> Steps[Message]:
-    refused = yield from refuse_items(message, version, lists, error)
-    return refused if before is None else add_refused(before, refused)
 
 
 def _without_items(message: Message) -> Message:
