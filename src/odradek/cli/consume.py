@@ -16,12 +16,13 @@ from odradek.cli import consume_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, Settings, on_cluster
 from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.consume_filter import compile_filters
-from odradek.cli.consume_range import EARLIEST, Range, ends, positions
+from odradek.cli.consume_range import EARLIEST, Range, ends, starts
 from odradek.cli.consume_reader import ClusterWatch, Limits, Reader
 from odradek.cli.danger import is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
+from odradek.cli.output import warn
 from odradek.cli.text import Formatter, compile_format, message_as_json
 
 PATTERN_MARK = "^"
@@ -85,7 +86,13 @@ def read(
             reader.subscribe(names)
         else:
             reader.ends = ends(consumer, places, wanted)
-            reader.assign(positions(consumer, places, wanted))
+            found = starts(consumer, places, wanted)
+            if found.are_all_short and reader.has_end:
+                raise CommandError(found.shortage(wanted.start))
+            if found.short:
+                read_there = "nothing is" if reader.has_end else "only new messages are"
+                warn(f"{found.shortage(wanted.start)}; {read_there} read there")
+            reader.assign(found.positions)
         reader.run()
     finally:
         consumer.close()

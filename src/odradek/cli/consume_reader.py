@@ -102,6 +102,12 @@ class Reader:
     _behind: set[Place] = field(default_factory=set)  # partitions that are not known to be read to the end
     _assigned: bool = False
     _stopped: bool = False
+    _is_waiting_told: bool = False
+
+    @property
+    def has_end(self) -> bool:
+        """Whether reading stops at the end of the partitions."""
+        return self.limits.exit_at_end or self.ends.are_known
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
@@ -125,6 +131,9 @@ class Reader:
         previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._loop()
+        except BrokenPipeError:  # nobody reads our output any more, so a count of it would mislead
+            self.is_quiet = True
+            raise
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -149,9 +158,18 @@ class Reader:
                 last_message_s = time.monotonic()
             sys.stdout.buffer.flush()
             check_reader()
+            self._tell_waiting()
             self.watch.check(self.consumer)
             if self._is_timed_out(last_message_s):
                 return
+
+    def _tell_waiting(self) -> None:
+        """Once, to a person who sees nothing because there is nothing to see."""
+        if self._is_waiting_told or self.read or not self._assigned or self._behind or self.has_end:
+            return
+        self._is_waiting_told = True
+        if sys.stderr.isatty() and not self.is_quiet:
+            note("waiting for new messages; Ctrl-C stops (--from-beginning reads those that are there)")
 
     def _batch_size(self) -> int:
         """Never more than needed: in a group, messages that were fetched but not printed would count as read."""
