@@ -247,7 +247,11 @@ def fewest_in_sync(
     cluster: Access, address: Address, partitions: Iterable[PartitionStatus]
 ) -> dict[str, int]:
     """min.insync.replicas of the topics that these partitions belong to."""
-    topics = list(dict.fromkeys(one.topic for one in partitions))
+    return fewest_in_sync_of(cluster, address, dict.fromkeys(one.topic for one in partitions))
+
+
+def fewest_in_sync_of(cluster: Access, address: Address, topics: Iterable[str]) -> dict[str, int]:
+    topics = list(topics)
     found: dict[str, int] = {}
     for at in range(0, len(topics), TOPICS_AT_ONCE):
         some = topics[at : at + TOPICS_AT_ONCE]

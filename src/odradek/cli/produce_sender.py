@@ -1,7 +1,8 @@
 """How `odradek produce` sends: librdkafka batches on its own thread, and we count what was delivered.
 
 If librdkafka's queue is full, reading waits. The first message that the cluster refuses ends the command, with the
-reason, because later ones would most likely fail too.
+reason, because later ones would most likely fail too. If it only did not acknowledge it in time, the cluster is asked
+for the cause (`produce_cause`).
 """
 
 import sys
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from odradek.cli.access import Access
 from odradek.cli.failures import CommandError
 from odradek.cli.output import counted
+from odradek.cli.produce_cause import UNKNOWN_PARTITION, Quotas, find_cause
 from odradek.cli.text import OutgoingMessage
 
 FLUSH_MARGIN_S = 5
@@ -59,7 +61,15 @@ class Pace:
 class Sender:
     """A producer that counts delivered messages and keeps the first failure."""
 
-    def __init__(self, cluster: Access, topic: str, producer: Producer, timeout_s: float) -> None:
+    def __init__(
+        self,
+        cluster: Access,
+        topic: str,
+        producer: Producer,
+        timeout_s: float,
+        quotas: Quotas,
+        acks_all: bool,
+    ) -> None:
         self.topic = topic
         self.sent = 0
         self.delivered = 0
@@ -67,6 +77,8 @@ class Sender:
         self.producer = producer
         self._cluster = cluster
         self._timeout_s = timeout_s
+        self._acks_all = acks_all
+        self._quotas = quotas
 
     def send(self, message: OutgoingMessage) -> None:
         optional: dict[str, Any] = {}
@@ -93,14 +105,18 @@ class Sender:
         if error is None:
             self.delivered += 1
         elif self.failure is None:
-            self.failure = f"{self.topic}: {self._reason(error)}"
+            self.failure = f"{self.topic}: {self._reason(error, message.partition())}"
 
-    def _reason(self, error: KafkaError) -> str:
+    def _reason(self, error: KafkaError, partition: int | None = None) -> str:
         if error.code() != KafkaError._MSG_TIMED_OUT:
             return self._cluster.explain(error)
-        cause = self._cluster.heard.cause
+        partition = UNKNOWN_PARTITION if partition is None or partition < 0 else partition
+        cause = find_cause(self._cluster, self.topic, partition, self._acks_all, self._quotas.worst)
+        cause = cause or self._cluster.heard.cause
         address = self._cluster.bootstrap
-        return f"{address} did not acknowledge the messages in time" + (f": {cause}" if cause else "")
+        return f"{address} did not acknowledge the messages in time: " + (
+            cause or "the cluster looks well now, so try again (see 'odradek cluster status')"
+        )
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
