@@ -133,8 +133,17 @@ def told_failure(*arguments: str) -> str:
 def _remove(nodes: Nodes) -> None:
     server = ("-b", ",".join(nodes[one].address("PLAINTEXT") for one in (1, 2)))
     assert "cannot have 3 replicas on 2 broker(s)" in told_failure("cluster", "remove-broker", "3", *server)
-    reassign("--all", "--replication-factor", "2", *server)
-    done = told("cluster", "remove-broker", "3", "--no-wait", *server)
+    fewer = ("topic", "reassign", "--all", "--replication-factor", "2", *server)
+    asked = command(*fewer)
+    assert asked.returncode == 2 and "add --yes" in asked.stderr
+    assert "these partitions may lose 1 node without refusing writes, 1 without losing data" in asked.stderr
+    assert "Before, they may lose 2 nodes without refusing writes, 2 without losing data" in asked.stderr
+    told(*fewer, "--yes")
+    asked = command("cluster", "remove-broker", "3", "--no-wait", *server)
+    assert asked.returncode == 2 and "add --yes" in asked.stderr
+    assert "Without broker 3, the cluster may lose 0 nodes without refusing writes" in asked.stderr
+    assert "2 voters in the metadata quorum" in asked.stderr
+    done = told("cluster", "remove-broker", "3", "--no-wait", "--yes", *server)
     assert done["is_cordoned"] and done["lost_vote"] and not done["is_unregistered"]
     _create_beside_a_cordoned_broker(server)
     assert all(sorted(one) == [1, 2] for one in replicas(server))

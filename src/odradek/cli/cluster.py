@@ -114,6 +114,8 @@ def status(cluster: Access, as_json: JsonOutput = False) -> None:
 def status_fields(found: "ClusterStatus") -> dict[str, object]:
     fields = asdict(found)
     del fields["quorum_problem"]
+    if found.tolerance is not None:
+        fields["tolerance"] = found.tolerance._asdict()
     for name in ("under_replicated", "under_min_isr", "offline"):
         fields[f"{name}_partitions"] = fields.pop(name)
     return fields
@@ -123,6 +125,8 @@ def print_status(found: "ClusterStatus", problems: list[str]) -> None:
     print_line(f"cluster {found.cluster_id}: {'healthy' if not problems else 'not healthy'}")
     for problem in problems:
         print_line(f"  {problem}")
+    if found.tolerance is not None:
+        print_line(str(found.tolerance))
     print_line("")
     rows = [
         (
