@@ -72,7 +72,9 @@ def view_cluster(cluster: Access) -> ClusterView:
     description = future.result(REQUEST_TIMEOUT_S)
     topics = cluster.metadata().topics
     partitions = [partition for topic in topics.values() for partition in topic.partitions.values()]
-    controller = description.controller.id if description.controller else None
+    controller = active_controller(cluster)
+    if controller is None and description.controller:
+        controller = description.controller.id
     return ClusterView(
         cluster_id=description.cluster_id,
         controller=controller,
@@ -92,6 +94,15 @@ def view_cluster(cluster: Access) -> ClusterView:
             for node in sorted(description.nodes, key=lambda node: int(node.id))
         ],
     )
+
+
+def active_controller(cluster: Access) -> int | None:
+    """The leader of the metadata quorum; None if the cluster does not report it. Asked for its controller, a cluster
+    with a quorum names any broker, because each of them passes requests on."""
+    from odradek.cli.cluster_status import ask_anybody, find_quorum
+
+    quorum, _ = find_quorum(cluster, ask_anybody(cluster)[0])
+    return None if quorum is None else quorum.leader
 
 
 @app.command()

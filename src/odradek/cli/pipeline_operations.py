@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
-    """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and needs no Spark."""
-    from odradek.pipeline.run.status import status as read_status
-
+    """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and starts no Spark."""
     with told(as_json):
+        from odradek.pipeline.run.status import status as read_status
+
         found = read_status(load(find_file(file)))
     if as_json:
         print_json_line(found.as_json())

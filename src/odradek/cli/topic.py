@@ -1,7 +1,8 @@
 """`odradek topic`: create, list, describe, alter, delete and move topics, and delete records from them."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line, readable_size
+from odradek.cli.setting_names import check_deleted, guess_topic_setting
 from odradek.cli.topic_elect import elect_leaders
 from odradek.cli.topic_reassign import reassign
 from odradek.cli.topic_records import delete_records
@@ -132,7 +134,10 @@ def create(
     ]
     futures = cluster.admin.create_topics(new_topics, request_timeout=REQUEST_TIMEOUT_S)
     tolerated = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
-    tell(as_json, "created", *collect(cluster, futures, tolerated), "exists already")
+    done, failures = collect(cluster, futures, tolerated)
+    keys = [key_value(text)[0] for text in config or ()]
+    failures = {name: reason + guess_topic_setting(reason, keys) for name, reason in failures.items()}
+    tell(as_json, "created", done, failures, "exists already")
 
 
 @app.command("list")
@@ -218,6 +223,8 @@ def alter(
         raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
     check_internal(names, force)
     describe_topics(cluster, names)  # change nothing if one of them does not exist
+    for name in names if delete_config else ():
+        check_deleted(name, delete_config or (), setting_names(cluster, name))
     changes = [
         *(
             ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
@@ -229,7 +236,7 @@ def alter(
         ),
     ]
     for name in names:
-        with cluster.failures_told(name):
+        with guessed(entry.name for entry in changes), cluster.failures_told(name):
             if changes:
                 resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
                 settle(cluster.admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
@@ -237,6 +244,22 @@ def alter(
                 growth = [NewPartitions(name, partitions)]
                 settle(cluster.admin.create_partitions(growth, request_timeout=REQUEST_TIMEOUT_S))
     tell(as_json, "altered", dict.fromkeys(names, True), {}, "")
+
+
+def setting_names(cluster: Access, topic: str) -> list[str]:
+    """The settings that the cluster knows for a topic."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (future,) = cluster.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S).values()
+    return list(future.result(REQUEST_TIMEOUT_S))
+
+
+@contextmanager
+def guessed(keys: Iterable[str]) -> Iterator[None]:
+    """Add what the user may have meant to the refusal of a setting."""
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(f"{error}{guess_topic_setting(str(error), keys)}") from None
 
 
 @app.command()

@@ -1,10 +1,11 @@
 """`odradek topic delete-records`: delete the oldest records of a topic, up to an offset or a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
@@ -14,7 +15,7 @@ from odradek.cli.danger import Force, Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import Place, end_offsets, find_offsets
-from odradek.cli.output import print_columns, print_json
+from odradek.cli.output import counted, print_columns, print_json
 from odradek.cli.topic_view import describe
 
 UP_TO_HIGH_WATERMARK = -1
@@ -55,11 +56,12 @@ def delete_records(
     if missing := set(partition or ()).difference(there):
         raise CommandError(f"{name} has no partition {min(missing)}: it has {len(there)}, counted from 0")
     ends = delete_ends(cluster, before, [Place(name, number) for number in sorted(partition or there)])
-    confirm(f"Delete the records of {name} before {before}, in {len(ends)} of its partitions?", yes)
+    where = f"in {counted(len(ends), 'partition')}"
+    confirm(f"Delete the records of {name} before {before}, {where}?", yes)
     futures = cluster.admin.delete_records(ends, request_timeout=REQUEST_TIMEOUT_S)
     done = []
     for end, future in futures.items():
-        with cluster.failures_told(f"{name}-{end.partition}"):
+        with cluster.failures_told(f"{name}-{end.partition}"), compaction_told(name):
             done.append(Deletion(name, end.partition, future.result(REQUEST_TIMEOUT_S).low_watermark))
     done.sort(key=lambda deletion: deletion.partition)
     if as_json:
@@ -67,6 +69,20 @@ def delete_records(
     else:
         rows = [tuple(asdict(deletion).values()) for deletion in done]
         print_columns(("TOPIC", "PARTITION", "START-OFFSET"), rows)
+
+
+@contextmanager
+def compaction_told(name: str) -> Iterator[None]:
+    """Brokers call it a policy violation; the policy is that of the topic."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+            raise
+        raise CommandError(
+            f"{name} is compacted: only topics whose cleanup.policy contains 'delete' lose records by offset. To allow "
+            f"it: odradek topic alter {name} --config cleanup.policy=compact,delete"
+        ) from None
 
 
 def delete_ends(cluster: Access, before: str, places: Sequence[Place]) -> list[TopicPartition]:
