@@ -161,8 +161,8 @@ class Access:
             return MISMATCH_PATIENCE_S
         return REQUEST_TIMEOUT_S if self.heard.cause is None else CAUSE_PATIENCE_S
 
-    def explain(self, error: KafkaError) -> str:
-        return explain(error, self.bootstrap, self.heard)
+    def explain(self, error: KafkaError, subject: str | None = None) -> str:
+        return explain(error, self.bootstrap, self.heard, subject)
 
     def failures_told(self, subject: str | None = None) -> AbstractContextManager[None]:
         return failures_told(self.bootstrap, self.heard, subject)

@@ -100,7 +100,7 @@ def carry_out_growth(
         wait(cluster, moving)
     added, removed = settle_voters(cluster)
     if factor is not None and factor > len(active):
-        raise CommandError(f"{factor} replicas do not fit on {len(active)} broker(s)")
+        raise CommandError(f"{factor} replicas do not fit on {counted(len(active), 'broker')}")
     wanted = factor or min(MOST_REPLICAS, len(active))
     moved = spread(cluster, wanted, throttle)
     in_sync = raise_min_in_sync(cluster, wanted)

@@ -17,10 +17,10 @@ MISMATCH = re.compile(r"\bSSL\b|security\.protocol")
 NEXT_STEPS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic (see 'odradek topic list')",
     KafkaError._UNKNOWN_TOPIC: "no such topic (see 'odradek topic list')",
-    KafkaError._UNKNOWN_PARTITION: "no such partition (see 'odradek topic describe')",
+    KafkaError._UNKNOWN_PARTITION: "no such partition (see 'odradek topic describe{subject}')",
     KafkaError.GROUP_ID_NOT_FOUND: "no such group (see 'odradek group list')",
     KafkaError.NON_EMPTY_GROUP: "the group has active members: stop them first "
-    "(see 'odradek group describe --members')",
+    "(see 'odradek group describe{subject} --members')",
 }
 
 
@@ -59,7 +59,8 @@ def shortened(text: str) -> str:
     return f"{found['address']}: {found['reason']}" if found else text
 
 
-def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
+def explain(error: KafkaError, bootstrap: str, heard: Heard, subject: str | None = None) -> str:
+    """`subject` is the topic or the group that the error is about."""
     if error.code() in UNREACHABLE:
         if heard.cause is not None:
             return f"{heard.cause} (is --command-config right for this cluster?)"
@@ -68,7 +69,7 @@ def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
             "a login (see --command-config)?"
         )
     if error.code() in NEXT_STEPS:
-        return NEXT_STEPS[error.code()]
+        return NEXT_STEPS[error.code()].format(subject=f" {subject}" if subject else "")
     text: str = error.str().removeprefix("Broker: ").removeprefix("Local: ").strip()
     return text[:1].lower() + text[1:]
 
@@ -79,7 +80,7 @@ def failures_told(bootstrap: str, heard: Heard, subject: str | None = None) -> I
     try:
         yield
     except KafkaException as error:
-        reason = explain(error.args[0], bootstrap, heard)
+        reason = explain(error.args[0], bootstrap, heard, subject)
     except (ValueError, OverflowError, TypeError) as error:  # confluent-kafka checks arguments itself
         if not _is_from_confluent(error):
             raise

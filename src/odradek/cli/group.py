@@ -25,7 +25,17 @@ from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.group_delete_offsets import delete_offsets
 from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
-from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
+from odradek.cli.output import (
+    counted,
+    lag_cell,
+    note,
+    print_columns,
+    print_json,
+    print_json_line,
+    print_line,
+    state_cell,
+    warn,
+)
 
 app = Group(help="List, describe and delete consumer groups; reset and delete their offsets.")
 app.command("reset-offsets")(on_cluster(reset_offsets))
@@ -114,7 +124,7 @@ def list_(
     if as_json:
         print_json([{"group": name, "type": kind, "state": how} for name, kind, how in rows])
     elif long or sys.stdout.isatty():
-        print_columns(("GROUP", "TYPE", "STATE"), rows)
+        print_columns(("GROUP", "TYPE", "STATE"), [(name, kind, state_cell(how)) for name, kind, how in rows])
     else:
         sys.stdout.writelines(f"{name}\n" for name, _, _ in rows)
     if listing.errors:
@@ -258,7 +268,13 @@ def show_offsets(views: Sequence[GroupView]) -> None:
     header = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
     for view in views:
         tell_condition(view)
-        rows = [(view.group, *asdict(partition).values()) for partition in view.partitions]
+        rows: list[Sequence[object]] = [
+            (
+                *(view.group, one.topic, one.partition, one.current_offset, one.log_end_offset),
+                *(lag_cell(one.lag), one.member_id, one.host, one.client_id),
+            )
+            for one in view.partitions
+        ]
         idle = [member for member in view.members if not member.partitions]
         rows += [
             (view.group, *[None] * 5, member.member_id, member.host, member.client_id) for member in idle
@@ -288,7 +304,7 @@ def _joined(places: Iterable[Place]) -> str:
 
 def show_states(views: Sequence[GroupView]) -> None:
     rows = [
-        (view.group, view.coordinator, view.assignor, view.type, view.state, len(view.members))
+        (view.group, view.coordinator, view.assignor, view.type, state_cell(view.state), len(view.members))
         for view in views
     ]
     print_columns(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "#MEMBERS"), rows)
@@ -296,7 +312,7 @@ def show_states(views: Sequence[GroupView]) -> None:
 
 def tell_condition(view: GroupView) -> None:
     lag = "" if view.total_lag is None else f", total lag {view.total_lag}"
-    members = "no active members" if not view.members else f"{len(view.members)} active"
+    members = "no active members" if not view.members else counted(len(view.members), "active member")
     if view.state in REBALANCING:
         warn(f"group {view.group} is rebalancing")
     note(f"group {view.group}: {members}{lag}")
@@ -322,7 +338,7 @@ def delete(
         try:
             futures[name].result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            failures[name] = cluster.explain(error.args[0])
+            failures[name] = cluster.explain(error.args[0], name)
     if as_json:
         told = [{"group": name, "deleted": name not in failures} for name in names]
         print_json(

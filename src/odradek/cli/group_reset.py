@@ -30,7 +30,7 @@ from odradek.cli.group_offsets import (
     find_offsets,
     named_places,
 )
-from odradek.cli.output import note, print_columns, print_json, warn
+from odradek.cli.output import counted, note, print_columns, print_json, warn
 from odradek.cli.text import TIME_UNITS_MS
 
 ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
@@ -163,8 +163,10 @@ def check_no_members(admin: AdminClient, name: str) -> None:
             raise
         return
     if count:
-        members = "1 active member" if count == 1 else f"{count} active members"
-        raise CommandError(f"{name} has {members}: stop them before you reset its offsets")
+        raise CommandError(
+            f"{name} has {counted(count, 'active member')}: stop {'it' if count == 1 else 'them'} before you reset "
+            f"offsets (see 'odradek group describe {name} --members')"
+        )
 
 
 def plan(

@@ -109,7 +109,7 @@ class Sender:
 
     def _reason(self, error: KafkaError, partition: int | None = None) -> str:
         if error.code() != KafkaError._MSG_TIMED_OUT:
-            return self._cluster.explain(error)
+            return self._cluster.explain(error, self.topic)
         partition = UNKNOWN_PARTITION if partition is None or partition < 0 else partition
         cause = find_cause(self._cluster, self.topic, partition, self._acks_all, self._quotas.worst)
         cause = cause or self._cluster.heard.cause

@@ -95,7 +95,7 @@ def collect(
             if tolerated is not None and error.args[0].code() == tolerated:
                 done[name] = False
             else:
-                failures[name] = cluster.explain(error.args[0])
+                failures[name] = cluster.explain(error.args[0], name)
     return done, failures
 
 

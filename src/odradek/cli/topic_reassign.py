@@ -231,7 +231,7 @@ def show_plan(state: "ClusterState", moves: Sequence[Move], as_json: bool) -> No
         (*move.place, joined(move.before), joined(move.after), readable_size(bytes_of(state, move)))
         for move in moves
     ]
-    print_columns(("TOPIC", "PARTITION", "REPLICAS", "NEW REPLICAS", "COPY"), rows)
+    print_columns(("TOPIC", "PARTITION", "REPLICAS", "NEW-REPLICAS", "COPY"), rows)
     print_line(summary(state, moves))
 
 
@@ -318,7 +318,7 @@ def show_status(cluster: Access, choice: Choice, as_json: bool) -> None:
             (*place, joined(one.target), joined(one.adding), joined(one.removing), readable_size(left[place]))
             for place, one in moving.items()
         ]
-        print_columns(("TOPIC", "PARTITION", "NEW REPLICAS", "ADDING", "REMOVING", "LEFT"), rows)
+        print_columns(("TOPIC", "PARTITION", "NEW-REPLICAS", "ADDING", "REMOVING", "LEFT"), rows)
     else:
         print_line("No partition is moving.")
     if not everything:

@@ -18,7 +18,7 @@ from odradek.cli.danger import Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.group_offsets import Place
-from odradek.cli.output import joined, note, print_columns, print_json, print_line
+from odradek.cli.output import joined, note, print_columns, print_json, print_line, state_cell
 from odradek.cli.text import TIME_UNITS_MS
 from odradek.cli.transaction_requests import (
     Abortion,
@@ -122,7 +122,9 @@ def list_(
     if as_json:
         print_json([asdict(each) for each in listed])
         return
-    rows = [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in listed]
+    rows = [
+        (each.transactional_id, each.coordinator, each.producer_id, state_cell(each.state)) for each in listed
+    ]
     print_columns(("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"), rows)
 
 
@@ -374,7 +376,7 @@ def _row(view: TransactionView) -> tuple[object, ...]:
     return (
         view.transactional_id,
         view.coordinator,
-        view.state,
+        state_cell(view.state),
         view.producer_id,
         view.producer_epoch,
         duration(view.timeout_ms / 1000),
