@@ -1,5 +1,6 @@
 """What the shell is offered, and what a command imports before it does its work."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -105,6 +106,31 @@ def test_the_list_of_commands_imports_no_spark() -> None:
     found = imported_by("--help")
     assert "odradek.cli.pipeline" in found
     assert not {"rich", "pandas", "pyarrow", "pyspark", "odradek.spark", "odradek.client"} & found
+
+
+def imported_by_completion(line: str) -> set[str]:
+    """All modules that are imported when a shell completes a line."""
+    code = "import sys; from odradek.cli.main import main; main([]); print(*sys.modules)"
+    environ = {
+        **os.environ,
+        "_ODRADEK_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(line.count(" ")),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environ
+    )
+    return set(result.stdout.split())
+
+
+def test_a_completion_imports_only_the_command_that_the_line_names() -> None:
+    of_names = imported_by_completion("odradek to")
+    assert "plain,topic" in of_names
+    assert not {f"odradek.cli.{name}" for name in ("topic", "consume", "pipeline")} & of_names
+    of_topic = imported_by_completion("odradek topic des")
+    assert {"plain,describe", "odradek.cli.topic"} <= of_topic
+    assert not {f"odradek.cli.{name}" for name in ("group", "consume", "pipeline")} & of_topic
+    assert "odradek.cli.topic" in imported_by_completion("odradek -b localhost:1 topic des")
 
 
 def imported_by_statement(statement: str) -> set[str]:

@@ -23,7 +23,6 @@ from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line, readable_size
-from odradek.cli.setting_names import check_deleted, guess_topic_setting
 from odradek.cli.topic_elect import elect_leaders
 from odradek.cli.topic_reassign import reassign
 from odradek.cli.topic_records import delete_records
@@ -136,7 +135,7 @@ def create(
     tolerated = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
     done, failures = collect(cluster, futures, tolerated)
     keys = [key_value(text)[0] for text in config or ()]
-    failures = {name: reason + guess_topic_setting(reason, keys) for name, reason in failures.items()}
+    failures = {name: with_guess(reason, keys) for name, reason in failures.items()}
     tell(as_json, "created", done, failures, "exists already")
 
 
@@ -224,7 +223,7 @@ def alter(
     check_internal(names, force)
     describe_topics(cluster, names)  # change nothing if one of them does not exist
     for name in names if delete_config else ():
-        check_deleted(name, delete_config or (), setting_names(cluster, name))
+        check_known(cluster, name, delete_config or ())
     changes = [
         *(
             ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
@@ -246,11 +245,20 @@ def alter(
     tell(as_json, "altered", dict.fromkeys(names, True), {}, "")
 
 
-def setting_names(cluster: Access, topic: str) -> list[str]:
-    """The settings that the cluster knows for a topic."""
+def check_known(cluster: Access, topic: str, keys: Sequence[str]) -> None:
+    """Raise CommandError for a setting that the cluster does not know for this topic."""
+    from odradek.cli.setting_names import check_deleted
+
     resource = ConfigResource(ResourceType.TOPIC, topic)
     (future,) = cluster.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S).values()
-    return list(future.result(REQUEST_TIMEOUT_S))
+    check_deleted(topic, keys, future.result(REQUEST_TIMEOUT_S))
+
+
+def with_guess(refusal: str, keys: Iterable[str]) -> str:
+    """The refusal of a setting, with the one that the user may have meant."""
+    from odradek.cli.setting_names import guess_topic_setting
+
+    return refusal + guess_topic_setting(refusal, keys)
 
 
 @contextmanager
@@ -259,7 +267,7 @@ def guessed(keys: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except CommandError as error:
-        raise CommandError(f"{error}{guess_topic_setting(str(error), keys)}") from None
+        raise CommandError(with_guess(str(error), keys)) from None
 
 
 @app.command()

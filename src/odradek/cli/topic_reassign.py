@@ -19,7 +19,6 @@ from odradek.cli.framework import Argument, BadParameter, Exit, Option
 from odradek.cli.group_offsets import Place
 from odradek.cli.output import counted, joined, note, print_columns, print_json, print_line, readable_size
 from odradek.cli.reassignment_plan import ImpossiblePlan, Move, Wish, make_plan
-from odradek.cli.tolerance import tolerance
 
 if TYPE_CHECKING:  # they bring our own client, which is slow to import
     from odradek.cli.cluster_layout import ClusterState
@@ -132,6 +131,7 @@ def reassign(
 def tell_result(cluster: Access, state: "ClusterState", moves: Sequence[Move], yes: bool) -> None:
     """Say what the moved partitions may lose afterwards, and ask, if that is less than before for any of them."""
     from odradek.cli.cluster_layout import copies_after, fewest_in_sync
+    from odradek.cli.tolerance import tolerance
 
     topics = sorted({move.place.topic for move in moves if len(move.after) < len(move.before)})
     if not topics:
