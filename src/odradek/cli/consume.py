@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer
-
 from odradek.cli import consume_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, Settings, on_cluster
 from odradek.cli.arguments import Quiet, key_value
@@ -22,6 +20,7 @@ from odradek.cli.danger import is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import warn
 from odradek.cli.text import Formatter, compile_format, message_as_json
 
@@ -72,7 +71,7 @@ def consume(
     watch = ClusterWatch(cluster, waits_for_ever=limits == Limits())
     settings = consumer_settings(group, wanted, isolation.value) | {"error_cb": watch.note_error}
     with cluster.failures_told(", ".join(names)):
-        consumer = cluster.client(Consumer, settings)
+        consumer = cluster.client(kafka.Consumer, settings)
         reader = Reader(consumer, formatter, passes, limits, watch, quiet, is_in_group=group is not None)
         read(consumer, reader, names, partition or (), wanted)
 

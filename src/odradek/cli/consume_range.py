@@ -14,15 +14,18 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from typing import TYPE_CHECKING, Any
 
 from odradek.cli.access import REQUEST_TIMEOUT_S
 from odradek.cli.arguments import offset_of, time_ms_of
 from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import counted
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
 
 SHORT_SHOWN = 3
 EARLIEST, LATEST = ("earliest", "beginning"), ("latest", "end")
@@ -106,7 +109,7 @@ def _now_ms() -> int:
 class Starts:
     """Where reading begins in each partition."""
 
-    positions: list[TopicPartition]
+    positions: "list[TopicPartition]"
     short: dict[Place, int] = field(
         default_factory=dict
     )  # partitions that end before the wanted offset, and where
@@ -126,21 +129,21 @@ class Starts:
 def starts(consumer: Any, places: Sequence[Place], wanted: Range) -> Starts:
     if wanted.start.startswith("@"):
         time_ms = time_ms_of(wanted.start[1:])
-        at_time = [TopicPartition(*place, time_ms) for place in places]
+        at_time = [kafka.TopicPartition(*place, time_ms) for place in places]
         return Starts(list(consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S)))
     found = Starts([])
     for place in places:
         offset, end = _start_offset(consumer, place, wanted.start)
         if end is not None and offset > end:
             found.short[place] = offset = end
-        found.positions.append(TopicPartition(*place, offset))
+        found.positions.append(kafka.TopicPartition(*place, offset))
     return found
 
 
 def _start_offset(consumer: Any, place: Place, start: str) -> tuple[int, int | None]:
     """The offset to start at, and that of the partition's end where it is known."""
     if start in EARLIEST:
-        return int(OFFSET_BEGINNING), None
+        return int(kafka.OFFSET_BEGINNING), None
     first, end = watermarks(consumer, place)
     if start in LATEST:
         # Look it up now instead of leaving it to librdkafka, so that no message sent from now on is missed.
@@ -159,7 +162,7 @@ def ends(consumer: Any, places: Iterable[Place], wanted: Range) -> Ends:
     until_ms = wanted.until_ms()
     if until_ms is None:
         return Ends({place: watermarks(consumer, place)[1] for place in places})
-    at_time = [TopicPartition(*place, until_ms) for place in places]
+    at_time = [kafka.TopicPartition(*place, until_ms) for place in places]
     found = consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S)
     offsets = {Place(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
     late = [place for place in places if place not in offsets]
@@ -170,5 +173,5 @@ def ends(consumer: Any, places: Iterable[Place], wanted: Range) -> Ends:
 
 def watermarks(consumer: Any, place: Place) -> tuple[int, int]:
     """The first offset of the log, and the offset of the next message."""
-    first, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_TIMEOUT_S)
+    first, end = consumer.get_watermark_offsets(kafka.TopicPartition(*place), timeout=REQUEST_TIMEOUT_S)
     return int(first), int(end)

@@ -7,14 +7,13 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
-from confluent_kafka import Producer
-
 from odradek.cli import produce_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.danger import Force, check_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter, Exit
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import counted, note
 from odradek.cli.produce_cause import Quotas
 from odradek.cli.produce_input import input_lines, messages, parser_of
@@ -93,7 +92,7 @@ def make_sender(cluster: Access, topic: str, settings: dict[str, Any]) -> Sender
     }
     ours = {name: value for name, value in timeouts.items() if name not in cluster.given}
     quotas = Quotas()
-    producer = cluster.client(Producer, settings | ours | {"throttle_cb": quotas.note})
+    producer = cluster.client(kafka.Producer, settings | ours | {"throttle_cb": quotas.note})
     if topic not in producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
         check_name(topic)
         note(f"{topic} does not exist: the broker will create it with its default settings, if it may")

@@ -8,7 +8,7 @@ for records, are enough replicas in sync, did a quota hold us back?
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from odradek.cli.access import Access
+from odradek.cli.access import Access, addresses_of
 from odradek.cli.failures import CommandError
 from odradek.cli.output import counted, joined, readable_size
 
@@ -56,14 +56,15 @@ def find_cause(
     cluster: Access, topic: str, partition: int, acks_all: bool, throttling: Throttling | None
 ) -> str | None:
     """In a sentence; None if the cluster looks well now. Never raises: this explains another failure."""
+    heard = cluster.heard.cause  # before other clients of ours reach the cluster
     try:
         found = _partitions(cluster, topic, partition)
         leaders = {one.leader for one in found if one.leader is not None}
-        states = {broker: _ask_leader(cluster, broker) for broker in sorted(leaders)}
+        states = {broker: _ask_leader(cluster, broker, heard) for broker in sorted(leaders)}
         fewest = _fewest_in_sync(cluster, topic) if acks_all else 1
     except CommandError as error:
-        return str(error)
-    return next(causes(topic, found, states, fewest, throttling), None)
+        return heard or str(error)
+    return next(causes(topic, found, states, fewest, throttling), heard)
 
 
 def causes(
@@ -133,7 +134,7 @@ def _partitions(cluster: Access, topic: str, partition: int) -> list[Copies]:
     ]
 
 
-def _ask_leader(cluster: Access, broker: int) -> Leader:
+def _ask_leader(cluster: Access, broker: int, heard: str | None) -> Leader:
     from odradek.cli.cluster_status import disks_in
     from odradek.cli.own_client import ask, broker_addresses
     from odradek.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -144,14 +145,14 @@ def _ask_leader(cluster: Access, broker: int) -> Leader:
     except KeyError:
         return Leader("the cluster does not say where it is")
     except CommandError as error:
-        return Leader(str(error))
+        return Leader(heard or str(error))
     disks = disks_in(answer.results)
     return Leader(None, disks.is_full, disks.free_bytes)
 
 
 def _fewest_in_sync(cluster: Access, topic: str) -> int:
     from odradek.cli.cluster_status import fewest_in_sync_of
-    from odradek.cli.own_client import broker_addresses
+    from odradek.cli.own_client import Address
 
-    address = next(iter(broker_addresses(cluster).values()))
+    address = Address(*addresses_of(cluster.bootstrap)[0])
     return fewest_in_sync_of(cluster, address, [topic]).get(topic, 1)

@@ -6,22 +6,13 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourceType,
-)
-
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster, settle
 from odradek.cli.arguments import JsonOutput, key_value
 from odradek.cli.completion import complete_topic_settings, complete_topics
 from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
+from odradek.cli.librdkafka import kafka, kafka_admin
 from odradek.cli.output import print_columns, print_json, print_line, readable_size
 from odradek.cli.topic_elect import elect_leaders
 from odradek.cli.topic_reassign import reassign
@@ -90,7 +81,7 @@ def collect(
         try:
             future.result(REQUEST_TIMEOUT_S)
             done[name] = True
-        except KafkaException as error:
+        except kafka.KafkaException as error:
             if tolerated is not None and error.args[0].code() == tolerated:
                 done[name] = False
             else:
@@ -123,7 +114,7 @@ def create(
     """Create topics."""
     names = chosen_topics(names, topic)
     new_topics = [
-        NewTopic(
+        kafka_admin.NewTopic(
             name,
             num_partitions=partitions or BROKER_DEFAULT,
             replication_factor=replication_factor or BROKER_DEFAULT,
@@ -132,7 +123,7 @@ def create(
         for name in names
     ]
     futures = cluster.admin.create_topics(new_topics, request_timeout=REQUEST_TIMEOUT_S)
-    tolerated = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    tolerated = kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
     done, failures = collect(cluster, futures, tolerated)
     keys = [key_value(text)[0] for text in config or ()]
     failures = {name: with_guess(reason, keys) for name, reason in failures.items()}
@@ -226,21 +217,23 @@ def alter(
         check_known(cluster, name, delete_config or ())
     changes = [
         *(
-            ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
+            kafka_admin.ConfigEntry(*key_value(text), incremental_operation=kafka_admin.AlterConfigOpType.SET)
             for text in config or ()
         ),
         *(
-            ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
+            kafka_admin.ConfigEntry(key, None, incremental_operation=kafka_admin.AlterConfigOpType.DELETE)
             for key in delete_config or ()
         ),
     ]
     for name in names:
         with guessed(entry.name for entry in changes), cluster.failures_told(name):
             if changes:
-                resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+                resource = kafka_admin.ConfigResource(
+                    kafka_admin.ResourceType.TOPIC, name, incremental_configs=changes
+                )
                 settle(cluster.admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
             if partitions is not None:
-                growth = [NewPartitions(name, partitions)]
+                growth = [kafka_admin.NewPartitions(name, partitions)]
                 settle(cluster.admin.create_partitions(growth, request_timeout=REQUEST_TIMEOUT_S))
     tell(as_json, "altered", dict.fromkeys(names, True), {}, "")
 
@@ -249,7 +242,7 @@ def check_known(cluster: Access, topic: str, keys: Sequence[str]) -> None:
     """Raise CommandError for a setting that the cluster does not know for this topic."""
     from odradek.cli.setting_names import check_deleted
 
-    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource = kafka_admin.ConfigResource(kafka_admin.ResourceType.TOPIC, topic)
     (future,) = cluster.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S).values()
     check_deleted(topic, keys, future.result(REQUEST_TIMEOUT_S))
 
@@ -286,5 +279,5 @@ def delete(
     check_internal(names, force)
     confirm(f"Delete {', '.join(names)} and all records in them?", yes)
     futures = cluster.admin.delete_topics(names, request_timeout=REQUEST_TIMEOUT_S)
-    tolerated = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
+    tolerated = kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
     tell(as_json, "deleted", *collect(cluster, futures, tolerated), "does not exist")

@@ -3,10 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Annotated
-
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from typing import TYPE_CHECKING, Annotated
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.arguments import MOST_PARTITION, JsonOutput, offset_of, time_ms_of
@@ -15,8 +12,13 @@ from odradek.cli.danger import Force, Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Option
 from odradek.cli.group_offsets import Place, end_offsets, find_offsets
+from odradek.cli.librdkafka import kafka, kafka_admin
 from odradek.cli.output import counted, print_columns, print_json
 from odradek.cli.topic_view import describe
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
 
 UP_TO_HIGH_WATERMARK = -1
 NO_RECORD_SO_LATE = -1
@@ -76,8 +78,8 @@ def compaction_told(name: str) -> Iterator[None]:
     """Brokers call it a policy violation; the policy is that of the topic."""
     try:
         yield
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+    except kafka.KafkaException as error:
+        if error.args[0].code() != kafka.KafkaError.POLICY_VIOLATION:
             raise
         raise CommandError(
             f"{name} is compacted: only topics whose cleanup.policy contains 'delete' lose records by offset. To allow "
@@ -85,17 +87,17 @@ def compaction_told(name: str) -> Iterator[None]:
         ) from None
 
 
-def delete_ends(cluster: Access, before: str, places: Sequence[Place]) -> list[TopicPartition]:
+def delete_ends(cluster: Access, before: str, places: Sequence[Place]) -> "list[TopicPartition]":
     """The offset before which each partition loses its records."""
     if before in ("latest", "end"):
-        return [TopicPartition(*place, UP_TO_HIGH_WATERMARK) for place in places]
+        return [kafka.TopicPartition(*place, UP_TO_HIGH_WATERMARK) for place in places]
     if before.startswith("@"):
-        spec = OffsetSpec.for_timestamp(time_ms_of(before[1:]))
+        spec = kafka_admin.OffsetSpec.for_timestamp(time_ms_of(before[1:]))
         found = find_offsets(cluster.admin, dict.fromkeys(places, spec))
         late = [place for place, offset in found.items() if offset == NO_RECORD_SO_LATE]
         found |= end_offsets(cluster.admin, late)
-        return [TopicPartition(*place, offset) for place, offset in found.items()]
+        return [kafka.TopicPartition(*place, offset) for place, offset in found.items()]
     offset = offset_of(before)
     if offset < 0:
         raise BadParameter(f"{before} is not an offset, @TIME or latest", param_hint="--before")
-    return [TopicPartition(*place, offset) for place in places]
+    return [kafka.TopicPartition(*place, offset) for place in places]
