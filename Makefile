@@ -143,7 +143,7 @@ bench-stall: $(BENCH_INSTALLED) ## Measure how long one client's huge requests m
 bench-metadata: $(BENCH_INSTALLED) ## Measure changes of the metadata, and starts, in a large cluster
 	$(BIN)/python -m bench.metadata
 
-bench-start: $(BENCH_INSTALLED) ## Measure how long a test waits for a broker, and for a cluster of three
+bench-start: $(BENCH_INSTALLED) ## Measure how long a test waits for a broker, and for a cluster of three; and what a command and a TAB cost
 	$(BIN)/python -m bench.start $(ARGS)
 
 bench-growth: $(BENCH_INSTALLED) bench-packages ## Measure with more and more partitions and connections

@@ -4,6 +4,7 @@ Bars begin at zero and whiskers span all rounds. Odradek has the strong colours,
 an arrow in each title says which way is better. Panels without a number are left out.
 """
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bench.runner import LIMIT, Run
 from bench.workloads import FIGURES
 
 DOTS_PER_INCH = 130
+TITLE_WIDTH = 38  # characters: a longer line would run into the next panel
 PANELS = [
     ("bulk-1k", "produce_mb_s"),
     ("bulk-1k", "consume_mb_s"),
@@ -83,7 +85,10 @@ def title_of(run: Run, system: str) -> str:
 def heading(title: str, figure: str) -> str:
     meaning = FIGURES[figure]
     unit = f", {meaning.unit}" if meaning.unit else ""
-    return f"{title}: {meaning.title}{unit} {'↑' if meaning.more_is_better else '↓'}"
+    measured = f"{meaning.title}{unit} {'↑' if meaning.more_is_better else '↓'}"
+    if len(title) + 2 + len(measured) <= TITLE_WIDTH:
+        return f"{title}: {measured}"
+    return "\n".join([*textwrap.wrap(f"{title}:", TITLE_WIDTH), measured])
 
 
 def draw(run: Run, directory: Path) -> Path:

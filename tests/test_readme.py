@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.pipeline.file.examples import example
 from tests.support import RunningBroker, running_broker
 
 README = Path(__file__).parent.parent / "README.md"
@@ -69,3 +70,36 @@ def test_console(broker: RunningBroker, block: str) -> None:
             env=environ,
         )
         assert result.stdout == expected, command
+
+
+# --- what a reader needs before a step ---
+
+
+def test_the_pipeline_finds_its_topic() -> None:
+    """The steps above have deleted the topic that the example reads."""
+    (steps,) = [
+        text for kind, text in BLOCK.findall(README.read_text()) if "pipeline run" in text and kind == "sh"
+    ]
+    lines = steps.splitlines()
+    (topic,) = re.findall(r'^topic = "(\w+)"$', example("shop", "shop.toml", ADDRESS), re.MULTILINE)[:1]
+    created = next(at for at, line in enumerate(lines) if line.startswith(f"odradek topic create {topic}"))
+    assert created < next(at for at, line in enumerate(lines) if "pipeline run" in line)
+
+
+def test_pytest_is_installed_before_it_is_used() -> None:
+    text = README.read_text()
+    assert text.index("pip install pytest") < text.index("def test_")
+
+
+def test_no_hint_names_a_package_that_is_not_published() -> None:
+    root = README.parent
+    files = [README, *root.glob("docs/*.md"), *root.glob("examples/**/*.md"), *root.glob("src/**/*.py")]
+    assert [str(file) for file in files if re.search(r"pip install '?odradek", file.read_text())] == []
+
+
+def test_no_word_of_the_picture_is_under_its_box() -> None:
+    picture = (README.parent / "docs" / "picture.svg").read_text()
+    left = int(re.findall(r'<rect x="(\d+)" y="20"', picture)[0])
+    for x, text in re.findall(r'<text x="(\d+)"[^>]*>([^<]+)</text>', picture):
+        if int(x) < left:
+            assert int(x) + 8.5 * len(text) < left, text  # pixels of a wide letter, at 14 px

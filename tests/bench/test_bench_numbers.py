@@ -186,3 +186,13 @@ def test_the_build_of_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"CONFIG_ARGS": "'--enable-optimizations' '--prefix=/usr'", "OPT": "-g -O3 -Wall"}
     monkeypatch.setattr("sysconfig.get_config_var", told.get)
     assert python_build().endswith(", -O3, configured with --enable-optimizations and without --with-lto)")
+
+
+def test_no_title_runs_into_the_next_panel() -> None:
+    plots = pytest.importorskip("bench.plots")
+    run = load_run(Path(__file__).parents[2] / "bench" / "results" / "peers.json")
+    for workload, figure in plots.PANELS:
+        if workload in run.workloads:
+            lines = plots.heading(run.workloads[workload], figure).splitlines()
+            assert max(map(len, lines)) <= plots.TITLE_WIDTH, lines
+            assert lines[-1][-1] in "↑↓" and len(lines[-1]) > 1, lines

@@ -82,11 +82,10 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
             *("up", "--port", "0", "--data-dir", str(tmp_path / "other")),
             *("--set", f"metrics.listener=localhost:{port}"),
         )
+        pid = broker.process.pid
     assert result.returncode == 1
-    assert (
-        f"error: port {port} is in use: stop the process that listens there, or choose another in metrics.listener"
-        in (result.stderr)
-    )
+    assert f"error: port {port} is in use by process {pid} (" in result.stderr
+    assert ": stop the process that listens there, or choose another in metrics.listener" in result.stderr
 
 
 @pytest.mark.parametrize("text", ["9404", "localhost", "localhost:70000", "http://localhost:1"])

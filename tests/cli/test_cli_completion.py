@@ -1,20 +1,25 @@
 """What the shell is offered, and what a command imports before it does its work."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 from confluent_kafka import Producer
 
 from odradek.cli.completion import complete_topic_settings
+from odradek.cli.completion_cache import cache_file
 
 Odradek = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
-def offered(odradek: Odradek, bootstrap: str, run_here: Odradek) -> Callable[[str], list[str]]:
+def offered(
+    odradek: Odradek, bootstrap: str, run_here: Odradek, tmp_path: Path
+) -> Callable[[str], list[str]]:
     """What bash shows for a line."""
 
     def complete(line: str) -> list[str]:
@@ -24,6 +29,7 @@ def offered(odradek: Odradek, bootstrap: str, run_here: Odradek) -> Callable[[st
             "COMP_WORDS": line,
             "COMP_CWORD": str(len(words) - 1),
             "ODRADEK_BOOTSTRAP_SERVER": bootstrap,
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }
         return [item.partition(",")[2] for item in run_here(environ=environ).stdout.splitlines()]
 
@@ -105,6 +111,64 @@ def test_the_list_of_commands_imports_no_spark() -> None:
     found = imported_by("--help")
     assert "odradek.cli.pipeline" in found
     assert not {"rich", "pandas", "pyarrow", "pyspark", "odradek.spark", "odradek.client"} & found
+
+
+def imported_by_completion(line: str, **environment: str) -> set[str]:
+    """All modules that are imported when a shell completes a line, and what it is offered."""
+    code = "import sys; from odradek.cli.main import main; main([]); print(*sys.modules)"
+    environ = {
+        **(os.environ | environment),
+        "_ODRADEK_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(line.count(" ")),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environ
+    )
+    return set(result.stdout.split())
+
+
+def test_a_completion_imports_only_the_command_that_the_line_names() -> None:
+    of_names = imported_by_completion("odradek to")
+    assert "plain,topic" in of_names
+    assert not {f"odradek.cli.{name}" for name in ("topic", "consume", "pipeline")} & of_names
+    assert "confluent_kafka" not in of_names
+    of_topic = imported_by_completion("odradek topic des")
+    assert not {"confluent_kafka", "asyncio"} & of_topic
+    assert {"plain,describe", "odradek.cli.topic"} <= of_topic
+    assert not {f"odradek.cli.{name}" for name in ("group", "consume", "pipeline")} & of_topic
+    assert "odradek.cli.topic" in imported_by_completion("odradek -b localhost:1 topic des")
+
+
+def test_the_second_completion_asks_no_cluster(
+    odradek: Odradek, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    odradek("topic", "create", topic)
+    line = f"odradek topic describe {topic[:-3]}"
+    environment = {"ODRADEK_BOOTSTRAP_SERVER": bootstrap, "XDG_CACHE_HOME": str(tmp_path)}
+    assert {f"plain,{topic}", "confluent_kafka"} <= imported_by_completion(line, **environment)
+    again = imported_by_completion(line, **environment)
+    assert f"plain,{topic}" in again
+    assert not {"confluent_kafka", "asyncio", "odradek.client"} & again
+    for file in (tmp_path / "odradek").iterdir():  # what has been seen long ago does not count
+        os.utime(file, (0, 0))
+    assert "confluent_kafka" in imported_by_completion(line, **environment)
+
+
+def test_what_was_created_meanwhile_is_offered(
+    odradek: Odradek, topic: str, offered: Callable[[str], list[str]]
+) -> None:
+    assert topic not in offered(f"odradek consume {topic[:-3]}")
+    odradek("topic", "create", topic)
+    assert offered(f"odradek consume {topic[:-3]}") == [topic]
+
+
+def test_users_of_a_cluster_do_not_share_what_they_have_seen(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    first = cache_file("topics", "host:9092", {"sasl.username": "alice", "sasl.password": "secret"}, environ)
+    assert first != cache_file("topics", "host:9092", {"sasl.username": "bob"}, environ)
+    assert first != cache_file("groups", "host:9092", {"sasl.username": "alice"}, environ)
+    assert "secret" not in first.name
 
 
 def imported_by_statement(statement: str) -> set[str]:

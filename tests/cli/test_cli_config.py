@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from odradek.cli import cluster_status
+from odradek.cli.cluster_status import QuorumStatus
+
 Odradek = Callable[..., CompletedProcess[str]]
 
 
@@ -131,3 +134,65 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert (result.returncode, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {reason.format(topic=topic)}")
+
+
+# --- names that are mistyped ---
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "create", "{topic}-new", "--config", "retention.mss=1"),
+        ("topic", "alter", "{topic}", "--config", "retention.mss=1"),
+        ("topic", "alter", "{topic}", "--delete-config", "retention.mss"),
+        ("config", "alter", "topic", "{topic}", "--set", "retention.mss=1"),
+        ("config", "alter", "topic", "{topic}", "--delete", "retention.mss"),
+        ("config", "describe", "topic", "{topic}", "retention.mss"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_setting_of_a_topic_is_guessed(
+    odradek: Odradek, topic: str, command: tuple[str, ...]
+) -> None:
+    odradek("topic", "create", topic)
+    result = odradek(*(one.format(topic=topic) for one in command))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.endswith("did you mean retention.ms?\n"), result.stderr
+
+
+def test_a_setting_that_nobody_knows_cannot_be_reset(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic)
+    refused = odradek("topic", "alter", topic, "--delete-config", "foo")
+    assert (refused.returncode, refused.stderr) == (1, f"error: {topic}: unknown setting foo\n")
+    for resource in ((), ("1",)):
+        broker = odradek("config", "alter", "broker", *resource, "--delete", "foo")
+        assert broker.returncode == 1, resource
+        assert "unknown setting foo" in broker.stderr
+    known = odradek("config", "alter", "broker", "--delete", "log.cleaner.backoff.ms")
+    assert known.returncode == 0, known.stderr
+
+
+def test_records_of_a_compacted_topic_stay_and_the_way_out_is_named(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--config", "cleanup.policy=compact")
+    odradek("produce", topic, "-K", ":", stdin="a:1\nb:2\n")
+    result = odradek("topic", "delete-records", topic, "--before", "1", "--yes")
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"error: {topic} is compacted: only topics whose cleanup.policy contains 'delete' lose records by offset. To "
+        f"allow it: odradek topic alter {topic} --config cleanup.policy=compact,delete\n",
+    )
+    assert odradek("topic", "alter", topic, "--config", "cleanup.policy=compact,delete").returncode == 0
+    assert odradek("topic", "delete-records", topic, "--before", "1", "--yes").returncode == 0
+
+
+def test_the_controller_is_the_leader_of_the_quorum(
+    odradek: Odradek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster with a quorum names any of its brokers when it is asked for its controller."""
+    led = QuorumStatus(7, 1, 1, [], [])
+    monkeypatch.setattr(cluster_status, "find_quorum", lambda *_: (led, ""))
+    view = read(odradek, "cluster", "info")
+    assert view["controller"] == 7
+    assert [one["is_controller"] for one in view["brokers"]] == [False]
+    monkeypatch.setattr(cluster_status, "find_quorum", lambda *_: (None, ""))  # an older cluster
+    assert read(odradek, "cluster", "info")["controller"] == 1

@@ -262,7 +262,10 @@ def test_groups_with_members_are_left_alone(
         refused = odradek("group", "reset-offsets", group, "--topic", orders, "--to-earliest", "--execute")
         kept = odradek("group", "delete", group, "--yes")
     assert refused.returncode == 1
-    assert refused.stderr == (f"error: {group} has 1 active member: stop them before you reset its offsets\n")
+    assert refused.stderr == (
+        f"error: {group} has 1 active member: stop it before you reset offsets "
+        f"(see 'odradek group describe {group} --members')\n"
+    )
     assert kept.returncode == 1
     assert kept.stdout == ""
     assert "the group has active members: stop them first" in kept.stderr

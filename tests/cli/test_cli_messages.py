@@ -356,3 +356,63 @@ def test_following_outlives_a_broker_and_says_so(run_here: Odradek, tmp_path: Pa
             assert follower.stdout.readline() == "after\n"
             follower.send_signal(signal.SIGTERM)
             assert follower.wait(60) == 0
+
+
+# --- ends, and what a person is told ---
+
+
+def test_a_range_ends_where_a_partition_does(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--partitions", "2")
+    odradek("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    odradek("produce", topic, "-p", "1", stdin="d\n")
+    result = odradek("consume", topic, "-o", "0:2")
+    assert (result.returncode, sorted(result.stdout.split())) == (0, ["a", "b", "d"])
+    assert odradek("consume", topic, "-o", "1:99", "-p", "0").stdout.split() == ["b", "c"]
+
+
+def test_an_offset_beyond_the_end_is_told(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic, "--partitions", "2")
+    odradek("produce", topic, "-p", "0", stdin="a\nb\n")
+    beyond = odradek("consume", topic, "-o", "99", "-e")
+    assert (beyond.returncode, beyond.stderr) == (
+        1,
+        f"error: offset 99 is beyond the end of 2 partitions: {topic}-0 at 2, {topic}-1 at 0\n",
+    )
+    partly = odradek("consume", topic, "-o", "1", "-e", "-q")
+    assert (partly.returncode, partly.stdout) == (0, "b\n")
+    assert partly.stderr == (
+        f"warning: offset 1 is beyond the end of 1 partition: {topic}-1 at 0; nothing is read there\n"
+    )
+    at_end = odradek("consume", topic, "-o", "2", "-p", "0", "-e", "-q")
+    assert (at_end.returncode, at_end.stderr) == (0, "")
+
+
+def test_an_offset_before_the_first_record_is_the_first_record(odradek: Odradek, topic: str) -> None:
+    odradek("topic", "create", topic)
+    odradek("produce", topic, stdin="a\nb\nc\n")
+    odradek("topic", "delete-records", topic, "--before", "1", "--yes")
+    assert odradek("consume", topic, "-o", "0", "-e").stdout.split() == ["b", "c"]
+
+
+def test_a_person_is_told_that_it_waits(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic)
+    ours, theirs = pty.openpty()
+    command = odradek_command("consume", topic, "-b", bootstrap)
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    watchdog = threading.Timer(60, follower.kill)
+    watchdog.start()
+    assert os.read(ours, 1000).startswith(b"waiting for new messages")
+    follower.send_signal(signal.SIGINT)
+    follower.communicate()
+    watchdog.cancel()
+    os.close(ours)
+    assert follower.returncode == 0
+
+
+def test_a_reader_that_leaves_is_told_no_count(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    odradek("topic", "create", topic)
+    odradek("produce", topic, stdin="x\n" * 50_000)
+    command = " ".join(odradek_command("consume", topic, "--from-beginning", "-b", bootstrap))
+    result = subprocess.run(f"{command} | head -n 1", shell=True, capture_output=True, timeout=60)
+    assert (result.stdout, result.stderr) == (b"x\n", b"")

@@ -203,7 +203,7 @@ def test_a_hanging_transaction_is_found_and_aborted(there: Odradek, trusting: st
     assert hanging(there, "--broker", "2") == []
     table = there("transaction", "find-hanging", "--topic", topic)
     assert table.stdout.splitlines()[1].split()[:3] == [topic, "0", str(STRANGER)]
-    assert "transaction abort" in table.stderr
+    assert f"odradek transaction abort {topic} --partition 0 --start-offset {offset}\n" in table.stderr
     wrong = there(
         "transaction", "abort", topic, "--partition", "0", "--start-offset", str(offset + 1), "--yes"
     )
@@ -264,3 +264,31 @@ def test_it_asks_before_it_aborts(there: Odradek, trusting: str, topic: str) -> 
     refused = there("transaction", "abort", topic, "--partition", "0", "--start-offset", "0")
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
     assert len(hanging(there, "--topic", topic)) == 1
+
+
+def test_a_transaction_that_its_coordinator_has_open_needs_force(
+    odradek: Odradek, bootstrap: str, topic: str
+) -> None:
+    create(bootstrap, topic)
+    abort = ("transaction", "abort", topic, "--partition", "0", "--start-offset", "0", "--yes")
+    with open_transaction(bootstrap, topic, f"{topic}-id"):
+        refused = odradek(*abort)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"as Ongoing (transactional id {topic}-id)" in refused.stderr
+        assert "may still commit it" in refused.stderr
+        assert "--force" in refused.stderr
+        forced = odradek(*abort, "--force")
+        assert forced.returncode == 0, forced.stderr
+        assert "Aborted the transaction" in forced.stdout
+
+
+def test_only_open_transactions_take_long(odradek: Odradek, bootstrap: str, topic: str) -> None:
+    create(bootstrap, topic)
+    with open_transaction(bootstrap, topic, f"{topic}-over"):
+        pass
+    Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-empty"}).init_transactions(30)
+    with open_transaction(bootstrap, topic, f"{topic}-open"):
+        named = ("list", "--id-pattern", f"{topic}.*")
+        assert len(read(odradek, *named)) == 3
+        (listed,) = read(odradek, *named, "--longer-than", "0ms")
+    assert listed["transactional_id"] == f"{topic}-open"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.up import load_config, parse_arguments
+from odradek.cli.up import load_config, main, parse_arguments
 from tests.support import odradek_command, run_command, running_broker
 
 KAFKAS_FILE = Path(__file__).parent.parent / "config" / "server.properties"
@@ -144,8 +144,10 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
         port = broker.bootstrap.rpartition(":")[2]
         status, line = refused("--port", port, "--data-dir", str(tmp_path / "other"))
+        pid = broker.process.pid
     assert status == 1
-    assert f"port {port} is in use" in line
+    assert f"port {port} is in use by process {pid} (" in line
+    assert not (tmp_path / "other").exists()  # it is not formatted for a broker that cannot start
     assert "--port" in line
 
 
@@ -308,3 +310,34 @@ def test_a_data_directory_of_another_node_is_said_in_one_line(tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "node.id=1" in done.stderr
+
+
+def test_a_settings_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "nofile"
+    assert main(["--config", str(file)], "broker") == 2
+    assert capsys.readouterr().err == (
+        f"error: the settings file {file} cannot be read: no such file or directory\n"
+    )
+
+
+def test_a_data_directory_of_an_unknown_version(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=7\ncluster.id=a\n")
+    status, line = refused("--port", "0", "--data-dir", str(tmp_path))
+    assert (status, line) == (
+        1,
+        f"error: {tmp_path}/meta.properties has version 7, and this release knows only version 1: the directory was "
+        "written by another release, so start that one, or choose another directory",
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--brokers", "3"), ("--join", "localhost:1")])
+@pytest.mark.parametrize("below", ["", "data"])
+def test_a_file_in_place_of_the_data_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], below: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["--port", "0", "--data-dir", str(file / below), *more]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {file} is a file, not a directory: name a directory with --data-dir\n"
+    )

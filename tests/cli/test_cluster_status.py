@@ -44,8 +44,11 @@ def test_one_broker_that_is_well(odradek: Odradek, bootstrap: str, topic: str) -
 
     lines = odradek("cluster", "status").stdout.splitlines()
     assert lines[0] == f"cluster {status['cluster_id']}: healthy"
-    assert lines[2].split() == ["BROKER", "ADDRESS", "RACK", "STATE", "LEADERS", "FREE"]
-    assert lines[5].startswith(f"metadata quorum: leader {quorum['leader']}, epoch ")
+    assert lines[1].startswith(
+        "may lose 0 nodes without refusing writes, 0 without losing data (limited by 1 in-sync"
+    )
+    assert lines[3].split() == ["BROKER", "ADDRESS", "RACK", "STATE", "LEADERS", "FREE"]
+    assert lines[6].startswith(f"metadata quorum: leader {quorum['leader']}, epoch ")
 
 
 def test_bad_usage_and_a_cluster_that_is_not_there(run_here: Odradek) -> None:
@@ -65,6 +68,7 @@ def test_three_brokers_of_which_one_dies(tmp_path: Path, run_here: Odradek) -> N
         assert (code, found["problems"]) == (0, [])
         assert [one["rack"] for one in found["brokers"]] == ["rack-1", "rack-2", "rack-3"]
         assert [one["node"] for one in found["quorum"]["voters"]] == [1, 2, 3]
+        assert (found["tolerance"]["writes"], found["tolerance"]["data"]) == (1, 1)
         os.kill(cluster.pids[2], signal.SIGKILL)
         cluster.log_line("broker 3 was killed")
         while status(cluster.addresses[0])[0] == 0:  # until it is missed: the test's own time limit ends this

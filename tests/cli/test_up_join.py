@@ -1,5 +1,6 @@
 """`odradek up --join`: what it writes, and why it does not. tests/processes/test_growth.py joins real nodes."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from odradek.cli.up import BAD_USAGE, FAILED, parse_arguments
 from odradek.cli.up import main as up
 from odradek.cli.up_claim import free_id
 from odradek.cli.up_cluster import BadUsage, Cluster, describe
-from odradek.cli.up_join import SETTINGS_FILE, found, settings_of
+from odradek.cli.up_join import PORTS_TRIED, SETTINGS_FILE, found, next_free, settings_of
 from odradek.metadata.properties import read_properties
 from odradek.storage.disk.files import DiskFiles
 from tests.processes.joining import JoinedBroker, running
@@ -77,3 +78,13 @@ def test_a_directory_of_another_node_is_left_alone(
     (tmp_path / "meta.properties").write_text(identity)
     assert up(["--join", "localhost:1", "--data-dir", str(tmp_path)]) == FAILED
     assert "belongs to node 3 already" in capsys.readouterr().err
+
+
+def test_clients_get_the_next_free_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        reserved = next_free(port)
+        try:
+            assert port < reserved.port < port + PORTS_TRIED
+        finally:
+            reserved.release()

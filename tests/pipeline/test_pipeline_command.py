@@ -195,9 +195,9 @@ for arguments in {commands!r}:
 
 
 def test_what_needs_spark_says_so_where_it_is_not_installed(path):
-    names = ("check", "test", "plan", "explain", "run", "dead-letters", "replay-dead-letters")
+    names = ("check", "test", "plan", "explain", "run", "status", "dead-letters", "replay-dead-letters")
     found = without("pyspark", *((name, str(path)) for name in names), ("run", str(path), "--dry-run"))
-    assert found == [(1, "error: PySpark is not installed: pip install 'odradek[spark]'")] * 8
+    assert found == [(1, "error: PySpark is not installed: pip install '.[spark]' in a clone of Odradek")] * 9
 
 
 def test_only_the_table_at_a_terminal_needs_rich(path):
@@ -206,7 +206,7 @@ def test_only_the_table_at_a_terminal_needs_rich(path):
     ((status, message),) = without("rich", arguments)
     assert status == 1 and "is paused" in message
     found = without("rich", arguments, terminal=True)
-    assert found == [(1, "error: rich is not installed: pip install 'odradek[spark]'")]
+    assert found == [(1, "error: rich is not installed: pip install '.[spark]' in a clone of Odradek")]
     ((status, message),) = without("rich", (*arguments, "--json"), terminal=True)
     assert status == 1 and "is paused" in message
 

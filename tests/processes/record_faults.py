@@ -190,7 +190,7 @@ def grow_and_shrink(stage: Stage) -> None:
         fourth.start()
         run("cluster", "grow", "--brokers", "4", "-b", bootstrap)
         stage.await_records()
-        run("cluster", "remove-broker", "4", "--no-wait", "-b", bootstrap)
+        run("cluster", "remove-broker", "4", "--no-wait", "--yes", "-b", bootstrap)
         assert fourth.stop() == 0, fourth.log
         run("cluster", "remove-broker", "4", "-b", bootstrap)
     finally:

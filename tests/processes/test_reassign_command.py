@@ -49,7 +49,7 @@ def _dry_run_changes_nothing(server: tuple[str, ...]) -> None:
     assert plan["version"] == 1 and len(plan["partitions"]) == 4
     assert all(len(one["replicas"]) == len(one["log_dirs"]) == 2 for one in plan["partitions"])
     shown = command("topic", "reassign", "t", "--replication-factor", "2", "--dry-run", *server).stdout
-    assert shown.splitlines()[0].split() == ["TOPIC", "PARTITION", "REPLICAS", "NEW", "REPLICAS", "COPY"]
+    assert shown.splitlines()[0].split() == ["TOPIC", "PARTITION", "REPLICAS", "NEW-REPLICAS", "COPY"]
     assert shown.splitlines()[-1].startswith("4 partitions, 4 new replicas, ")
     assert replicas(server) == before
 
@@ -83,7 +83,7 @@ def _refuse_nonsense(server: tuple[str, ...]) -> None:
         (["--replication-factor", "2"], 2, "say which partitions"),
         (["t", "--brokers", "one"], 2, "is not a list of broker ids"),
         (["missing", "--replication-factor", "2"], 1, "topic 'missing' does not exist"),
-        (["t", "--replication-factor", "4"], 1, "cannot have 4 replicas on 3 broker(s)"),
+        (["t", "--replication-factor", "4"], 1, "cannot have 4 replicas on 3 brokers"),
         (["t", "--brokers", "1,9"], 1, "broker 9 cannot get replicas"),
     ):
         done = command("topic", "reassign", *arguments, *server)
@@ -132,9 +132,18 @@ def told_failure(*arguments: str) -> str:
 
 def _remove(nodes: Nodes) -> None:
     server = ("-b", ",".join(nodes[one].address("PLAINTEXT") for one in (1, 2)))
-    assert "cannot have 3 replicas on 2 broker(s)" in told_failure("cluster", "remove-broker", "3", *server)
-    reassign("--all", "--replication-factor", "2", *server)
-    done = told("cluster", "remove-broker", "3", "--no-wait", *server)
+    assert "cannot have 3 replicas on 2 brokers" in told_failure("cluster", "remove-broker", "3", *server)
+    fewer = ("topic", "reassign", "--all", "--replication-factor", "2", *server)
+    asked = command(*fewer)
+    assert asked.returncode == 2 and "add --yes" in asked.stderr
+    assert "these partitions may lose 1 node without refusing writes, 1 without losing data" in asked.stderr
+    assert "Before, they may lose 2 nodes without refusing writes, 2 without losing data" in asked.stderr
+    told(*fewer, "--yes")
+    asked = command("cluster", "remove-broker", "3", "--no-wait", *server)
+    assert asked.returncode == 2 and "add --yes" in asked.stderr
+    assert "Without broker 3, the cluster may lose 0 nodes without refusing writes" in asked.stderr
+    assert "2 voters in the metadata quorum" in asked.stderr
+    done = told("cluster", "remove-broker", "3", "--no-wait", "--yes", *server)
     assert done["is_cordoned"] and done["lost_vote"] and not done["is_unregistered"]
     _create_beside_a_cordoned_broker(server)
     assert all(sorted(one) == [1, 2] for one in replicas(server))

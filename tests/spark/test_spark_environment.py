@@ -20,13 +20,15 @@ def test_without_pyspark(monkeypatch):
         raise PackageNotFoundError
 
     monkeypatch.setattr(environment, "version", not_found)
-    assert environment.missing() == "PySpark is not installed: pip install 'odradek[spark]'"
+    assert environment.missing() == "PySpark is not installed: pip install '.[spark]' in a clone of Odradek"
 
 
 @pytest.mark.parametrize("old", ["4.1.2", "4.0.0", "3.5.8"])
 def test_with_an_old_pyspark(monkeypatch, old):
     monkeypatch.setattr(environment, "version", lambda _: old)
-    message = f"PySpark {old} is too old, 4.2 or newer is needed: pip install 'odradek[spark]'"
+    message = (
+        f"PySpark {old} is too old, 4.2 or newer is needed: pip install '.[spark]' in a clone of Odradek"
+    )
     assert environment.missing() == message
 
 

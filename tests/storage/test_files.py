@@ -122,7 +122,7 @@ def test_a_lock_excludes_others_in_this_process_and_in_others(tmp_path: Path) ->
         DiskFiles().lock(path)
     script = f"from odradek.storage.disk.files import DiskFiles; DiskFiles().lock({path!r})"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "in use by another process" in other.stderr
+    assert f"in use by another process (pid {os.getpid()})" in other.stderr
     lock.release()
     DiskFiles().lock(path).release()
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -23,17 +23,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from odradek.cli.failures import CommandError, Heard, explain, failures_told
 from odradek.cli.framework import Context, Option
 from odradek.cli.java_names import to_librdkafka
+from odradek.cli.librdkafka import kafka, kafka_admin
 from odradek.cli.output import output_told, warn
 from odradek.cli.profiles import chosen_profile, complete_profiles
 from odradek.config.sources import parse_properties
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
+
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP_SERVER"
@@ -119,9 +122,9 @@ class Access:
     heard: Heard = field(default_factory=Heard)
 
     @cached_property
-    def admin(self) -> AdminClient:
+    def admin(self) -> "AdminClient":
         """An admin client that has reached the cluster."""
-        return self.client(AdminClient)
+        return self.client(kafka_admin.AdminClient)
 
     def client(self, kind: Callable[..., Client], extra: Mapping[str, Any] | None = None) -> Client:
         """A client of librdkafka that has reached the cluster. The user's settings override ours."""
@@ -147,7 +150,7 @@ class Access:
                 client.list_topics(timeout=step_s)
                 self.heard.forget()
                 return
-            except KafkaException as error:
+            except kafka.KafkaException as error:
                 client.poll(0)
                 waited_s = time.monotonic() - started_s
                 if waited_s >= self._patience_s():
@@ -161,13 +164,13 @@ class Access:
             return MISMATCH_PATIENCE_S
         return REQUEST_TIMEOUT_S if self.heard.cause is None else CAUSE_PATIENCE_S
 
-    def explain(self, error: KafkaError) -> str:
-        return explain(error, self.bootstrap, self.heard)
+    def explain(self, error: "KafkaError", subject: str | None = None) -> str:
+        return explain(error, self.bootstrap, self.heard, subject)
 
     def failures_told(self, subject: str | None = None) -> AbstractContextManager[None]:
         return failures_told(self.bootstrap, self.heard, subject)
 
-    def metadata(self) -> ClusterMetadata:
+    def metadata(self) -> "ClusterMetadata":
         """Brokers and topics, as the cluster reports them."""
         return self.admin.list_topics(timeout=REQUEST_TIMEOUT_S)
 
@@ -202,7 +205,7 @@ def _build(kind: Callable[..., Client], settings: Mapping[str, Any]) -> Client:
     while True:
         try:
             return kind(settings, logger=_silent_logger())
-        except KafkaException as error:
+        except kafka.KafkaException as error:
             unknown = UNKNOWN_SETTING.search(error.args[0].str())
             if unknown is None or settings.pop(unknown[1], None) is None:
                 raise CommandError(f"bad client settings: {error.args[0].str()}") from None

@@ -6,7 +6,7 @@ command should respond at once.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 import click
@@ -66,6 +66,8 @@ def build_app(commands: Sequence[str]) -> click.Group:
     app.click_group.params.append(_version_option())
     for name, text in BROKER_COMMANDS.items():
         app.add(_BrokerCommand(name, help=text, params=_options_of(name), add_help_option=False), name)
+    for name in MODULES.keys() - set(commands):
+        app.add(click.Command(name), name)  # in its place: nobody asks more of it than its name
     for name in commands:
         module = import_module(f"odradek.cli.{MODULES[name]}")
         if hasattr(module, "app"):
@@ -160,6 +162,26 @@ def needed_commands(arguments: Sequence[str]) -> Sequence[str]:
     return (word,) if word in MODULES else tuple(MODULES)
 
 
+def completed_words(environ: Mapping[str, str]) -> list[str]:
+    """The words of the line that a shell wants completed, without ours and the one at the cursor."""
+    import shlex
+
+    try:
+        words = shlex.split(environ.get("COMP_WORDS", ""))
+    except ValueError:  # a quote is still open
+        words = environ.get("COMP_WORDS", "").split()
+    count = environ.get("COMP_CWORD", "")
+    return words[1 : int(count)] if count.isdecimal() else words[1:]
+
+
+def completed_commands(environ: Mapping[str, str]) -> Sequence[str]:
+    """The commands whose modules a completion needs. Of the others, bash shows only the names."""
+    words = completed_words(environ)
+    if not words and environ[COMPLETION_VARIABLE].startswith("bash"):
+        return ()
+    return needed_commands(words)
+
+
 def main(arguments: Sequence[str]) -> int:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - as long as the process
     if sys.stdout is None:
@@ -175,7 +197,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     output = sys.stdout
-    app = build_app(needed_commands(arguments))
+    is_completion = COMPLETION_VARIABLE in os.environ
+    app = build_app(completed_commands(os.environ) if is_completion else needed_commands(arguments))
     try:
         status = app.main(
             list(arguments), prog_name="odradek", complete_var=COMPLETION_VARIABLE, standalone_mode=False

@@ -11,10 +11,24 @@ from odradek.cli.cluster_grow import grow
 from odradek.cli.cluster_remove import remove_broker
 from odradek.cli.danger import is_internal
 from odradek.cli.framework import Exit, Group
-from odradek.cli.output import counted, joined, print_columns, print_json, print_line, readable_size
+from odradek.cli.output import (
+    GREEN,
+    RED,
+    Coloured,
+    coloured,
+    counted,
+    joined,
+    lag_cell,
+    print_columns,
+    print_json,
+    print_line,
+    readable_size,
+    state_cell,
+)
+from odradek.wording import duration
 
 if TYPE_CHECKING:
-    from odradek.cli.cluster_status import ClusterStatus, PartitionStatus, QuorumStatus
+    from odradek.cli.cluster_status import ClusterStatus, PartitionStatus, QuorumStatus, ReplicaStatus
 
 app = Group(help="Look at a cluster as a whole, and change which brokers it has.")
 app.command("grow")(on_cluster(grow))
@@ -72,7 +86,9 @@ def view_cluster(cluster: Access) -> ClusterView:
     description = future.result(REQUEST_TIMEOUT_S)
     topics = cluster.metadata().topics
     partitions = [partition for topic in topics.values() for partition in topic.partitions.values()]
-    controller = description.controller.id if description.controller else None
+    controller = active_controller(cluster)
+    if controller is None and description.controller:
+        controller = description.controller.id
     return ClusterView(
         cluster_id=description.cluster_id,
         controller=controller,
@@ -92,6 +108,15 @@ def view_cluster(cluster: Access) -> ClusterView:
             for node in sorted(description.nodes, key=lambda node: int(node.id))
         ],
     )
+
+
+def active_controller(cluster: Access) -> int | None:
+    """The leader of the metadata quorum; None if the cluster does not report it. Asked for its controller, a cluster
+    with a quorum names any broker, because each of them passes requests on."""
+    from odradek.cli.cluster_status import ask_anybody, find_quorum
+
+    quorum, _ = find_quorum(cluster, ask_anybody(cluster)[0])
+    return None if quorum is None else quorum.leader
 
 
 @app.command()
@@ -114,22 +139,27 @@ def status(cluster: Access, as_json: JsonOutput = False) -> None:
 def status_fields(found: "ClusterStatus") -> dict[str, object]:
     fields = asdict(found)
     del fields["quorum_problem"]
+    if found.tolerance is not None:
+        fields["tolerance"] = found.tolerance._asdict()
     for name in ("under_replicated", "under_min_isr", "offline"):
         fields[f"{name}_partitions"] = fields.pop(name)
     return fields
 
 
 def print_status(found: "ClusterStatus", problems: list[str]) -> None:
-    print_line(f"cluster {found.cluster_id}: {'healthy' if not problems else 'not healthy'}")
+    health = coloured("not healthy", RED) if problems else coloured("healthy", GREEN)
+    print_line(f"cluster {found.cluster_id}: {health}")
     for problem in problems:
         print_line(f"  {problem}")
+    if found.tolerance is not None:
+        print_line(str(found.tolerance))
     print_line("")
     rows = [
         (
             one.broker,
             f"{one.host}:{one.port}",
             one.rack,
-            one.state,
+            state_cell(one.state),
             one.leaders,
             readable_size(one.free_bytes),
         )
@@ -152,16 +182,24 @@ def print_quorum(quorum: "QuorumStatus") -> None:
         f"metadata quorum: leader {quorum.leader}, epoch {quorum.epoch}, high watermark {quorum.high_watermark}"
     )
     rows = [
-        (one.node, role_in(quorum, one.node, kind), one.log_end_offset, one.lag, one.behind_ms, remark)
-        for kind, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
+        (one.node, role, one.log_end_offset, lag_cell(one.lag), caught_up(one, role, quorum.is_behind(one)))
+        for kind, replicas in (("follower", quorum.voters), ("observer", quorum.observers))
         for one in replicas
-        for remark in ["behind" if kind == "voter" and quorum.is_behind(one) else None]
+        for role in [role_in(quorum, one.node, kind)]
     ]
-    print_columns(("NODE", "ROLE", "LOG END", "LAG", "BEHIND MS", "REMARK"), rows)
+    print_columns(("NODE", "ROLE", "LOG-END-OFFSET", "LAG", "CAUGHT-UP"), rows)
 
 
 def role_in(quorum: "QuorumStatus", node: int, kind: str) -> str:
-    return "leader" if node == quorum.leader and kind == "voter" else kind
+    return "leader" if node == quorum.leader and kind == "follower" else kind
+
+
+def caught_up(replica: "ReplicaStatus", role: str, is_behind: bool) -> Coloured:
+    """In the words of `quorum describe`."""
+    if role == "leader":
+        return Coloured("now", None)
+    ago = None if replica.behind_ms is None else f"{duration(replica.behind_ms / 1000)} ago"
+    return Coloured(ago, RED if role == "follower" and is_behind else None)
 
 
 def print_partitions(title: str, partitions: "list[PartitionStatus]") -> None:
@@ -173,6 +211,6 @@ def print_partitions(title: str, partitions: "list[PartitionStatus]") -> None:
         (one.topic, one.partition, one.leader, joined(one.replicas), joined(one.isr))
         for one in partitions[:PARTITIONS_SHOWN]
     ]
-    print_columns(("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC"), rows)
+    print_columns(("TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR"), rows)
     if len(partitions) > PARTITIONS_SHOWN:
         print_line(f"and {len(partitions) - PARTITIONS_SHOWN} more (--json shows all)")

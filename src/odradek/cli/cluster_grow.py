@@ -95,11 +95,12 @@ def carry_out_growth(
 
     active = wait_for_brokers(cluster, brokers, timeout_s)
     if moving := list_all(cluster):
-        note(f"Waiting for {counted(len(moving), 'partition')} that is moving already.")
+        verb = "is" if len(moving) == 1 else "are"
+        note(f"Waiting for {counted(len(moving), 'partition')} that {verb} moving already.")
         wait(cluster, moving)
     added, removed = settle_voters(cluster)
     if factor is not None and factor > len(active):
-        raise CommandError(f"{factor} replicas do not fit on {len(active)} broker(s)")
+        raise CommandError(f"{factor} replicas do not fit on {counted(len(active), 'broker')}")
     wanted = factor or min(MOST_REPLICAS, len(active))
     moved = spread(cluster, wanted, throttle)
     in_sync = raise_min_in_sync(cluster, wanted)

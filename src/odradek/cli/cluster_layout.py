@@ -2,14 +2,15 @@
 DescribeLogDirs. Commands that move partitions begin here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.cli.access import Access, addresses_of
 from odradek.cli.failures import CommandError
 from odradek.cli.group_offsets import Place
 from odradek.cli.own_client import Address, Answer, ask
-from odradek.cli.reassignment_plan import Layout, Replicas
+from odradek.cli.reassignment_plan import Layout, Move, Replicas
+from odradek.cli.tolerance import Copies
 from odradek.wire.codec import Message
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from odradek.wire.messages.describe_log_dirs import (
@@ -96,6 +97,23 @@ def look_at(cluster: Access, *, with_logs: bool = False) -> ClusterState:
         for one in topic.partitions
     }
     return ClusterState(described.cluster_id, brokers, partitions)
+
+
+def fewest_in_sync(cluster: Access, state: ClusterState, topics: Iterable[str]) -> dict[str, int]:
+    """min.insync.replicas of these topics."""
+    from odradek.cli.cluster_status import fewest_in_sync_of
+
+    return fewest_in_sync_of(cluster, state.brokers[state.active[0]].address, topics)
+
+
+def copies_after(state: ClusterState, moves: Iterable[Move], fewest: Mapping[str, int]) -> list[Copies]:
+    """Every partition once these moves are complete and all replicas are in sync."""
+    after = {place: one.replicas for place, one in state.partitions.items()}
+    after |= {move.place: move.after for move in moves}
+    return [
+        Copies(place.topic, len(replicas), min(fewest.get(place.topic, 1), len(replicas)))
+        for place, replicas in sorted(after.items())
+    ]
 
 
 def _with_logs(cluster: Access, broker: BrokerState) -> BrokerState:

@@ -2,7 +2,8 @@
 
 The steps, each of which looks at the cluster first, so that the command can be run again:
 
-1. Refuse if the other brokers cannot take its replicas, or it is the only voter.
+1. Refuse if the other brokers cannot take its replicas, or it is the only voter. Say what the cluster may lose
+   afterwards, and ask if that is less.
 2. Cordon it (KIP-1066), so that it gets nothing new; a cluster that cannot do that is watched instead.
 3. Move its replicas to the others.
 4. Take its vote. If another controller waits for one, that gets it first.
@@ -16,14 +17,17 @@ from typing import TYPE_CHECKING, Annotated
 from odradek.cli.access import Access
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.cluster_grow import DEFAULT_TIMEOUT_S, LOOK_AGAIN_S, ROUNDS
+from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Option
 from odradek.cli.output import counted, note, print_json, print_line
 from odradek.cli.reassignment_plan import ImpossiblePlan, Move, Wish, make_plan
+from odradek.cli.tolerance import tolerance
 from odradek.cli.topic_reassign import Throttle
 
 if TYPE_CHECKING:
     from odradek.cli.cluster_layout import ClusterState
+    from odradek.cli.cluster_voters import QuorumState
 
 CORDONED = "cordoned.log.dirs"
 ALL_DIRECTORIES = "*"
@@ -50,16 +54,18 @@ def remove_broker(
     timeout: Annotated[
         int, Option("--timeout", metavar="SECONDS", min=1, help="How long to wait until it has stopped.")
     ] = DEFAULT_TIMEOUT_S,
+    yes: Yes = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Move everything away from a broker, take its vote, and unregister it once it has stopped.
 
+    It says what the cluster may lose afterwards, and asks first if that is less than before, unless --yes is given.
     It refuses if the other brokers are too few for the replicas that topics have: lower their replication first
     ('odradek topic reassign --replication-factor'). The broker goes on serving while it is emptied. Then stop it: the
     command waits for that, and unregisters it. A broker that is dead already is removed in the same way. Name other
     brokers with -b than the one that leaves.
     """
-    removal = carry_out_removal(cluster, broker, throttle, None if no_wait else timeout)
+    removal = carry_out_removal(cluster, broker, throttle, None if no_wait else timeout, yes)
     if as_json:
         print_json(asdict(removal))
     elif removal.is_unregistered:
@@ -68,14 +74,17 @@ def remove_broker(
         print_line(f"Broker {broker} is empty: stop it, and run this command again to unregister it.")
 
 
-def carry_out_removal(cluster: Access, broker: int, throttle: int | None, timeout_s: int | None) -> Removal:
+def carry_out_removal(
+    cluster: Access, broker: int, throttle: int | None, timeout_s: int | None, yes: bool
+) -> Removal:
     from odradek.cli.cluster_layout import look_at
 
     state = look_at(cluster)
     if broker not in state.brokers:
         raise CommandError(f"there is no broker {broker}")
-    plan_moves(state, broker)
-    check_vote(cluster, broker)
+    moves = plan_moves(state, broker)
+    quorum = check_vote(cluster, broker)
+    tell_result(cluster, state, moves, quorum, broker, yes)
     is_cordoned = cordon(cluster, broker)
     moved = drain(cluster, broker, throttle)
     lost_vote = take_vote(cluster, state.cluster_id, broker)
@@ -95,11 +104,12 @@ def plan_moves(state: "ClusterState", broker: int) -> list[Move]:
         return make_plan(layout, Wish(places, others))
     except ImpossiblePlan as error:
         raise CommandError(
-            f"broker {broker} cannot be removed: {error}. Lower the replication of its topics first, or add a broker"
+            f"broker {broker} cannot be removed: {error}. Add a broker, or lower the replication of its topics first: "
+            f"odradek topic reassign --all --replication-factor {len(others)}"
         ) from None
 
 
-def check_vote(cluster: Access, broker: int) -> None:
+def check_vote(cluster: Access, broker: int) -> "QuorumState":
     from odradek.cli.cluster_voters import find_quorum
 
     quorum = find_quorum(cluster)
@@ -107,6 +117,26 @@ def check_vote(cluster: Access, broker: int) -> None:
         raise CommandError(
             f"broker {broker} cannot be removed: it is the only controller with a vote. Add another controller first"
         )
+    return quorum
+
+
+def tell_result(
+    cluster: Access, state: "ClusterState", moves: list[Move], quorum: "QuorumState", broker: int, yes: bool
+) -> None:
+    """Say what the cluster may lose without this broker; ask, if that is less than what it may lose with it."""
+    from odradek.cli.cluster_layout import copies_after, fewest_in_sync
+
+    voters = {one.node_id for one in quorum.voters}
+    left = (
+        (voters - {broker}) | {one.node_id for one in quorum.wanted([broker])} if broker in voters else voters
+    )
+    fewest = fewest_in_sync(cluster, state, state.topics())
+    before = tolerance(copies_after(state, [], fewest), len(voters))
+    after = tolerance(copies_after(state, moves, fewest), len(left))
+    note(f"Without broker {broker}, the cluster {after}.")
+    if after.is_worse_than(before) or tolerance([], len(left)).is_worse_than(tolerance([], len(voters))):
+        note(f"With it, the cluster {before}.")
+        confirm(f"Remove broker {broker}?", yes)
 
 
 def cordon(cluster: Access, broker: int) -> bool:
@@ -132,7 +162,8 @@ def drain(cluster: Access, broker: int, throttle: int | None) -> int:
     from odradek.cli.reassignment_run import carry_out, wait
 
     if moving := list_all(cluster):
-        note(f"Waiting for {counted(len(moving), 'partition')} that is moving already.")
+        verb = "is" if len(moving) == 1 else "are"
+        note(f"Waiting for {counted(len(moving), 'partition')} that {verb} moving already.")
         wait(cluster, moving)
     moved = 0
     for _ in range(ROUNDS):

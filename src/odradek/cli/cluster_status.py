@@ -1,8 +1,8 @@
 """What `odradek cluster status` looks at, and what counts as a problem.
 
 It uses Kafka's own requests to any broker that responds, so it works with any Kafka: DescribeCluster for the brokers,
-DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for `min.insync.replicas` of topics
-that lack replicas, DescribeLogDirs for each broker's disk. If an older cluster cannot report its quorum, fenced
+DescribeQuorum for the controllers, Metadata for the partitions, DescribeConfigs for `min.insync.replicas` of topics,
+DescribeLogDirs for each broker's disk. If an older cluster cannot report its quorum, fenced
 brokers or disks, the rest decides.
 """
 
@@ -16,6 +16,7 @@ from odradek.cli.config import RESOURCE_CODES, Kind
 from odradek.cli.failures import CommandError
 from odradek.cli.output import counted, readable_size
 from odradek.cli.own_client import Address, ask, broker_addresses, describe_configs
+from odradek.cli.tolerance import Copies, Tolerance, tolerance
 from odradek.errors import ErrorCode
 from odradek.model import METADATA_TOPIC
 from odradek.wire.messages.describe_cluster import (
@@ -123,6 +124,7 @@ class ClusterStatus:
     under_min_isr: list[PartitionStatus]
     offline: list[PartitionStatus]
     quorum_problem: str = field(default="")  # why there is no information; empty if that is no problem
+    tolerance: Tolerance | None = None  # what it may lose
 
     def problems(self) -> list[str]:
         """In sentences; none where all is well."""
@@ -170,6 +172,7 @@ def find_status(cluster: Access) -> ClusterStatus:
     )
     partitions = list(partitions_in(metadata))
     lacking = [one for one in partitions if len(one.isr) < len(one.replicas)]
+    fewest, are_all_known = fewest_in_sync_known(cluster, address, partitions, lacking)
     leaders = Counter(one.leader for one in partitions)
     quorum, quorum_problem = find_quorum(cluster, address)
     disks = {one.broker_id: find_disks(cluster, one) for one in described.brokers if not one.is_fenced}
@@ -190,10 +193,24 @@ def find_status(cluster: Access) -> ClusterStatus:
         quorum=quorum,
         partition_count=len(partitions),
         under_replicated=lacking,
-        under_min_isr=under_min_isr(lacking, fewest_in_sync(cluster, address, lacking)),
+        under_min_isr=under_min_isr(lacking, fewest),
         offline=[one for one in partitions if one.leader is None],
         quorum_problem=quorum_problem,
+        tolerance=tolerance_of(partitions, fewest, quorum) if are_all_known else None,
     )
+
+
+def tolerance_of(
+    partitions: Iterable[PartitionStatus], fewest: dict[str, int], quorum: QuorumStatus | None
+) -> Tolerance:
+    copies = [
+        Copies(one.topic, len(one.isr), min(fewest.get(one.topic, 1), len(one.replicas)))
+        for one in partitions
+    ]
+    if quorum is None:
+        return tolerance(copies, 0)
+    gone = sum(quorum.is_behind(voter) for voter in quorum.voters)
+    return tolerance(copies, len(quorum.voters), len(quorum.voters) - gone)
 
 
 def ask_anybody(cluster: Access) -> tuple[Address, DescribeClusterResponse]:
@@ -243,11 +260,26 @@ def partitions_in(metadata: MetadataResponse) -> Iterator[PartitionStatus]:
             )
 
 
+def fewest_in_sync_known(
+    cluster: Access, address: Address, partitions: list[PartitionStatus], lacking: list[PartitionStatus]
+) -> tuple[dict[str, int], bool]:
+    """min.insync.replicas of all topics, or only of those that lack replicas: a topic may just have been deleted, or we
+    may not look at it. Then False: not all are known."""
+    try:
+        return fewest_in_sync(cluster, address, partitions), True
+    except CommandError:
+        return fewest_in_sync(cluster, address, lacking), False
+
+
 def fewest_in_sync(
     cluster: Access, address: Address, partitions: Iterable[PartitionStatus]
 ) -> dict[str, int]:
     """min.insync.replicas of the topics that these partitions belong to."""
-    topics = list(dict.fromkeys(one.topic for one in partitions))
+    return fewest_in_sync_of(cluster, address, dict.fromkeys(one.topic for one in partitions))
+
+
+def fewest_in_sync_of(cluster: Access, address: Address, topics: Iterable[str]) -> dict[str, int]:
+    topics = list(topics)
     found: dict[str, int] = {}
     for at in range(0, len(topics), TOPICS_AT_ONCE):
         some = topics[at : at + TOPICS_AT_ONCE]

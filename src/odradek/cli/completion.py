@@ -1,9 +1,11 @@
 """Completion in the shell: topics, groups, transactional ids and settings, from the cluster that the line so far names.
 
-A shell waits while its user types, so if the cluster is not reachable there are just no suggestions.
+A shell waits while its user types, so if the cluster is not reachable there are just no suggestions, and names of a
+moment ago are not asked for again (`completion_cache`).
 """
 
 import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.cli.framework import Context
@@ -24,36 +26,47 @@ def _cluster(context: Context) -> Any:
     )
 
 
-def complete_topics(context: Context, incomplete: str) -> Suggestions:
+def _seen(context: Context, kind: str, incomplete: str, ask: Callable[[Any], Iterable[str]]) -> Suggestions:
+    """Names that begin so: those of a moment ago, or else those that the cluster has now."""
     try:
-        names = _cluster(context).metadata().topics
+        from odradek.cli import completion_cache as cache
+
+        cluster = _cluster(context)
+        file = cache.cache_file(kind, cluster.bootstrap, cluster.given, os.environ)
+        found = [name for name in cache.read(file) if name.startswith(incomplete)]
+        if not found:
+            names = sorted(ask(cluster))
+            cache.write(file, names)
+            found = [name for name in names if name.startswith(incomplete)]
     except Exception:  # nothing may break the user's line
         return []
-    return sorted(name for name in names if name.startswith(incomplete))
+    return found
+
+
+def complete_topics(context: Context, incomplete: str) -> Suggestions:
+    return _seen(context, "topics", incomplete, lambda cluster: cluster.metadata().topics)
 
 
 def complete_groups(context: Context, incomplete: str) -> Suggestions:
-    try:
-        admin = _cluster(context).admin  # kept, or the request would end with it
+    def ask(cluster: Any) -> Iterable[str]:
+        admin = cluster.admin  # kept, or the request would end with it
         listing = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
-    except Exception:
-        return []
-    return sorted(found.group_id for found in listing.valid if found.group_id.startswith(incomplete))
+        return [found.group_id for found in listing.valid]
+
+    return _seen(context, "groups", incomplete, ask)
 
 
 def complete_transactional_ids(context: Context, incomplete: str) -> Suggestions:
-    try:
+    def ask(cluster: Any) -> Iterable[str]:
         from dataclasses import replace
 
         from odradek.cli.transaction_requests import list_transactions
         from odradek.wire.messages.list_transactions import ListTransactionsRequest
 
-        cluster = _cluster(context)
         hurried = replace(cluster, given={**cluster.given, "request.timeout.ms": str(int(TIMEOUT_S * 1000))})
-        listed = list_transactions(hurried, ListTransactionsRequest())
-    except Exception:
-        return []
-    return sorted(each.transactional_id for each in listed if each.transactional_id.startswith(incomplete))
+        return [each.transactional_id for each in list_transactions(hurried, ListTransactionsRequest())]
+
+    return _seen(context, "transactional ids", incomplete, ask)
 
 
 def complete_topic_settings(incomplete: str) -> Suggestions:

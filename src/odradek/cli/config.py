@@ -13,6 +13,7 @@ from odradek.cli.danger import Force, check_internal, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Context, Group, Option
 from odradek.cli.output import print_columns, print_json, print_line, warn
+from odradek.cli.setting_names import check_deleted, guess
 from odradek.config.definition import ConfigSource, ConfigType
 
 app = Group(help="List, describe and alter settings of topics, brokers and groups.")
@@ -110,7 +111,9 @@ def describe(
     """Describe settings. It shows value, source, type and documentation of all settings, or of those named."""
     views = view_settings(cluster, kind, name, keys or [])
     if keys and (missing := set(keys).difference(view.key for view in views)):
-        raise CommandError(f"a {kind.value} has no setting {min(missing)}")
+        raise CommandError(
+            f"a {kind.value} has no setting {min(missing)}{guess(min(missing), [min(missing)], _known_settings(kind))}"
+        )
     if as_json:
         print_json([asdict(view) for view in views])
         return
@@ -217,19 +220,25 @@ def alter(
         raise BadParameter(f"name a {kind.value}", param_hint="NAME")
     if kind is Kind.TOPIC:
         check_internal([name or ""], force)
-    from odradek.cli.own_client import alter_configs, broker_addresses
+    from odradek.cli.own_client import alter_configs, broker_addresses, describe_configs
 
     changes = dict(map(key_value, set_ or ()))
     addresses = broker_addresses(cluster)
     is_one_broker = kind is Kind.BROKER and name is not None
     address = addresses[_brokers(name, addresses)[0]] if is_one_broker else next(iter(addresses.values()))
     resource = f"{kind.value} {name}" if name else "all brokers"
+    if delete:
+        of_whom = name or str(next(iter(addresses)))
+        known = describe_configs(cluster, address, RESOURCE_CODES[kind], [of_whom], [])
+        defaults = describe_configs(cluster, address, RESOURCE_CODES[kind], [""], []) if name is None else []
+        check_deleted(resource, delete, [one.name for found in (*known, *defaults) for one in found.configs])
     try:
         alter_configs(
             cluster, address, RESOURCE_CODES[kind], name or "", changes | dict.fromkeys(delete or ())
         )
     except CommandError as error:
-        raise CommandError(f"{resource}: {error}") from None
+        hint = guess(str(error), changes, _known_settings(kind))
+        raise CommandError(f"{resource}: {error}{hint}") from None
     if as_json:
         print_json(
             {"kind": kind.value, "name": name, "set": changes, "deleted": delete or [], "altered": True}
@@ -238,6 +247,15 @@ def alter(
         print_line(f"Altered {resource}.")
     if kind is Kind.BROKER:
         _warn_of_unknown(changes)
+
+
+def _known_settings(kind: Kind) -> Iterable[str]:
+    from odradek.config.broker_definitions import BROKER_DEFINITIONS
+    from odradek.config.group import GROUP_DEFINITIONS
+    from odradek.config.topic_definitions import TOPIC_DEFINITIONS
+
+    tables: dict[Kind, Iterable[str]] = {Kind.TOPIC: TOPIC_DEFINITIONS, Kind.GROUP: GROUP_DEFINITIONS}
+    return tables.get(kind, BROKER_DEFINITIONS)
 
 
 def _warn_of_unknown(names: Iterable[str]) -> None:

@@ -10,18 +10,18 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer
-
 from odradek.cli import consume_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, Settings, on_cluster
 from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.consume_filter import compile_filters
-from odradek.cli.consume_range import EARLIEST, Range, ends, positions
+from odradek.cli.consume_range import EARLIEST, Range, ends, starts
 from odradek.cli.consume_reader import ClusterWatch, Limits, Reader
 from odradek.cli.danger import is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
+from odradek.cli.librdkafka import kafka
+from odradek.cli.output import warn
 from odradek.cli.text import Formatter, compile_format, message_as_json
 
 PATTERN_MARK = "^"
@@ -71,7 +71,7 @@ def consume(
     watch = ClusterWatch(cluster, waits_for_ever=limits == Limits())
     settings = consumer_settings(group, wanted, isolation.value) | {"error_cb": watch.note_error}
     with cluster.failures_told(", ".join(names)):
-        consumer = cluster.client(Consumer, settings)
+        consumer = cluster.client(kafka.Consumer, settings)
         reader = Reader(consumer, formatter, passes, limits, watch, quiet, is_in_group=group is not None)
         read(consumer, reader, names, partition or (), wanted)
 
@@ -85,7 +85,13 @@ def read(
             reader.subscribe(names)
         else:
             reader.ends = ends(consumer, places, wanted)
-            reader.assign(positions(consumer, places, wanted))
+            found = starts(consumer, places, wanted)
+            if found.are_all_short and reader.has_end:
+                raise CommandError(found.shortage(wanted.start))
+            if found.short:
+                read_there = "nothing is" if reader.has_end else "only new messages are"
+                warn(f"{found.shortage(wanted.start)}; {read_there} read there")
+            reader.assign(found.positions)
         reader.run()
     finally:
         consumer.close()

@@ -3,7 +3,7 @@
     -o earliest | latest      the oldest message, or only new ones
     -o N | -N                 this offset, or this many before the end
     -o @TIME                  the first message of that time or later
-    -o A:B                    from offset A to before B; either may be left out
+    -o A:B                    from offset A to before B, or to the current end; either may be left out
     --until latest | @TIME    the current end, or the first message of that time or later
 
 An end is an offset if it can be known at the start. For a time in the future, the first message of that time or later
@@ -14,15 +14,20 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from typing import TYPE_CHECKING, Any
 
 from odradek.cli.access import REQUEST_TIMEOUT_S
 from odradek.cli.arguments import offset_of, time_ms_of
 from odradek.cli.framework import BadParameter
 from odradek.cli.group_offsets import Place
+from odradek.cli.librdkafka import kafka
+from odradek.cli.output import counted
 
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
+
+SHORT_SHOWN = 3
 EARLIEST, LATEST = ("earliest", "beginning"), ("latest", "end")
 OFFSETS = re.compile(r"(\d*):(\d*)")
 
@@ -100,37 +105,64 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def positions(consumer: Any, places: Sequence[Place], wanted: Range) -> list[TopicPartition]:
+@dataclass
+class Starts:
+    """Where reading begins in each partition."""
+
+    positions: "list[TopicPartition]"
+    short: dict[Place, int] = field(
+        default_factory=dict
+    )  # partitions that end before the wanted offset, and where
+
+    @property
+    def are_all_short(self) -> bool:
+        return bool(self.short) and len(self.short) == len(self.positions)
+
+    def shortage(self, offset: str) -> str:
+        """A sentence about the partitions that end before the wanted offset."""
+        named = [f"{place.topic}-{place.partition} at {end}" for place, end in sorted(self.short.items())]
+        more = len(named) - SHORT_SHOWN
+        listed = ", ".join(named[:SHORT_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return f"offset {offset} is beyond the end of {counted(len(named), 'partition')}: {listed}"
+
+
+def starts(consumer: Any, places: Sequence[Place], wanted: Range) -> Starts:
     if wanted.start.startswith("@"):
         time_ms = time_ms_of(wanted.start[1:])
-        at_time = [TopicPartition(*place, time_ms) for place in places]
-        return list(consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S))
-    return [TopicPartition(*place, _start_offset(consumer, place, wanted.start)) for place in places]
+        at_time = [kafka.TopicPartition(*place, time_ms) for place in places]
+        return Starts(list(consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S)))
+    found = Starts([])
+    for place in places:
+        offset, end = _start_offset(consumer, place, wanted.start)
+        if end is not None and offset > end:
+            found.short[place] = offset = end
+        found.positions.append(kafka.TopicPartition(*place, offset))
+    return found
 
 
-def _start_offset(consumer: Any, place: Place, start: str) -> int:
+def _start_offset(consumer: Any, place: Place, start: str) -> tuple[int, int | None]:
+    """The offset to start at, and that of the partition's end where it is known."""
     if start in EARLIEST:
-        return int(OFFSET_BEGINNING)
+        return int(kafka.OFFSET_BEGINNING), None
+    first, end = watermarks(consumer, place)
     if start in LATEST:
         # Look it up now instead of leaving it to librdkafka, so that no message sent from now on is missed.
-        return watermarks(consumer, place)[1]
+        return end, end
     offset = offset_of(start)
-    if offset >= 0:
-        return offset
-    first, end = watermarks(consumer, place)
-    return max(first, end + offset)
+    return max(first, offset if offset >= 0 else end + offset), end
 
 
 def ends(consumer: Any, places: Iterable[Place], wanted: Range) -> Ends:
     places = list(places)
     if wanted.end_offset is not None:
-        return Ends(dict.fromkeys(places, wanted.end_offset))
+        last = wanted.end_offset  # a partition that is shorter would never reach it
+        return Ends({place: min(last, watermarks(consumer, place)[1]) for place in places})
     if wanted.until is None:
         return Ends()
     until_ms = wanted.until_ms()
     if until_ms is None:
         return Ends({place: watermarks(consumer, place)[1] for place in places})
-    at_time = [TopicPartition(*place, until_ms) for place in places]
+    at_time = [kafka.TopicPartition(*place, until_ms) for place in places]
     found = consumer.offsets_for_times(at_time, timeout=REQUEST_TIMEOUT_S)
     offsets = {Place(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
     late = [place for place in places if place not in offsets]
@@ -141,5 +173,5 @@ def ends(consumer: Any, places: Iterable[Place], wanted: Range) -> Ends:
 
 def watermarks(consumer: Any, place: Place) -> tuple[int, int]:
     """The first offset of the log, and the offset of the next message."""
-    first, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_TIMEOUT_S)
+    first, end = consumer.get_watermark_offsets(kafka.TopicPartition(*place), timeout=REQUEST_TIMEOUT_S)
     return int(first), int(end)

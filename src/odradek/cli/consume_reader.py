@@ -6,16 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from typing import TYPE_CHECKING
 
 from odradek.cli.access import Access
 from odradek.cli.consume_filter import Predicate
 from odradek.cli.consume_range import Ends
 from odradek.cli.failures import CommandError
 from odradek.cli.group_offsets import Place
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import check_reader, counted, note, warn
 from odradek.cli.text import Formatter, timestamp_ms
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
 
 UNREACHABLE_LIMIT_S = 30.0
 PROBE_INTERVAL_S = 1.0
@@ -47,11 +51,11 @@ class ClusterWatch:
         self._is_told = False
         self._failure: KafkaError | None = None
 
-    def note_error(self, error: KafkaError) -> None:
+    def note_error(self, error: "KafkaError") -> None:
         self._cluster.heard.note(error)
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since_s is None:
+        if error.code() == kafka.KafkaError._ALL_BROKERS_DOWN and self._down_since_s is None:
             self._down_since_s = time.monotonic()
-        elif error.code() == KafkaError._AUTHENTICATION or error.fatal():
+        elif error.code() == kafka.KafkaError._AUTHENTICATION or error.fatal():
             self._failure = error
 
     def note_life(self) -> None:
@@ -61,16 +65,16 @@ class ClusterWatch:
         self._down_since_s, self._is_told = None, False
         self._cluster.heard.forget()
 
-    def check(self, consumer: Consumer) -> None:
+    def check(self, consumer: "Consumer") -> None:
         if self._failure is not None:
-            raise KafkaException(self._failure)
+            raise kafka.KafkaException(self._failure)
         now_s = time.monotonic()
         if self._down_since_s is None or now_s < self._next_probe_s:
             return
         self._next_probe_s = now_s + PROBE_INTERVAL_S
         try:
             consumer.list_topics(timeout=PROBE_TIMEOUT_S)
-        except KafkaException:
+        except kafka.KafkaException:
             self._tell(now_s - self._down_since_s)
         else:
             self.note_life()
@@ -86,7 +90,7 @@ class ClusterWatch:
 
 @dataclass
 class Reader:
-    consumer: Consumer
+    consumer: "Consumer"
     formatter: Formatter
     passes: Predicate
     limits: Limits
@@ -102,22 +106,28 @@ class Reader:
     _behind: set[Place] = field(default_factory=set)  # partitions that are not known to be read to the end
     _assigned: bool = False
     _stopped: bool = False
+    _is_waiting_told: bool = False
+
+    @property
+    def has_end(self) -> bool:
+        """Whether reading stops at the end of the partitions."""
+        return self.limits.exit_at_end or self.ends.are_known
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
 
-    def assign(self, positions: Sequence[TopicPartition]) -> None:
+    def assign(self, positions: "Sequence[TopicPartition]") -> None:
         wanted = [one for one in positions if not self.ends.is_reached(_place(one), one.offset)]
         if wanted:
             self.consumer.assign(wanted)
         self._on_assign(self.consumer, wanted)
 
-    def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_assign(self, consumer: "Consumer", partitions: "Sequence[TopicPartition]") -> None:
         self._assigned = True
         self._behind |= {_place(one) for one in partitions}
         self._to_read |= {_place(one) for one in partitions}
 
-    def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: "Consumer", partitions: "Sequence[TopicPartition]") -> None:
         self._behind -= {_place(one) for one in partitions}
         self._to_read -= {_place(one) for one in partitions}
 
@@ -125,6 +135,9 @@ class Reader:
         previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self._loop()
+        except BrokenPipeError:  # nobody reads our output any more, so a count of it would mislead
+            self.is_quiet = True
+            raise
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -149,9 +162,18 @@ class Reader:
                 last_message_s = time.monotonic()
             sys.stdout.buffer.flush()
             check_reader()
+            self._tell_waiting()
             self.watch.check(self.consumer)
             if self._is_timed_out(last_message_s):
                 return
+
+    def _tell_waiting(self) -> None:
+        """Once, to a person who sees nothing because there is nothing to see."""
+        if self._is_waiting_told or self.read or not self._assigned or self._behind or self.has_end:
+            return
+        self._is_waiting_told = True
+        if sys.stderr.isatty() and not self.is_quiet:
+            note("waiting for new messages; Ctrl-C stops (--from-beginning reads those that are there)")
 
     def _batch_size(self) -> int:
         """Never more than needed: in a group, messages that were fetched but not printed would count as read."""
@@ -178,12 +200,12 @@ class Reader:
             raise CommandError(f"{self.printed} of {self.limits.max_messages} messages arrived in time")
         return True
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: "Message") -> None:
         """Print a message, or note the error that came instead."""
         error = message.error()
         if error is None:
             self._take_record(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
+        elif error.code() == kafka.KafkaError._PARTITION_EOF:
             self.watch.note_life()
             place = Place(message.topic(), message.partition())
             self._behind.discard(place)
@@ -192,9 +214,9 @@ class Reader:
         elif not error.retriable() and (self.is_in_group or message.topic() is not None):
             # Without a group, an error that does not concern a partition is about the group that librdkafka insists
             # on: a cluster without groups, or one that does not let us into this one, can still be read.
-            raise KafkaException(error)
+            raise kafka.KafkaException(error)
 
-    def _take_record(self, message: Message) -> None:
+    def _take_record(self, message: "Message") -> None:
         self.watch.note_life()
         place = Place(message.topic(), message.partition())
         if self.ends.is_past(place, message.offset(), timestamp_ms(message)):
@@ -210,5 +232,5 @@ class Reader:
             self._to_read.discard(place)
 
 
-def _place(partition: TopicPartition) -> Place:
+def _place(partition: "TopicPartition") -> Place:
     return Place(partition.topic, partition.partition)

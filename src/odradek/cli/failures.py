@@ -3,11 +3,16 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException
+from odradek.cli.librdkafka import kafka
 
-UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-CAUSES = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL, KafkaError._AUTHENTICATION)
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+# Errors by librdkafka's names of their codes.
+UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
+CAUSES = ("_TRANSPORT", "_RESOLVE", "_SSL", "_AUTHENTICATION")
 
 # "ssl://localhost:9092/bootstrap: SSL handshake failed: … (after 2ms in state SSL_HANDSHAKE, 3 identical error(s) …)"
 LIBRDKAFKA_REASON = re.compile(r"(?:\w+://)?(?P<address>\S+?)(?:/\w+)?: (?P<reason>.*?)(?: \(after \d+ms.*)?")
@@ -15,12 +20,12 @@ LIBRDKAFKA_REASON = re.compile(r"(?:\w+://)?(?P<address>\S+?)(?:/\w+)?: (?P<reas
 MISMATCH = re.compile(r"\bSSL\b|security\.protocol")
 
 NEXT_STEPS = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic (see 'odradek topic list')",
-    KafkaError._UNKNOWN_TOPIC: "no such topic (see 'odradek topic list')",
-    KafkaError._UNKNOWN_PARTITION: "no such partition (see 'odradek topic describe')",
-    KafkaError.GROUP_ID_NOT_FOUND: "no such group (see 'odradek group list')",
-    KafkaError.NON_EMPTY_GROUP: "the group has active members: stop them first "
-    "(see 'odradek group describe --members')",
+    "UNKNOWN_TOPIC_OR_PART": "no such topic (see 'odradek topic list')",
+    "_UNKNOWN_TOPIC": "no such topic (see 'odradek topic list')",
+    "_UNKNOWN_PARTITION": "no such partition (see 'odradek topic describe{subject}')",
+    "GROUP_ID_NOT_FOUND": "no such group (see 'odradek group list')",
+    "NON_EMPTY_GROUP": "the group has active members: stop them first "
+    "(see 'odradek group describe{subject} --members')",
 }
 
 
@@ -38,13 +43,13 @@ class Heard:
             False  # one side speaks TLS or SASL and the other does not: a retry is unlikely to help
         )
 
-    def note(self, error: KafkaError) -> None:
+    def note(self, error: "KafkaError") -> None:
         """The callback for a client's errors. The longer text about one address says more than the shorter."""
-        if error.code() not in CAUSES:
+        if error.name() not in CAUSES:
             return
         cause = shortened(error.str())
-        self.is_mismatch |= error.code() == KafkaError._SSL or MISMATCH.search(cause) is not None
-        if error.code() == KafkaError._AUTHENTICATION:
+        self.is_mismatch |= error.name() == "_SSL" or MISMATCH.search(cause) is not None
+        if error.name() == "_AUTHENTICATION":
             self.cause, self.is_refusal = cause, True
         elif not self.is_refusal and len(cause) >= len(self.cause or ""):
             self.cause = cause
@@ -59,16 +64,17 @@ def shortened(text: str) -> str:
     return f"{found['address']}: {found['reason']}" if found else text
 
 
-def explain(error: KafkaError, bootstrap: str, heard: Heard) -> str:
-    if error.code() in UNREACHABLE:
+def explain(error: "KafkaError", bootstrap: str, heard: Heard, subject: str | None = None) -> str:
+    """`subject` is the topic or the group that the error is about."""
+    if error.name() in UNREACHABLE:
         if heard.cause is not None:
             return f"{heard.cause} (is --command-config right for this cluster?)"
         return (
             f"no response from {bootstrap} in time: is it a Kafka broker, and does it require TLS or "
             "a login (see --command-config)?"
         )
-    if error.code() in NEXT_STEPS:
-        return NEXT_STEPS[error.code()]
+    if error.name() in NEXT_STEPS:
+        return NEXT_STEPS[error.name()].format(subject=f" {subject}" if subject else "")
     text: str = error.str().removeprefix("Broker: ").removeprefix("Local: ").strip()
     return text[:1].lower() + text[1:]
 
@@ -78,8 +84,8 @@ def failures_told(bootstrap: str, heard: Heard, subject: str | None = None) -> I
     """Turn exceptions of the client library into one line that a user understands."""
     try:
         yield
-    except KafkaException as error:
-        reason = explain(error.args[0], bootstrap, heard)
+    except kafka.KafkaException as error:
+        reason = explain(error.args[0], bootstrap, heard, subject)
     except (ValueError, OverflowError, TypeError) as error:  # confluent-kafka checks arguments itself
         if not _is_from_confluent(error):
             raise

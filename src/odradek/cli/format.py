@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.cli.up import BAD_USAGE, FAILED, fail, load_config, setting
+from odradek.cli.up import BAD_USAGE, FAILED, fail, load_config, setting, words_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     except (CannotFormat, DataDirectoryLocked, WrongDirectory) as error:
         return fail(str(error), FAILED)
     except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
+        return fail(words_of(error), FAILED)
     tell(outcome, options.json)
     return 0
 

@@ -11,10 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
-
-from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaException
-from confluent_kafka.admin import AdminClient
+from typing import TYPE_CHECKING, Annotated, Any
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput
@@ -25,24 +22,40 @@ from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.group_delete_offsets import delete_offsets
 from odradek.cli.group_offsets import Place, committed_offsets, end_offsets
 from odradek.cli.group_reset import reset_offsets
-from odradek.cli.output import note, print_columns, print_json, print_json_line, print_line, warn
+from odradek.cli.librdkafka import kafka
+from odradek.cli.output import (
+    counted,
+    lag_cell,
+    note,
+    print_columns,
+    print_json,
+    print_json_line,
+    print_line,
+    state_cell,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
 
 app = Group(help="List, describe and delete consumer groups; reset and delete their offsets.")
 app.command("reset-offsets")(on_cluster(reset_offsets))
 app.command("delete-offsets")(on_cluster(delete_offsets))
 
+# By the names that librdkafka has for them.
 STATE_NAMES = {
-    ConsumerGroupState.UNKNOWN: "Unknown",
-    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
-    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
-    ConsumerGroupState.STABLE: "Stable",
-    ConsumerGroupState.DEAD: "Dead",
-    ConsumerGroupState.EMPTY: "Empty",
+    "UNKNOWN": "Unknown",
+    "PREPARING_REBALANCING": "PreparingRebalance",
+    "COMPLETING_REBALANCING": "CompletingRebalance",
+    "STABLE": "Stable",
+    "DEAD": "Dead",
+    "EMPTY": "Empty",
 }
 TYPE_NAMES = {
-    ConsumerGroupType.UNKNOWN: "Unknown",
-    ConsumerGroupType.CONSUMER: "Consumer",
-    ConsumerGroupType.CLASSIC: "Classic",
+    "UNKNOWN": "Unknown",
+    "CONSUMER": "Consumer",
+    "CLASSIC": "Classic",
 }
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Unknown")
 
@@ -105,23 +118,25 @@ def list_(
     as_json: JsonOutput = False,
 ) -> None:
     """List groups. At a terminal, and with --long, it also shows type and state."""
-    states, types = _chosen("state", state, STATE_NAMES), _chosen("type", type_, TYPE_NAMES)
+    states = {kafka.ConsumerGroupState[name] for name in _chosen("state", state, STATE_NAMES)}
+    types = {kafka.ConsumerGroupType[name] for name in _chosen("type", type_, TYPE_NAMES)}
     future = cluster.admin.list_consumer_groups(states=states, types=types, request_timeout=REQUEST_TIMEOUT_S)
     listing = future.result(REQUEST_TIMEOUT_S)
     rows = sorted(
-        (found.group_id, TYPE_NAMES[found.type], STATE_NAMES[found.state]) for found in listing.valid
+        (found.group_id, TYPE_NAMES[found.type.name], STATE_NAMES[found.state.name])
+        for found in listing.valid
     )
     if as_json:
         print_json([{"group": name, "type": kind, "state": how} for name, kind, how in rows])
     elif long or sys.stdout.isatty():
-        print_columns(("GROUP", "TYPE", "STATE"), rows)
+        print_columns(("GROUP", "TYPE", "STATE"), [(name, kind, state_cell(how)) for name, kind, how in rows])
     else:
         sys.stdout.writelines(f"{name}\n" for name, _, _ in rows)
     if listing.errors:
         raise CommandError(f"not all brokers responded: {listing.errors[0]}")
 
 
-def _chosen(what: str, texts: list[str] | None, names: dict[Any, str]) -> set[Any]:
+def _chosen(what: str, texts: list[str] | None, names: dict[str, str]) -> set[str]:
     """The members of an enumeration that a user has named, in any case."""
     by_name = {name.lower(): member for member, name in names.items()}
     for text in texts or ():
@@ -180,7 +195,7 @@ def as_facts(view: GroupView) -> dict[str, Any]:
     return facts
 
 
-def all_names(admin: AdminClient) -> list[str]:
+def all_names(admin: "AdminClient") -> list[str]:
     listing = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
     return sorted(found.group_id for found in listing.valid)
 
@@ -208,8 +223,8 @@ def _view(description: Any, members: list[MemberView], partitions: list[Partitio
     coordinator = description.coordinator
     return GroupView(
         group=description.group_id,
-        type=TYPE_NAMES[description.type],
-        state=STATE_NAMES[description.state],
+        type=TYPE_NAMES[description.type.name],
+        state=STATE_NAMES[description.state.name],
         assignor=description.partition_assignor,
         coordinator=f"{coordinator.host}:{coordinator.port} ({coordinator.id})",
         total_lag=sum(known) if known else None,
@@ -221,7 +236,7 @@ def _view(description: Any, members: list[MemberView], partitions: list[Partitio
 def _description(cluster: Access, name: str, future: Any) -> Any:
     with cluster.failures_told(name):
         description = future.result(REQUEST_TIMEOUT_S)
-    if description.state == ConsumerGroupState.DEAD:
+    if description.state == kafka.ConsumerGroupState.DEAD:
         raise CommandError(f"{name}: no such group (see 'odradek group list')")
     return description
 
@@ -258,7 +273,13 @@ def show_offsets(views: Sequence[GroupView]) -> None:
     header = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
     for view in views:
         tell_condition(view)
-        rows = [(view.group, *asdict(partition).values()) for partition in view.partitions]
+        rows: list[Sequence[object]] = [
+            (
+                *(view.group, one.topic, one.partition, one.current_offset, one.log_end_offset),
+                *(lag_cell(one.lag), one.member_id, one.host, one.client_id),
+            )
+            for one in view.partitions
+        ]
         idle = [member for member in view.members if not member.partitions]
         rows += [
             (view.group, *[None] * 5, member.member_id, member.host, member.client_id) for member in idle
@@ -288,7 +309,7 @@ def _joined(places: Iterable[Place]) -> str:
 
 def show_states(views: Sequence[GroupView]) -> None:
     rows = [
-        (view.group, view.coordinator, view.assignor, view.type, view.state, len(view.members))
+        (view.group, view.coordinator, view.assignor, view.type, state_cell(view.state), len(view.members))
         for view in views
     ]
     print_columns(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "TYPE", "STATE", "#MEMBERS"), rows)
@@ -296,7 +317,7 @@ def show_states(views: Sequence[GroupView]) -> None:
 
 def tell_condition(view: GroupView) -> None:
     lag = "" if view.total_lag is None else f", total lag {view.total_lag}"
-    members = "no active members" if not view.members else f"{len(view.members)} active"
+    members = "no active members" if not view.members else counted(len(view.members), "active member")
     if view.state in REBALANCING:
         warn(f"group {view.group} is rebalancing")
     note(f"group {view.group}: {members}{lag}")
@@ -321,8 +342,8 @@ def delete(
     for name in names:
         try:
             futures[name].result(REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            failures[name] = cluster.explain(error.args[0])
+        except kafka.KafkaException as error:
+            failures[name] = cluster.explain(error.args[0], name)
     if as_json:
         told = [{"group": name, "deleted": name not in failures} for name in names]
         print_json(

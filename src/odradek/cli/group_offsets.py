@@ -2,23 +2,19 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
-
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter, Option
+from odradek.cli.librdkafka import kafka, kafka_admin
 
-NOWHERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+
+NOWHERE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")  # names of error codes
 
 TopicsAndPartitions = Annotated[
     list[str] | None,
@@ -32,23 +28,23 @@ class Place(NamedTuple):
     partition: int
 
 
-def committed_offsets(admin: AdminClient, group: str) -> dict[Place, int]:
+def committed_offsets(admin: "AdminClient", group: str) -> dict[Place, int]:
     """All offsets that a group has committed; none for a group that does not exist."""
-    request = [ConsumerGroupTopicPartitions(group)]
+    request = [kafka.ConsumerGroupTopicPartitions(group)]
     future = admin.list_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)[group]
     found = future.result(REQUEST_TIMEOUT_S).topic_partitions
     return {Place(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 
-def end_offsets(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int]:
-    return find_offsets(admin, dict.fromkeys(places, OffsetSpec.latest()))
+def end_offsets(admin: "AdminClient", places: Iterable[Place]) -> dict[Place, int]:
+    return find_offsets(admin, dict.fromkeys(places, kafka_admin.OffsetSpec.latest()))
 
 
-def find_offsets(admin: AdminClient, wanted: Mapping[Place, OffsetSpec]) -> dict[Place, int]:
+def find_offsets(admin: "AdminClient", wanted: "Mapping[Place, OffsetSpec]") -> dict[Place, int]:
     """Offsets by kind: first, last, or of a time (-1 if no record is that late). Deleted partitions are left out."""
     if not wanted:
         return {}
-    request = {TopicPartition(*place): spec for place, spec in wanted.items()}
+    request = {kafka.TopicPartition(*place): spec for place, spec in wanted.items()}
     futures = admin.list_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
     answers = {Place(each.topic, each.partition): _offset(future) for each, future in futures.items()}
     return {place: offset for place, offset in answers.items() if offset is not None}
@@ -57,17 +53,17 @@ def find_offsets(admin: AdminClient, wanted: Mapping[Place, OffsetSpec]) -> dict
 def _offset(future: Any) -> int | None:
     try:
         offset: int = future.result(REQUEST_TIMEOUT_S).offset
-    except KafkaException as error:
-        if error.args[0].code() in NOWHERE:
+    except kafka.KafkaException as error:
+        if error.args[0].name() in NOWHERE:
             return None
         raise
     return offset
 
 
-def commit_offsets(admin: AdminClient, group: str, offsets: Mapping[Place, int]) -> None:
+def commit_offsets(admin: "AdminClient", group: str, offsets: Mapping[Place, int]) -> None:
     """Commit without being a member, which is allowed only while the group has no members."""
-    partitions = [TopicPartition(*place, offset) for place, offset in offsets.items()]
-    request = [ConsumerGroupTopicPartitions(group, partitions)]
+    partitions = [kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
+    request = [kafka.ConsumerGroupTopicPartitions(group, partitions)]
     future = admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)[group]
     for answer in future.result(REQUEST_TIMEOUT_S).topic_partitions:
         if answer.error is not None:
@@ -91,6 +87,6 @@ def named_places(cluster: Access, texts: Sequence[str]) -> list[Place]:
 
 def existing_partitions(cluster: Access, topic: str) -> list[int]:
     """In the one way that does not create the topic."""
-    futures = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
+    futures = cluster.admin.describe_topics(kafka.TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
     with cluster.failures_told(topic):
         return sorted(partition.id for partition in futures[topic].result(REQUEST_TIMEOUT_S).partitions)

@@ -11,10 +11,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from typing import TYPE_CHECKING, Annotated
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.arguments import MOST_OFFSET, JsonOutput, time_ms_of
@@ -30,8 +27,13 @@ from odradek.cli.group_offsets import (
     find_offsets,
     named_places,
 )
-from odradek.cli.output import note, print_columns, print_json, warn
+from odradek.cli.librdkafka import kafka, kafka_admin
+from odradek.cli.output import counted, note, print_columns, print_json, warn
 from odradek.cli.text import TIME_UNITS_MS
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
 
 ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -153,24 +155,26 @@ def reset_offsets(
     show_moves(name, moves, execute, as_json)
 
 
-def check_no_members(admin: AdminClient, name: str) -> None:
+def check_no_members(admin: "AdminClient", name: str) -> None:
     """A group that does not exist yet has none: offsets may be set before its first member joins."""
     future = admin.describe_consumer_groups([name], request_timeout=REQUEST_TIMEOUT_S)[name]
     try:
         count = len(future.result(REQUEST_TIMEOUT_S).members)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+    except kafka.KafkaException as error:
+        if error.args[0].code() != kafka.KafkaError.GROUP_ID_NOT_FOUND:
             raise
         return
     if count:
-        members = "1 active member" if count == 1 else f"{count} active members"
-        raise CommandError(f"{name} has {members}: stop them before you reset its offsets")
+        raise CommandError(
+            f"{name} has {counted(count, 'active member')}: stop {'it' if count == 1 else 'them'} before you reset "
+            f"offsets (see 'odradek group describe {name} --members')"
+        )
 
 
 def plan(
-    admin: AdminClient, target: Target, places: Sequence[Place], committed: Mapping[Place, int]
+    admin: "AdminClient", target: Target, places: Sequence[Place], committed: Mapping[Place, int]
 ) -> list[Move]:
-    starts = find_offsets(admin, dict.fromkeys(places, OffsetSpec.earliest()))
+    starts = find_offsets(admin, dict.fromkeys(places, kafka_admin.OffsetSpec.earliest()))
     ends = end_offsets(admin, places)
     wanted = places_asked_for(admin, target, starts, ends, committed)
     moves = []
@@ -189,7 +193,7 @@ def plan(
 
 
 def places_asked_for(
-    admin: AdminClient,
+    admin: "AdminClient",
     target: Target,
     starts: Mapping[Place, int],
     ends: Mapping[Place, int],
@@ -201,7 +205,9 @@ def places_asked_for(
     if target.latest:
         return ends
     if target.time_ms is not None:
-        found = find_offsets(admin, dict.fromkeys(starts, OffsetSpec.for_timestamp(target.time_ms)))
+        found = find_offsets(
+            admin, dict.fromkeys(starts, kafka_admin.OffsetSpec.for_timestamp(target.time_ms))
+        )
         return {
             place: ends[place] if offset == NO_RECORD_SO_LATE else offset for place, offset in found.items()
         }

@@ -2,17 +2,25 @@
 
 import json
 import os
+import re
 import select
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import UnsupportedOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.cli.failures import CommandError
 
 MISSING = "-"
 UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+SIZE = re.compile(rf"[\d.]+ ({'|'.join(UNITS)})")
+RED, GREEN, YELLOW = "31", "32", "33"
+STATE_COLOURS = {
+    **dict.fromkeys(("active", "Stable"), GREEN),
+    **dict.fromkeys(("Empty", "PreparingRebalance", "CompletingRebalance", "Ongoing"), YELLOW),
+    **dict.fromkeys(("fenced", "full", "Dead"), RED),
+}
 
 
 def print_line(text: str) -> None:
@@ -37,13 +45,58 @@ def print_json_line(value: Any) -> None:
     print_line(json.dumps(value, ensure_ascii=False))
 
 
+class Coloured(NamedTuple):
+    """A cell of a table that has a colour on a terminal."""
+
+    value: object
+    colour: str | None
+
+
+def state_cell(text: str) -> Coloured:
+    """The state of a broker or a group, in the colour that says how good that is."""
+    return Coloured(text, STATE_COLOURS.get(text))
+
+
+def lag_cell(count: int | None) -> Coloured:
+    return Coloured(count, YELLOW if count else None)
+
+
+def is_colourful() -> bool:
+    """At a terminal that has colours, unless the user wants none (https://no-color.org)."""
+    wants_none = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not wants_none and sys.stdout.isatty()
+
+
+def coloured(text: str, colour: str | None) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour and is_colourful() else text
+
+
 def print_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Text in columns, as wide as necessary; a missing value is a dash."""
-    table = [header, *([MISSING if cell in (None, "") else str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print_line("  ".join(cells).rstrip())
+    """Text in columns, as wide as necessary, numbers and sizes to the right; a missing value is a dash."""
+    cells = [[one if isinstance(one, Coloured) else Coloured(one, None) for one in row] for row in rows]
+    texts = [[MISSING if cell.value in (None, "") else str(cell.value) for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
+    are_right = [_is_numeric(cell.value for cell in column) for column in zip(*cells, strict=True)]
+    adjust = [str.rjust if is_right else str.ljust for is_right in are_right or [False] * len(header)]
+    print_line("  ".join(map(_adjusted, adjust, header, widths)).rstrip())
+    for row, line in zip(cells, texts, strict=True):
+        padded = list(map(_adjusted, adjust, line, widths))
+        padded[-1] = padded[-1].rstrip()
+        shown = "  ".join(coloured(text, cell.colour) for text, cell in zip(padded, row, strict=True))
+        print_line(shown.rstrip())
+
+
+def _adjusted(adjust: Callable[[str, int], str], text: str, width: int) -> str:
+    return adjust(text, width)
+
+
+def _is_numeric(column: Iterable[object]) -> bool:
+    there = [value for value in column if value not in (None, "")]
+    return bool(there) and all(
+        (isinstance(value, int | float) and not isinstance(value, bool))
+        or (isinstance(value, str) and SIZE.fullmatch(value) is not None)
+        for value in there
+    )
 
 
 def counted(count: int, noun: str) -> str:

@@ -6,8 +6,6 @@ Spark is imported only where it is used. `pipeline_run` and `pipeline_operations
 from pathlib import Path
 from typing import Annotated
 
-from confluent_kafka import Consumer, TopicPartition
-
 from odradek.cli import pipeline_operations
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import JsonOutput
@@ -15,6 +13,7 @@ from odradek.cli.completion import complete_topics
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Exit, Group, Option
 from odradek.cli.group_offsets import existing_partitions
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import print_json_line, print_line
 from odradek.cli.pipeline_run import run
 from odradek.cli.pipeline_shared import (
@@ -82,9 +81,9 @@ def sample(cluster: Access, topic: str) -> list[bytes]:
         "enable.partition.eof": True,
     }
     with cluster.failures_told(topic):
-        consumer = cluster.client(Consumer, settings)
+        consumer = cluster.client(kafka.Consumer, settings)
         try:
-            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+            consumer.assign([kafka.TopicPartition(topic, number, 0) for number in partitions])
             values: list[bytes] = []
             ended: set[int] = set()
             while len(values) < SAMPLE_RECORDS and len(ended) < len(partitions):

@@ -8,7 +8,7 @@ from odradek.cli.arguments import JsonOutput
 from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Option
-from odradek.cli.output import print_columns, print_json_line, print_line, warn
+from odradek.cli.output import counted, print_columns, print_json_line, print_line, warn
 from odradek.cli.pipeline_shared import FileArgument, find_file, told
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def status(file: FileArgument, as_json: JsonOutput = False) -> None:
-    """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and needs no Spark."""
-    from odradek.pipeline.run.status import status as read_status
-
+    """Show how a pipeline is doing. It shows state, batches, lag and dead letters, and starts no Spark."""
     with told(as_json):
+        from odradek.pipeline.run.status import status as read_status
+
         found = read_status(load(find_file(file)))
     if as_json:
         print_json_line(found.as_json())
@@ -168,8 +168,13 @@ def replay_dead_letters(
         return
     verb = "Would send" if dry_run else "Sent"
     for target, count in found.sent.items():
-        print_line(f"{verb} {count} to {target}.")
+        print_line(f"{verb} {counted(count, 'record')} to {target}.")
     if not found.sent:
         print_line("There is nothing to replay.")
     if found.kept:
-        print_line(f"{found.kept} do not contain a whole record and were not sent.")
+        kept = (
+            "does not contain a whole record and was"
+            if found.kept == 1
+            else "do not contain whole records and were"
+        )
+        print_line(f"{counted(found.kept, 'dead letter')} {kept} not sent.")

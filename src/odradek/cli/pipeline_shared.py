@@ -70,7 +70,9 @@ def _missing_packages_told() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in PACKAGES:
             raise
-        raise PipelineError(f"{PACKAGES[package]} is not installed: pip install 'odradek[spark]'") from None
+        raise PipelineError(
+            f"{PACKAGES[package]} is not installed: pip install '.[spark]' in a clone of Odradek"
+        ) from None
 
 
 def find_file(text: str) -> Path:

@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
-from confluent_kafka import Producer
-
 from odradek.cli import produce_options as options
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster
 from odradek.cli.arguments import Quiet, key_value
 from odradek.cli.danger import Force, check_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import BadParameter, Exit
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import counted, note
+from odradek.cli.produce_cause import Quotas
 from odradek.cli.produce_input import input_lines, messages, parser_of
 from odradek.cli.produce_sender import Pace, Progress, Sender
 from odradek.cli.text import OutgoingMessage, unescape
@@ -26,6 +26,7 @@ MESSAGE_TIMEOUT_MS = 30_000
 UNKNOWN_TOPIC_TIMEOUT_MS = 10_000
 DEFAULT_KEY_SEPARATOR = "\t"
 INTERRUPTED = 130
+ACKS_ALL = ("all", "-1")
 
 
 @on_cluster
@@ -90,11 +91,13 @@ def make_sender(cluster: Access, topic: str, settings: dict[str, Any]) -> Sender
         "topic.metadata.propagation.max.ms": UNKNOWN_TOPIC_TIMEOUT_MS,
     }
     ours = {name: value for name, value in timeouts.items() if name not in cluster.given}
-    producer = cluster.client(Producer, settings | ours)
+    quotas = Quotas()
+    producer = cluster.client(kafka.Producer, settings | ours | {"throttle_cb": quotas.note})
     if topic not in producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
         check_name(topic)
         note(f"{topic} does not exist: the broker will create it with its default settings, if it may")
-    return Sender(cluster, topic, producer, MESSAGE_TIMEOUT_MS / 1000)
+    acks_all = settings["acks"] in ACKS_ALL
+    return Sender(cluster, topic, producer, MESSAGE_TIMEOUT_MS / 1000, quotas, acks_all)
 
 
 def check_name(topic: str) -> None:

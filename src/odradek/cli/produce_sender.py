@@ -1,19 +1,24 @@
 """How `odradek produce` sends: librdkafka batches on its own thread, and we count what was delivered.
 
 If librdkafka's queue is full, reading waits. The first message that the cluster refuses ends the command, with the
-reason, because later ones would most likely fail too.
+reason, because later ones would most likely fail too. If it only did not acknowledge it in time, the cluster is asked
+for the cause (`produce_cause`).
 """
 
 import sys
 import time
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from typing import TYPE_CHECKING, Any
 
 from odradek.cli.access import Access
 from odradek.cli.failures import CommandError
+from odradek.cli.librdkafka import kafka
 from odradek.cli.output import counted
+from odradek.cli.produce_cause import UNKNOWN_PARTITION, Quotas, find_cause
 from odradek.cli.text import OutgoingMessage
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
 
 FLUSH_MARGIN_S = 5
 PROGRESS_INTERVAL_S = 0.2
@@ -48,7 +53,7 @@ class Pace:
         self._interval_s = 0.0 if rate is None else 1 / rate
         self._next_s = time.monotonic()
 
-    def wait(self, producer: Producer) -> None:
+    def wait(self, producer: "Producer") -> None:
         if not self._interval_s:
             return
         while (left_s := self._next_s - time.monotonic()) > 0:
@@ -59,7 +64,15 @@ class Pace:
 class Sender:
     """A producer that counts delivered messages and keeps the first failure."""
 
-    def __init__(self, cluster: Access, topic: str, producer: Producer, timeout_s: float) -> None:
+    def __init__(
+        self,
+        cluster: Access,
+        topic: str,
+        producer: "Producer",
+        timeout_s: float,
+        quotas: Quotas,
+        acks_all: bool,
+    ) -> None:
         self.topic = topic
         self.sent = 0
         self.delivered = 0
@@ -67,6 +80,8 @@ class Sender:
         self.producer = producer
         self._cluster = cluster
         self._timeout_s = timeout_s
+        self._acks_all = acks_all
+        self._quotas = quotas
 
     def send(self, message: OutgoingMessage) -> None:
         optional: dict[str, Any] = {}
@@ -89,18 +104,21 @@ class Sender:
         self.sent += 1
         self.producer.poll(0)
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: "KafkaError | None", message: "Message") -> None:
         if error is None:
             self.delivered += 1
         elif self.failure is None:
-            self.failure = f"{self.topic}: {self._reason(error)}"
+            self.failure = f"{self.topic}: {self._reason(error, message.partition())}"
 
-    def _reason(self, error: KafkaError) -> str:
-        if error.code() != KafkaError._MSG_TIMED_OUT:
-            return self._cluster.explain(error)
-        cause = self._cluster.heard.cause
+    def _reason(self, error: "KafkaError", partition: int | None = None) -> str:
+        if error.code() != kafka.KafkaError._MSG_TIMED_OUT:
+            return self._cluster.explain(error, self.topic)
+        partition = UNKNOWN_PARTITION if partition is None or partition < 0 else partition
+        cause = find_cause(self._cluster, self.topic, partition, self._acks_all, self._quotas.worst)
         address = self._cluster.bootstrap
-        return f"{address} did not acknowledge the messages in time" + (f": {cause}" if cause else "")
+        return f"{address} did not acknowledge the messages in time: " + (
+            cause or "the cluster looks well now, so try again (see 'odradek cluster status')"
+        )
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
@@ -112,5 +130,5 @@ class Sender:
             self.producer.purge()
         try:
             self.producer.flush(self._timeout_s + FLUSH_MARGIN_S)
-        except KafkaException as error:
+        except kafka.KafkaException as error:
             self.failure = self.failure or self._reason(error.args[0])

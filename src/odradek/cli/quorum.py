@@ -15,7 +15,7 @@ from odradek.cli.access import Access, addresses_of, on_cluster, read_settings
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, Group, Option
-from odradek.cli.output import print_columns, print_json, print_line
+from odradek.cli.output import lag_cell, print_columns, print_json, print_line
 from odradek.errors import ErrorCode
 from odradek.model import METADATA_TOPIC, id_from_text, id_to_text
 from odradek.wire.codec import Message
@@ -95,10 +95,18 @@ def describe(cluster: Access, as_json: JsonOutput = False) -> None:
         (one.last_caught_up_ms or 0 for one in replicas), default=0
     )  # the leader's: it has all it has
     rows = [
-        (one.node, one.role, one.log_end_offset, one.lag, _ago(one, now_ms), one.directory_id, one.address)
+        (
+            one.node,
+            one.role,
+            one.log_end_offset,
+            lag_cell(one.lag),
+            _ago(one, now_ms),
+            one.directory_id,
+            one.address,
+        )
         for one in replicas
     ]
-    print_columns(("NODE", "ROLE", "LOG-END", "LAG", "CAUGHT-UP", "DIRECTORY", "ADDRESS"), rows)
+    print_columns(("NODE", "ROLE", "LOG-END-OFFSET", "LAG", "CAUGHT-UP", "DIRECTORY", "ADDRESS"), rows)
 
 
 def _ago(replica: ReplicaView, now_ms: int) -> str | None:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from odradek.cli.group_offsets import Place
+from odradek.cli.output import counted
 
 Replicas = tuple[int, ...]
 
@@ -108,8 +109,9 @@ class _Planner:
         if not self._wish.may_shrink:
             count = max(count, has)
         if count > len(self._brokers):
+            brokers = counted(len(self._brokers), "broker")
             raise ImpossiblePlan(
-                f"{place.topic}-{place.partition} cannot have {count} replicas on {len(self._brokers)} broker(s)"
+                f"{place.topic}-{place.partition} cannot have {counted(count, 'replica')} on {brokers}"
             )
         return count
 

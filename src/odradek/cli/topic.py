@@ -1,19 +1,10 @@
 """`odradek topic`: create, list, describe, alter, delete and move topics, and delete records from them."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourceType,
-)
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access, on_cluster, settle
 from odradek.cli.arguments import JsonOutput, key_value
@@ -21,6 +12,7 @@ from odradek.cli.completion import complete_topic_settings, complete_topics
 from odradek.cli.danger import Force, Yes, check_internal, confirm, is_internal
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
+from odradek.cli.librdkafka import kafka, kafka_admin
 from odradek.cli.output import print_columns, print_json, print_line, readable_size
 from odradek.cli.topic_elect import elect_leaders
 from odradek.cli.topic_reassign import reassign
@@ -89,11 +81,11 @@ def collect(
         try:
             future.result(REQUEST_TIMEOUT_S)
             done[name] = True
-        except KafkaException as error:
+        except kafka.KafkaException as error:
             if tolerated is not None and error.args[0].code() == tolerated:
                 done[name] = False
             else:
-                failures[name] = cluster.explain(error.args[0])
+                failures[name] = cluster.explain(error.args[0], name)
     return done, failures
 
 
@@ -122,7 +114,7 @@ def create(
     """Create topics."""
     names = chosen_topics(names, topic)
     new_topics = [
-        NewTopic(
+        kafka_admin.NewTopic(
             name,
             num_partitions=partitions or BROKER_DEFAULT,
             replication_factor=replication_factor or BROKER_DEFAULT,
@@ -131,8 +123,11 @@ def create(
         for name in names
     ]
     futures = cluster.admin.create_topics(new_topics, request_timeout=REQUEST_TIMEOUT_S)
-    tolerated = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
-    tell(as_json, "created", *collect(cluster, futures, tolerated), "exists already")
+    tolerated = kafka.KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    done, failures = collect(cluster, futures, tolerated)
+    keys = [key_value(text)[0] for text in config or ()]
+    failures = {name: with_guess(reason, keys) for name, reason in failures.items()}
+    tell(as_json, "created", done, failures, "exists already")
 
 
 @app.command("list")
@@ -218,25 +213,54 @@ def alter(
         raise BadParameter("nothing to change: give --partitions, --config or --delete-config")
     check_internal(names, force)
     describe_topics(cluster, names)  # change nothing if one of them does not exist
+    for name in names if delete_config else ():
+        check_known(cluster, name, delete_config or ())
     changes = [
         *(
-            ConfigEntry(*key_value(text), incremental_operation=AlterConfigOpType.SET)
+            kafka_admin.ConfigEntry(*key_value(text), incremental_operation=kafka_admin.AlterConfigOpType.SET)
             for text in config or ()
         ),
         *(
-            ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
+            kafka_admin.ConfigEntry(key, None, incremental_operation=kafka_admin.AlterConfigOpType.DELETE)
             for key in delete_config or ()
         ),
     ]
     for name in names:
-        with cluster.failures_told(name):
+        with guessed(entry.name for entry in changes), cluster.failures_told(name):
             if changes:
-                resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+                resource = kafka_admin.ConfigResource(
+                    kafka_admin.ResourceType.TOPIC, name, incremental_configs=changes
+                )
                 settle(cluster.admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S))
             if partitions is not None:
-                growth = [NewPartitions(name, partitions)]
+                growth = [kafka_admin.NewPartitions(name, partitions)]
                 settle(cluster.admin.create_partitions(growth, request_timeout=REQUEST_TIMEOUT_S))
     tell(as_json, "altered", dict.fromkeys(names, True), {}, "")
+
+
+def check_known(cluster: Access, topic: str, keys: Sequence[str]) -> None:
+    """Raise CommandError for a setting that the cluster does not know for this topic."""
+    from odradek.cli.setting_names import check_deleted
+
+    resource = kafka_admin.ConfigResource(kafka_admin.ResourceType.TOPIC, topic)
+    (future,) = cluster.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S).values()
+    check_deleted(topic, keys, future.result(REQUEST_TIMEOUT_S))
+
+
+def with_guess(refusal: str, keys: Iterable[str]) -> str:
+    """The refusal of a setting, with the one that the user may have meant."""
+    from odradek.cli.setting_names import guess_topic_setting
+
+    return refusal + guess_topic_setting(refusal, keys)
+
+
+@contextmanager
+def guessed(keys: Iterable[str]) -> Iterator[None]:
+    """Add what the user may have meant to the refusal of a setting."""
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(with_guess(str(error), keys)) from None
 
 
 @app.command()
@@ -255,5 +279,5 @@ def delete(
     check_internal(names, force)
     confirm(f"Delete {', '.join(names)} and all records in them?", yes)
     futures = cluster.admin.delete_topics(names, request_timeout=REQUEST_TIMEOUT_S)
-    tolerated = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
+    tolerated = kafka.KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
     tell(as_json, "deleted", *collect(cluster, futures, tolerated), "does not exist")

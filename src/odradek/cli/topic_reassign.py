@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from odradek.cli.access import Access
 from odradek.cli.arguments import JsonOutput
 from odradek.cli.completion import complete_topics
+from odradek.cli.danger import Yes, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Exit, Option
 from odradek.cli.group_offsets import Place
-from odradek.cli.output import counted, joined, print_columns, print_json, print_line, readable_size
+from odradek.cli.output import counted, joined, note, print_columns, print_json, print_line, readable_size
 from odradek.cli.reassignment_plan import ImpossiblePlan, Move, Wish, make_plan
 
 if TYPE_CHECKING:  # they bring our own client, which is slow to import
@@ -82,6 +83,7 @@ def reassign(
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan, and change nothing.")] = False,
     throttle: Throttle = None,
     no_wait: Annotated[bool, Option("--no-wait", help="Begin the moves, and exit.")] = False,
+    yes: Yes = False,
     status: Status = False,
     cancel: Annotated[bool, Option("--cancel", help="Cancel moves that are under way.")] = False,
     as_json: JsonOutput = False,
@@ -91,7 +93,8 @@ def reassign(
 
     The plan moves as little as possible, keeps replicas on different racks, and lets every broker lead about as many
     partitions. New replicas copy the partition first; the old ones leave when the new ones are in sync, so clients
-    notice nothing but a change of leaders.
+    notice nothing but a change of leaders. If the partitions could lose fewer nodes afterwards, the command says so and
+    asks first, unless --yes is given.
 
     \b
       odradek topic reassign --all --replication-factor 3 --dry-run    what would move
@@ -120,8 +123,32 @@ def reassign(
     moves = plan_moves(state, choice, parse_brokers(brokers), replication_factor)
     if dry_run:
         show_plan(state, moves, as_json)
-    else:
+    tell_result(cluster, state, moves, yes or dry_run)
+    if not dry_run:
         execute(cluster, state, moves, throttle, no_wait, as_json)
+
+
+def tell_result(cluster: Access, state: "ClusterState", moves: Sequence[Move], yes: bool) -> None:
+    """Say what the moved partitions may lose afterwards, and ask, if that is less than before for any of them."""
+    from odradek.cli.cluster_layout import copies_after, fewest_in_sync
+    from odradek.cli.tolerance import tolerance
+
+    topics = sorted({move.place.topic for move in moves if len(move.after) < len(move.before)})
+    if not topics:
+        return
+    fewest = fewest_in_sync(cluster, state, topics)
+    before = [one for one in copies_after(state, [], fewest) if one.topic in topics]
+    after = [one for one in copies_after(state, moves, fewest) if one.topic in topics]
+    worse = [
+        (old, new)
+        for old, new in zip(before, after, strict=True)
+        if tolerance([new], 0).is_worse_than(tolerance([old], 0))
+    ]
+    if not worse:
+        return
+    note(f"Afterwards, these partitions {tolerance([new for _, new in worse], 0)}.")
+    note(f"Before, they {tolerance([old for old, _ in worse], 0)}.")
+    confirm(f"Move {counted(len(moves), 'partition')}?", yes)
 
 
 def parse_brokers(text: str | None) -> list[int] | None:
@@ -204,7 +231,7 @@ def show_plan(state: "ClusterState", moves: Sequence[Move], as_json: bool) -> No
         (*move.place, joined(move.before), joined(move.after), readable_size(bytes_of(state, move)))
         for move in moves
     ]
-    print_columns(("TOPIC", "PARTITION", "REPLICAS", "NEW REPLICAS", "COPY"), rows)
+    print_columns(("TOPIC", "PARTITION", "REPLICAS", "NEW-REPLICAS", "COPY"), rows)
     print_line(summary(state, moves))
 
 
@@ -291,7 +318,7 @@ def show_status(cluster: Access, choice: Choice, as_json: bool) -> None:
             (*place, joined(one.target), joined(one.adding), joined(one.removing), readable_size(left[place]))
             for place, one in moving.items()
         ]
-        print_columns(("TOPIC", "PARTITION", "NEW REPLICAS", "ADDING", "REMOVING", "LEFT"), rows)
+        print_columns(("TOPIC", "PARTITION", "NEW-REPLICAS", "ADDING", "REMOVING", "LEFT"), rows)
     else:
         print_line("No partition is moving.")
     if not everything:

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import ConfigEntry, ConfigResource, ConfigSource, OffsetSpec, ResourceType
+from typing import TYPE_CHECKING, Any
 
 from odradek.cli.access import REQUEST_TIMEOUT_S, Access
 from odradek.cli.danger import is_internal
 from odradek.cli.group_offsets import Place, end_offsets, find_offsets
+from odradek.cli.librdkafka import kafka, kafka_admin
 from odradek.cli.output import counted, joined, print_columns, print_line, readable_size
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ConfigEntry
+
 
 NO_LEADER = -1
 URL_SAFE = str.maketrans("+/", "-_")  # librdkafka does not write ids in Kafka's URL-safe base64
@@ -82,7 +84,7 @@ def view_topics(cluster: Access, names: Sequence[str]) -> list[TopicView]:
     if not names:
         return []
     descriptions = describe(cluster, names)
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    resources = [kafka_admin.ConfigResource(kafka_admin.ResourceType.TOPIC, name) for name in names]
     futures = cluster.admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
     configs = {
         resource.name: future.result(REQUEST_TIMEOUT_S).values() for resource, future in futures.items()
@@ -93,7 +95,7 @@ def view_topics(cluster: Access, names: Sequence[str]) -> list[TopicView]:
         for partition in description.partitions
         if _leader_id(partition.leader) is not None
     ]
-    starts = find_offsets(cluster.admin, dict.fromkeys(led, OffsetSpec.earliest()))
+    starts = find_offsets(cluster.admin, dict.fromkeys(led, kafka_admin.OffsetSpec.earliest()))
     ends = end_offsets(cluster.admin, led)
     sizes = log_sizes(
         cluster, {name: [one.id for one in found.partitions] for name, found in descriptions.items()}
@@ -103,7 +105,9 @@ def view_topics(cluster: Access, names: Sequence[str]) -> list[TopicView]:
 
 def describe(cluster: Access, names: Sequence[str]) -> dict[str, Any]:
     """In the one way that does not create the topic."""
-    futures = cluster.admin.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
+    futures = cluster.admin.describe_topics(
+        kafka.TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S
+    )
     found = {}
     for name in names:
         with cluster.failures_told(name):
@@ -113,12 +117,12 @@ def describe(cluster: Access, names: Sequence[str]) -> dict[str, Any]:
 
 def _view(
     description: Any,
-    configs: Iterable[ConfigEntry],
+    configs: "Iterable[ConfigEntry]",
     starts: Mapping[Place, int],
     ends: Mapping[Place, int],
     sizes: Mapping[Place, int],
 ) -> TopicView:
-    changed = [entry for entry in configs if entry.source != ConfigSource.DEFAULT_CONFIG.value]
+    changed = [entry for entry in configs if entry.source != kafka_admin.ConfigSource.DEFAULT_CONFIG.value]
     partitions = [
         PartitionView(
             partition=partition.id,

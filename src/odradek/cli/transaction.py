@@ -14,11 +14,11 @@ from typing import Annotated
 from odradek.cli.access import Access, on_cluster
 from odradek.cli.arguments import MOST_OFFSET, MOST_PARTITION, JsonOutput
 from odradek.cli.completion import complete_topics, complete_transactional_ids
-from odradek.cli.danger import Force, Yes, check_internal, confirm
+from odradek.cli.danger import Yes, check_internal, confirm
 from odradek.cli.failures import CommandError
 from odradek.cli.framework import Argument, BadParameter, Group, Option
 from odradek.cli.group_offsets import Place
-from odradek.cli.output import joined, note, print_columns, print_json, print_line
+from odradek.cli.output import joined, note, print_columns, print_json, print_line, state_cell
 from odradek.cli.text import TIME_UNITS_MS
 from odradek.cli.transaction_requests import (
     Abortion,
@@ -98,7 +98,7 @@ def list_(
     longer_than: Annotated[
         str | None,
         Option(
-            "--longer-than", metavar="TIME", help="Only if it has been running for longer, like 30s or 5m."
+            "--longer-than", metavar="TIME", help="Only if it is open, and for longer than this: 30s or 5m."
         ),
     ] = None,
     id_pattern: Annotated[
@@ -115,10 +115,16 @@ def list_(
         id_pattern,
     )
     listed = list_transactions(cluster, request)
+    if (
+        longer_than is not None
+    ):  # brokers, as Kafka's do, also list ids whose transaction is over or has not begun
+        listed = [each for each in listed if each.state in OPEN_STATES]
     if as_json:
         print_json([asdict(each) for each in listed])
         return
-    rows = [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in listed]
+    rows = [
+        (each.transactional_id, each.coordinator, each.producer_id, state_cell(each.state)) for each in listed
+    ]
     print_columns(("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"), rows)
 
 
@@ -202,7 +208,11 @@ def find_hanging(
     ]
     print_columns(header, rows)
     if hanging:
-        note("abort one with: odradek transaction abort TOPIC --partition N --start-offset OFFSET")
+        first = hanging[0]
+        note(
+            f"abort {'it' if len(hanging) == 1 else 'the first'} with: odradek transaction abort {first.topic} "
+            f"--partition {first.partition} --start-offset {first.start_offset}"
+        )
 
 
 @app.command()
@@ -228,12 +238,19 @@ def abort(
         int | None, Option("--coordinator-epoch", help="… and the epoch of its coordinator.")
     ] = None,
     yes: Yes = False,
-    force: Force = False,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Allow it for a transaction that its coordinator has open, and in internal topics.",
+        ),
+    ] = False,
     topic: Annotated[str | None, Option("--topic", hidden=True)] = None,
 ) -> None:
     """Abort a transaction that hangs in a partition. It asks first, unless --yes is given.
 
-    Never abort one that its coordinator may still commit: its records would be gone here and committed elsewhere."""
+    It refuses one that its coordinator has open and may still commit, unless --force is given: its records would be
+    gone here and committed elsewhere."""
     topic = name or topic
     if not topic:
         raise BadParameter("name a topic")
@@ -248,6 +265,8 @@ def abort(
             "name the transaction with --start-offset, or with --producer-id, --producer-epoch and "
             "--coordinator-epoch"
         )
+    if not force:
+        check_hanging(cluster, place, abortion.producer_id)
     confirm(f"Abort the transaction of producer {abortion.producer_id} in {topic}-{partition}?", yes)
     write_abort_marker(cluster, place, abortion)
     print_line(f"Aborted the transaction of producer {abortion.producer_id} in {topic}-{partition}.")
@@ -286,6 +305,23 @@ def without_end(cluster: Access, candidates: list[OpenTransaction]) -> list[Open
         return known is None or transaction.place not in known.partitions
 
     return [each for each in candidates if hangs(each)]
+
+
+def check_hanging(cluster: Access, place: Place, producer_id: int) -> None:
+    """Raise CommandError if the producer's coordinator has the transaction open in this partition, and will end it."""
+    listed = list_transactions(cluster, ListTransactionsRequest(producer_id_filters=[producer_id]))
+    found = describe_transactions(cluster, [each.transactional_id for each in listed]) if listed else {}
+    for each in found.values():
+        if each is None or place not in each.partitions or each.state.transaction_state not in OPEN_STATES:
+            continue
+        state = each.state
+        raise CommandError(
+            f"this transaction does not hang: its coordinator, broker {each.coordinator}, has it as "
+            f"{state.transaction_state} (transactional id {state.transactional_id}), and may still commit it: aborted "
+            "here, its records would be gone from this partition and committed in the others. It ends with its "
+            f"producer, or {duration(state.transaction_timeout_ms / 1000)} after it began "
+            f"(see 'odradek transaction describe {state.transactional_id}'). Add --force to abort it anyway"
+        )
 
 
 def _beginning_at(cluster: Access, place: Place, start_offset: int) -> Abortion:
@@ -340,7 +376,7 @@ def _row(view: TransactionView) -> tuple[object, ...]:
     return (
         view.transactional_id,
         view.coordinator,
-        view.state,
+        state_cell(view.state),
         view.producer_id,
         view.producer_epoch,
         duration(view.timeout_ms / 1000),

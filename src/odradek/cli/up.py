@@ -146,7 +146,7 @@ def run_joining(options: argparse.Namespace, new_broker: "NewBroker | None") -> 
     except (CannotJoin, WrongDirectory, DataDirectoryLocked) as error:
         return fail(str(error), FAILED)
     except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
+        return fail(words_of(error), FAILED)
     try:
         options.config = joining.settings_file
         if joining.ports:
@@ -178,6 +178,7 @@ def run_node(options: argparse.Namespace, new_broker: "NewBroker | None") -> int
     for warning in config.warnings:
         logging.getLogger("odradek.config").warning("%s", warning)
     try:
+        check_ports(config)
         lifeline = sys.stdin.fileno() if options.lifeline else None
         run(config, lambda broker: announce(broker, options), new_broker, lifeline)
     except KeyboardInterrupt:
@@ -424,8 +425,33 @@ def reason_of(error: OSError, config: "BrokerConfig") -> str:
         return port_in_use(error, config)
     if error.errno == errno.ENOSPC:
         return f"no space left on the disk of {config.log_dirs[0]}: make room, and start the broker again"
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
+    return words_of(error)
+
+
+def words_of(error: OSError) -> str:
+    """A failure of the file system, in words."""
+    if not error.filename:
+        return error.strerror or str(error)
+    path = Path(os.fsdecode(error.filename))
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        in_the_way = next((one for one in (path, *path.parents) if one.is_file()), None)
+        if in_the_way is not None:
+            return f"{in_the_way} is a file, not a directory: name a directory with --data-dir"
+    return f"{path}: {error.strerror}"
+
+
+def check_ports(config: "BrokerConfig") -> None:
+    """Raise OSError if a port is in use, before a new data directory is formatted for a broker that cannot start."""
+    if (config.log_dirs[0] / "meta.properties").exists():
+        return
+    from odradek.cli.up_ports import is_in_use
+
+    places = [(one.host, one.port) for one in config.listeners]
+    if config.metrics_listener is not None:
+        places.append((config.metrics_listener.host, config.metrics_listener.port))
+    for host, port in places:
+        if port and is_in_use(host, port):
+            raise OSError(errno.EADDRINUSE, f"{host}:{port}: in use")
 
 
 def port_in_use(error: OSError, config: "BrokerConfig") -> str:
@@ -438,7 +464,9 @@ def port_in_use(error: OSError, config: "BrokerConfig") -> str:
     choice = "another in listeners" if is_controllers else "another with --port (0: any)"
     if config.metrics_listener is not None and port == config.metrics_listener.port:
         choice = "another in metrics.listener"
-    return f"port {port} is in use: stop the process that listens there, or choose {choice}"
+    from odradek.cli.up_ports import by_process
+
+    return f"port {port} is in use{by_process(port)}: stop the process that listens there, or choose {choice}"
 
 
 def fail(message: str, status: int) -> int:

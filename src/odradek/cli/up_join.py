@@ -12,6 +12,7 @@ needs the cluster's address only to learn of controllers that have moved meanwhi
 import argparse
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
 from typing import NamedTuple
@@ -34,6 +35,7 @@ SETTINGS_FILE = "node.properties"
 BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers"
 ROLES, LISTENERS, NODE_ID = "process.roles", "listeners", "node.id"
 DEFAULT_ROLES = "broker,controller"
+PORTS_TRIED = 100
 HEADER = (
     "# 'odradek up --join' wrote this file. 'odradek broker --config' with it starts the node as a service.\n"
 )
@@ -118,16 +120,18 @@ def settings_of(
 
 
 def reserve(port: int | None) -> list[Reservation]:
-    """Ports for clients and for controllers. Without a wish, clients get the usual port if it is free."""
-    if port is not None:
-        clients = Reservation(port)
-    else:
-        try:
-            clients = Reservation(DEFAULT_PORT)
-        except PortInUse:
-            clients = Reservation()
+    """Ports for clients and for controllers. Without a wish, clients get the usual port, or the next one that is free:
+    those of the nodes on one machine are easy to tell."""
+    clients = Reservation(port) if port is not None else next_free(DEFAULT_PORT)
     try:
         return [clients, Reservation()]
     except BaseException:
         clients.release()
         raise
+
+
+def next_free(first: int) -> Reservation:
+    for port in range(first, first + PORTS_TRIED):
+        with suppress(PortInUse):
+            return Reservation(port)
+    return Reservation()

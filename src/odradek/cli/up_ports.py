@@ -7,17 +7,21 @@ process starts, and the port could be lost.
 """
 
 import errno
+import os
 import socket
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 IS_SHARED = sys.platform == "linux"
 ATTEMPTS = 20
+LISTENING = "0A"  # as /proc/net/tcp writes it
 ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 class PortInUse(Exception):
     def __init__(self, port: int) -> None:
-        super().__init__(f"port {port} is in use")
+        super().__init__(f"port {port} is in use{by_process(port)}")
         self.port = port
 
 
@@ -77,3 +81,38 @@ def _has_ipv6() -> bool:
         return True
     except OSError:
         return False
+
+
+def is_in_use(host: str, port: int) -> bool:
+    """Whether somebody listens there. Other reasons why it cannot be bound are left to whoever binds it."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in found:
+            _bind(family, str(address[0]), port).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def by_process(port: int) -> str:
+    """Words that name the process that listens on a port; empty if the system does not tell us."""
+    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    if not inodes:
+        return ""
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if any(os.readlink(one) in inodes for one in (directory / "fd").iterdir()):
+                name = (directory / "comm").read_text().strip()
+                return f" by process {directory.name} ({name})"
+    return ""
+
+
+def _listening_inodes(port: int) -> set[str]:
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(fields[9])
+    return found

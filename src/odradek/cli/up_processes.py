@@ -30,6 +30,7 @@ from odradek.cli.up import (
     base_data_dir,
     fail,
     say,
+    words_of,
 )
 from odradek.cli.up_home import OWN_SETTINGS, CannotStart, Home, Member
 from odradek.cli.up_ports import IS_SHARED, PortInUse, Reservation
@@ -82,7 +83,7 @@ def main(options: argparse.Namespace) -> int:
     except (CannotStart, WrongDirectory, DataDirectoryLocked) as error:
         return fail(str(error), FAILED)
     except OSError as error:
-        return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
+        return fail(words_of(error), FAILED)
 
 
 def start_and_watch(home: Home, options: argparse.Namespace) -> int:

@@ -18,12 +18,22 @@ _BREAKING = (
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
+class UnreadableSettings(ConfigError):
+    """A settings file that does not exist, or is not one."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        Exception.__init__(self, f"the settings file {path} cannot be read: {reason}")
+        self.name, self.value, self.reason = "the settings file", path, reason
+
+
 def read_file(path: Path) -> dict[str, str]:
     """The settings of a file: TOML by its suffix, else Java properties."""
     try:
         text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("the configuration file", path, str(error)) from None
+    except OSError as error:
+        raise UnreadableSettings(path, (error.strerror or str(error)).lower()) from None
+    except UnicodeDecodeError as error:
+        raise UnreadableSettings(path, f"it is not text in UTF-8 ({error.reason})") from None
     try:
         if path.suffix != ".toml":
             return parse_properties(text)
@@ -31,7 +41,7 @@ def read_file(path: Path) -> dict[str, str]:
 
         return flatten_toml(tomllib.loads(text))
     except ValueError as error:
-        raise ConfigError("the configuration file", path, str(error)) from None
+        raise UnreadableSettings(path, str(error)) from None
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -79,7 +79,10 @@ def _parse(path: str, text: str) -> MetaProperties:
     settings = parse_properties(text)
     try:
         if settings["version"] != VERSION:
-            raise WrongDirectory(f"{path} is of unknown version {settings['version']}")
+            raise WrongDirectory(
+                f"{path} has version {settings['version']}, and this release knows only version {VERSION}: the "
+                "directory was written by another release, so start that one, or choose another directory"
+            )
         return MetaProperties(
             settings["cluster.id"], int(settings["node.id"]), id_from_text(settings["directory.id"])
         )

@@ -13,9 +13,9 @@ def missing() -> str | None:
     try:
         found = version("pyspark")
     except PackageNotFoundError:
-        return "PySpark is not installed: pip install 'odradek[spark]'"
+        return "PySpark is not installed: pip install '.[spark]' in a clone of Odradek"
     if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_PYSPARK:
-        return f"PySpark {found} is too old, 4.2 or newer is needed: pip install 'odradek[spark]'"
+        return f"PySpark {found} is too old, 4.2 or newer is needed: pip install '.[spark]' in a clone of Odradek"
     home = environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
         return "Java is not installed, Spark needs 17 or newer: apt-get install openjdk-17-jre-headless"

@@ -19,6 +19,7 @@ import errno
 import fcntl
 import logging
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,6 +38,8 @@ DEFAULT_MAX_OPEN_FILES = 4096
 MAX_SINGLE_SYNCS = 4
 # Files to close for one that cannot be opened. One is enough, unless the whole system has no descriptor left.
 MAX_EVICTIONS = 8
+
+FLOCK = "hhqqi4x"  # Linux's struct flock: type, whence, start, length, process
 
 READ_AT_ONCE = getattr(os, "RWF_NOWAIT", 0)
 fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -430,11 +433,23 @@ class DiskLock:
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            holder = self._holder()
             os.close(self._descriptor)
             raise DataDirectoryLocked(
-                f"{path} is in use by another process: only one broker at a time can use a data directory"
+                f"{path} is in use by another process{holder}: only one broker at a time can use a data directory"
             ) from error
         self.held_here.add(self._key)
+
+    def _holder(self) -> str:
+        """Words that name the process that has the lock; empty if the system does not tell us."""
+        if not READ_AT_ONCE:  # not Linux
+            return ""
+        try:
+            asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            pid = struct.unpack(FLOCK, fcntl.fcntl(self._descriptor, fcntl.F_GETLK, asked))[-1]
+        except (OSError, struct.error):
+            return ""
+        return f" (pid {pid})" if pid > 0 else ""
 
     def release(self) -> None:
         self.held_here.discard(self._key)
