@@ -37,6 +37,9 @@ SOURCE_OPTIONS = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "valueFormat",
+    "valueSchema",
+    "timeZone",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
@@ -44,6 +47,8 @@ SOURCE_OPTIONS = (
     "commitGroup",
     "outageTimeout",
 )
+VALUE_FORMATS = ("raw", "json", "text")
+SCHEMA_FORMATS = ("json",)  # those that need `valueSchema`
 REACHED_BEFORE = "reachedBefore"
 SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
@@ -115,6 +120,19 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """How values become typed columns; `raw` leaves them as they are."""
+
+    form: str = "raw"
+    schema: str = ""  # DDL, or Spark's JSON
+    time_zone: str | None = None  # of the session, which workers cannot see
+
+    @property
+    def is_typed(self) -> bool:
+        return self.form != "raw"
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     properties: Properties
     subscription: Subscription
@@ -133,6 +151,7 @@ class SourceOptions:
     poll_timeout_ms: int
     outage_in_task_ms: int | None  # None: as long as anywhere else
     commit_group: str | None
+    values: ValueOptions = ValueOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +196,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         poll_timeout_ms=_or(poll_timeout_ms, DEFAULT_POLL_TIMEOUT_MS),
         outage_in_task_ms=poll_timeout_ms,
         commit_group=reader.text("commitGroup") or None,
+        values=parse_value_options(given),
     )
 
 
@@ -190,8 +210,21 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def parse_value_options(given: Mapping[str, str]) -> ValueOptions:
+    """With `includeHeaders`, all that the columns of the source depend on."""
+    reader = _Reader(given, SOURCE_OPTIONS)
+    form = reader.choice("valueFormat", "raw", VALUE_FORMATS)
+    schema = reader.text("valueSchema") or ""
+    if form in SCHEMA_FORMATS and not schema:
+        raise InvalidOption(
+            "valueSchema", f"valueFormat {form} needs it: columns like 'id BIGINT, name STRING'"
+        )
+    if form not in SCHEMA_FORMATS and schema:
+        raise InvalidOption("valueSchema", f"valueFormat {form} has no schema; leave it out")
+    return ValueOptions(form, schema, reader.text("timeZone") or None)
+
+
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """All options that the schema depends on."""
     return (given.get("includeheaders") or "false").strip().lower() == "true"
 
 
