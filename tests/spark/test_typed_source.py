@@ -106,3 +106,32 @@ def test_options_that_do_not_fit(reading, topic, options, problem):
 def test_a_schema_that_is_none(reading, topic):
     with pytest.raises(Exception, match="PARSE"):
         reading(subscribe=topic, valueFormat="json", valueSchema="id BIGINT,, name")
+
+
+AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"},{"name":"name","type":["null","string"]}]}'
+
+
+def test_avro_behind_a_registrys_frame(spark, broker, topics):
+    name = topics.create(partitions=1)
+    topics.fill(name, [b"\0\0\0\0\1\x0e\x02\x02x", b"\0\0\0\0\1\x10\0", b"\x0e\x02\x02x", b"\0\0\0\0\1\x0e"])
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", broker.bootstrap)
+    typed = load_typed(reader.option("subscribe", name).option("valueFraming", "registry"), "avro", AVRO)
+    assert [row.value for row in rows(typed)] == [(7, "x"), (8, None), None, None]
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        (
+            {"valueFormat": "avro", "valueSchema": "id INT"},
+            "option 'valueSchema': the Avro schema is not JSON",
+        ),
+        (
+            {"valueFormat": "text", "valueFraming": "registry"},
+            "option 'valueFraming': it is for valueFormat avro",
+        ),
+    ],
+)
+def test_options_of_avro_that_do_not_fit(reading, topic, options, problem):
+    with pytest.raises(Exception, match=problem):
+        reading(subscribe=topic, **options)

@@ -1,4 +1,4 @@
-"""JSON values decoded by the kernel and by Spark's `from_json`, to be compared."""
+"""Values decoded by a kernel and by Spark's `from_json` or `from_csv`, to be compared."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from odradek.spark.options import ValueOptions
+from odradek.spark.typed import settling
 from odradek.spark.typed.columns import Values
-from odradek.spark.typed.decoders import JsonDecoder
+from odradek.spark.typed.decoders import value_decoder
 
 SCALARS = {
     "v_string": "STRING",
@@ -45,32 +47,36 @@ def values_of(documents: Sequence[bytes | None]) -> Values:
 
 
 def by_kernel(
-    documents: Sequence[bytes | None], schema: StructType, zone: str | None
+    documents: Sequence[bytes | None], schema: StructType, zone: str | None, form: str = "json"
 ) -> tuple[pa.Array, pa.Array]:
     kind = to_arrow_type(schema, timezone="UTC")
-    typed, undecided = JsonDecoder(schema, zone).decode(values_of(documents), kind, pa.binary())
+    decoder = value_decoder(ValueOptions(form, time_zone=zone), schema)
+    typed, undecided = decoder.decode(values_of(documents), kind, pa.binary())
     typed.validate(full=True)
     return typed, undecided
 
 
-def by_spark(spark, documents: Sequence[bytes | None], schema: StructType, zone: str) -> pa.Array:
+def by_spark(spark, documents: Sequence[bytes | None], schema: StructType, zone: str, form: str) -> pa.Array:
     from pyspark.sql import functions as F
 
     frame = spark.createDataFrame(pa.table({"value": pa.array(documents, pa.binary())}))
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        found = frame.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).toArrow()
+        row = settling.by_spark(form, F.col("value").cast("string"), schema)
+        found = frame.select(row.alias("row")).toArrow()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     return found.column("row").combine_chunks()
 
 
-def differences(spark, documents: Sequence[bytes | None], ddl: str, zone: str = "UTC") -> tuple[int, list]:
+def differences(
+    spark, documents: Sequence[bytes | None], ddl: str, zone: str = "UTC", form: str = "json"
+) -> tuple[int, list]:
     """How many rows the kernel decided, and those that Spark decodes differently."""
     schema = StructType.fromDDL(ddl)
-    typed, undecided = by_kernel(documents, schema, zone)
-    expected = by_spark(spark, documents, schema, zone).cast(typed.type)
+    typed, undecided = by_kernel(documents, schema, zone, form)
+    expected = by_spark(spark, documents, schema, zone, form).cast(typed.type)
     assert undecided.to_pylist() == [
         document if found is not None else None
         for document, found in zip(documents, undecided.to_pylist(), strict=True)

@@ -28,8 +28,8 @@ use_this_python()
 def load_typed(reader: DataFrameReader | DataStreamReader, form: str, schema: str = "") -> DataFrame:
     """Load a topic, batch or stream, with the column `value` decoded where it is read.
 
-    `form` is `json`, with the schema of the values as DDL, or `text`. The rows are those that Spark's `from_json` would
-    give.
+    `form` is `json` or `csv`, with the schema of the values as DDL; `avro`, with the Avro schema; or `text`. The rows
+    are those that Spark's functions would give for the plain bytes; a value that is not Avro is null.
     """
     from odradek.spark.typed.settling import load
 

@@ -39,6 +39,8 @@ SOURCE_OPTIONS = (
     "includeHeaders",
     "valueFormat",
     "valueSchema",
+    "valueFraming",
+    "schemaRegistry",
     "timeZone",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -47,8 +49,8 @@ SOURCE_OPTIONS = (
     "commitGroup",
     "outageTimeout",
 )
-VALUE_FORMATS = ("raw", "json", "text")
-SCHEMA_FORMATS = ("json",)  # those that need `valueSchema`
+VALUE_FORMATS = ("raw", "json", "csv", "text", "avro")
+SCHEMA_FORMATS = ("json", "csv", "avro")  # those that need `valueSchema`
 REACHED_BEFORE = "reachedBefore"
 SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
@@ -59,6 +61,8 @@ DEFAULT_POLL_TIMEOUT_MS = 120_000
 DEFAULT_TRIGGER_DELAY = "15m"
 DEFAULT_OUTAGE_TIMEOUT = "10m"
 DEFAULT_FETCH_OFFSET_ATTEMPTS = 3
+COLUMNS_EXPECTED = "columns like 'id BIGINT, name STRING'"
+SCHEMAS = {"json": COLUMNS_EXPECTED, "csv": COLUMNS_EXPECTED, "avro": "the Avro schema, as JSON"}
 TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 OFFSETS_EXPECTED = (
     "'earliest', 'latest', or an offset for every partition (-2 is earliest, -1 latest) like "
@@ -124,7 +128,9 @@ class ValueOptions:
     """How values become typed columns; `raw` leaves them as they are."""
 
     form: str = "raw"
-    schema: str = ""  # DDL, or Spark's JSON
+    schema: str = ""  # DDL, or Spark's JSON; for Avro, its own
+    framing: str = "none"  # or "registry": Avro after five bytes that name the schema that wrote it
+    registry: str = ""
     time_zone: str | None = None  # of the session, which workers cannot see
 
     @property
@@ -216,12 +222,15 @@ def parse_value_options(given: Mapping[str, str]) -> ValueOptions:
     form = reader.choice("valueFormat", "raw", VALUE_FORMATS)
     schema = reader.text("valueSchema") or ""
     if form in SCHEMA_FORMATS and not schema:
-        raise InvalidOption(
-            "valueSchema", f"valueFormat {form} needs it: columns like 'id BIGINT, name STRING'"
-        )
+        raise InvalidOption("valueSchema", f"valueFormat {form} needs it: {SCHEMAS[form]}")
     if form not in SCHEMA_FORMATS and schema:
         raise InvalidOption("valueSchema", f"valueFormat {form} has no schema; leave it out")
-    return ValueOptions(form, schema, reader.text("timeZone") or None)
+    framing = reader.choice("valueFraming", "none", ("none", "registry"))
+    registry = reader.text("schemaRegistry") or ""
+    if form != "avro" and (framing != "none" or registry):
+        name = "schemaRegistry" if registry else "valueFraming"
+        raise InvalidOption(name, f"it is for valueFormat avro, not {form}")
+    return ValueOptions(form, schema, framing, registry, reader.text("timeZone") or None)
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek.spark.options import SinkOptions, ValueOptions
+from odradek.spark.options import InvalidOption, SinkOptions, ValueOptions
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -66,16 +66,27 @@ def value_type(values: ValueOptions) -> str:
     """The type of the column `value`, as DDL."""
     if values.form == "text":
         return "STRING"
+    if values.form == "avro":
+        return f"STRUCT<{_avro_columns(values.schema)}>"
     if values.schema.startswith("{"):
         return _ddl(StructType.fromJson(json.loads(values.schema)))
     return f"STRUCT<{values.schema}>"
+
+
+def _avro_columns(text: str) -> str:
+    from odradek.spark.typed.avro import AvroError, AvroSchema
+
+    try:
+        return AvroSchema(text).ddl
+    except AvroError as error:
+        raise InvalidOption("valueSchema", str(error)) from None
 
 
 def _ddl(kind: DataType) -> str:
     """Like `simpleString`, but names are quoted, and fields that are required say so."""
     if isinstance(kind, StructType):
         fields = (
-            f"{_quoted(field.name)}: {_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+            f"{quoted(field.name)}: {_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
             for field in kind.fields
         )
         return f"STRUCT<{', '.join(fields)}>"
@@ -86,7 +97,7 @@ def _ddl(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

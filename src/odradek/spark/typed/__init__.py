@@ -9,6 +9,10 @@ there is nothing to judge, and leaves every other one *undecided*, with its byte
     texts          strings: where they end, whether they are UTF-8, their escapes
     scalars        a cell for a number or a text
     json_kernel    one JSON object per value
+    csv_kernel     one line of CSV
+    avro_kernel    one Avro record, by the tables of avro_program
+    avro           Avro in plain Python, for what the kernel leaves
+    decoders       the kernels, each behind one interface
     columns        from a kernel's cells to Arrow arrays
     settling       the undecided ones, by Spark's functions, in a DataFrame
 """

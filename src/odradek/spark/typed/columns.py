@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.spark.typed import program as P
+from odradek.spark.typed.avro_program import BINARY, AvroProgram
 from odradek.spark.typed.program import Program
 from odradek.spark.typed.texts import gather, spanned_bytes
 
@@ -36,7 +37,8 @@ class Values:
 class Cells:
     """Room for what a kernel finds in some values."""
 
-    def __init__(self, program: Program, rows: int, most_elements: int) -> None:
+    def __init__(self, program: Program | AvroProgram, rows: int, most_elements: int) -> None:
+        self._symbols = program.symbols
         self.nodes = program.nodes.copy()
         sizes = np.where(self.nodes[:, P.LEVEL] == 0, rows, most_elements)
         self.nodes[:, P.BASE] = np.cumsum(sizes) - sizes
@@ -58,7 +60,10 @@ class Cells:
             return pa.nulls(size, kind)
         if facts[P.KIND] <= P.MAP:
             return self._nested(data, facts, kind, size, bitmap, nulls, np.where(present, cells, 0))
-        if facts[P.KIND] == P.STRING:
+        if node in self._symbols:
+            indices = pa.array(cells, pa.int64(), mask=present == 0)
+            return self._symbols[node].take(indices).cast(kind)
+        if facts[P.KIND] in (P.STRING, BINARY):
             return strings(data, cells, present, kind, bitmap, nulls)
         return pa.Array.from_buffers(kind, size, [bitmap, pa.py_buffer(_packed(kind, cells))], nulls)
 

@@ -42,6 +42,7 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Table = npt.NDArray[np.int64]
 
+BLANK = 32
 QUOTE, COMMA, COLON, OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT = 34, 44, 58, 91, 93, 123, 125
 MAX_NAME_BYTES = 10_000  # Jackson reads names of 50,000 and strings of 20 million characters
 MAX_STRING_BYTES = 10_000_000
@@ -258,7 +259,10 @@ def read_object(
     while True:
         top = frames[depth, NODE]
         kind = nodes[top, KIND]
-        position = skip_space(data, position, end)
+        if (
+            position < end and data[position] <= BLANK
+        ):  # a test is cheaper than a call, and most JSON has no blanks
+            position = skip_space(data, position, end)
         if position >= end:
             return False
         if data[position] == (CLOSE_ARRAY if kind == ARRAY else CLOSE_OBJECT):
@@ -276,7 +280,9 @@ def read_object(
         if frames[depth, ENTRIES] > 0:
             if data[position] != COMMA:
                 return False
-            position = skip_space(data, position + 1, end)
+            position += 1
+            if position < end and data[position] <= BLANK:
+                position = skip_space(data, position, end)
         frames[depth, ENTRIES] += 1
         child = nodes[top, FIRST]
         if kind == ARRAY:
@@ -290,10 +296,14 @@ def read_object(
             close, has_escapes = scan_string(data, start, end)
             if close < 0 or has_escapes or close - start > MAX_NAME_BYTES:
                 return False
-            position = skip_space(data, close + 1, end)
+            position = close + 1
+            if position < end and data[position] <= BLANK:
+                position = skip_space(data, position, end)
             if position >= end or data[position] != COLON:
                 return False
-            position = skip_space(data, position + 1, end)
+            position += 1
+            if position < end and data[position] <= BLANK:
+                position = skip_space(data, position, end)
             if position >= end:
                 return False
             if kind == STRUCT:
@@ -359,7 +369,7 @@ def take_back(row: int, nodes: Table, present: Bytes, counts: Int64s, before: In
         else:
             for index in range(before[level], counts[level]):
                 present[base + index] = 0
-    for level in range(counts.size):
+    for level in range(1, counts.size):
         counts[level] = before[level]
 
 
@@ -387,7 +397,8 @@ def decode_objects(
     for row in range(ends.size - 1):
         if not valid[row >> 3] >> (row & 7) & 1:
             continue
-        before[:] = counts
+        for level in range(1, counts.size):
+            before[level] = counts[level]
         start, end = np.int64(ends[row]), np.int64(ends[row + 1])
         decided = read_object(
             data,

@@ -6,7 +6,8 @@ grows as they are found. So a column of a nested type is as simple as any other:
 Arrow wants them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +73,7 @@ class Program:
     names: npt.NDArray[np.uint8]  # of all nodes, one after the other
     name_ends: npt.NDArray[np.int64]
     levels: int
+    symbols: dict[int, Any] = field(default_factory=dict)  # only Avro has enums
 
 
 class _Compiler:
@@ -83,9 +85,9 @@ class _Compiler:
     def add(self, fields: list[StructField], level: int) -> int:
         """Nodes for the fields, neighbours; the number of the first."""
         first = len(self.rows)
-        for field in fields:
-            self.rows.append([OTHER, level, 0, 0, 0, 0, int(not field.nullable), 0, 0, 0])
-            self.names.append(field.name.encode())
+        for one in fields:
+            self.rows.append([OTHER, level, 0, 0, 0, 0, int(not one.nullable), 0, 0, 0])
+            self.names.append(one.name.encode())
         return first
 
     def fill(self, node: int, kind: DataType, depth: int) -> None:
@@ -93,7 +95,7 @@ class _Compiler:
         if depth > MAX_DEPTH:
             return
         if isinstance(kind, StructType):
-            if len({field.name for field in kind.fields}) < len(kind.fields):
+            if len({one.name for one in kind.fields}) < len(kind.fields):
                 return  # which of two fields of one name gets the value is Spark's to say
             row[KIND] = STRUCT
             self._fill_below(row, kind.fields, row[LEVEL], depth)
@@ -115,9 +117,9 @@ class _Compiler:
 
     def _fill_below(self, row: list[int], fields: list[StructField], level: int, depth: int) -> None:
         row[FIRST], row[COUNT] = self.add(fields, level), len(fields)
-        row[NEEDED] = sum(not field.nullable for field in fields)
-        for number, field in enumerate(fields):
-            self.fill(row[FIRST] + number, field.dataType, depth + 1)
+        row[NEEDED] = sum(not one.nullable for one in fields)
+        for number, one in enumerate(fields):
+            self.fill(row[FIRST] + number, one.dataType, depth + 1)
 
 
 def _scalar(kind: DataType) -> tuple[int, int, int]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from odradek.spark.schema import UNDECIDED
+from odradek.spark.schema import UNDECIDED, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -51,4 +52,15 @@ def settled(frame: "DataFrame", form: str) -> "DataFrame":
 
 
 def by_spark(form: str, text: Column, schema: "DataType | str") -> Column:
+    """The value that Spark finds; for Avro none, because what the source could not decode is not Avro."""
+    if form == "avro":
+        return F.lit(None)
+    if form == "csv":
+        return F.from_csv(text, schema if isinstance(schema, str) else columns_of(schema))
     return text if form == "text" else F.from_json(text, schema)  # type: ignore[arg-type]
+
+
+def columns_of(schema: "DataType") -> str:
+    """The fields of a struct as DDL; a line of CSV has no structs within."""
+    assert isinstance(schema, StructType)
+    return ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
