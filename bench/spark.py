@@ -2,12 +2,12 @@
 
 One broker, one topic, one session, one run: 100-byte distinct values in four partitions, read with all seven
 columns (CRC checked) into nothing and into a sum, batch and streaming, plain and lz4; written keyed with
-acks=all; and a pipeline of ten million events (`bench.pipeline`). Every figure is the median of five passes after
-three that warm up, and beside it the CPU that a million rows took, of Spark's JVM, its Python workers and our
-broker: a busy machine changes the first, hardly the second. Without Maven Central there is nothing to compare with,
-and ours is printed alone.
+acks=all; JSON values decoded to typed columns, by our source and by `from_json` behind Spark's; and a pipeline of ten
+million events (`bench.pipeline`). Every figure is the median of five passes after three that warm up, and beside it the
+CPU that a million rows took, of Spark's JVM, its Python workers and our broker: a busy machine changes the first,
+hardly the second. Without Maven Central there is nothing to compare with, and ours is printed alone.
 
-    python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,sink,memory,pipeline]
+    python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,typed,…]
 
 Every pass is stored in results/spark.json, those that warm up apart, and the table of medians in spark.md.
 """
@@ -46,8 +46,11 @@ TUNED_SOURCE = {
     "kafka.fetch.max.bytes": "67108864",
 }
 TUNED_SINK = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576", "kafka.buffer.memory": "134217728"}
-PARTS = ("source", "lz4", "stream", "sink", "memory", "pipeline")
+PARTS = ("source", "lz4", "stream", "typed", "sink", "memory", "pipeline")
 DEFAULT_ROWS = 5_000_000
+EVENT = "id BIGINT, kind STRING, amount DOUBLE, at TIMESTAMP"
+WIDE = ", ".join(f"f{number} {('BIGINT', 'STRING', 'DOUBLE')[number % 3]}" for number in range(50))
+THREE_OF_WIDE = "f0 BIGINT, f20 DOUBLE, f40 STRING"
 OURS, THEIRS, THEIRS_TUNED = "odradek", "jvm", "jvm-tuned"
 MEMORY = "memory of a reader"
 PIPELINE = "pipeline"
@@ -156,7 +159,7 @@ class Bench:
             for system, one in works.items():
                 numbers = measure(one, rows)._asdict()
                 if number < 0:
-                    self.run.warm_ups.append({"system": system, "workload": title, "numbers": numbers})
+                    self.run.warmings.append({"system": system, "workload": title, "numbers": numbers})
                 else:
                     self.run.add(number, system, title, numbers)
         for line in lines_of(self.run, title):
@@ -190,6 +193,38 @@ class Bench:
 
         self.compare("source, streaming, to nothing", drained, self.rows, TUNED_SOURCE)
 
+    def typed(self) -> None:
+        """JSON to typed columns: events of four fields; objects of 50 fields of which three are used."""
+        rows = self.rows // 2
+        events = self.new_topic()
+        self.write("odradek", pipeline.event_frame(self.spark, rows), events, {})
+        self.compare("typed JSON, 4 fields", self.decoded(events, EVENT, "*"), rows, TUNED_SOURCE)
+        rows = self.rows // 10
+        wide = self.new_topic()
+        self.write("odradek", wide_frame(self.spark, rows), wide, {})
+        three = self.decoded(wide, THREE_OF_WIDE, "*")
+        self.compare("typed JSON, 3 of 50 fields in the schema", three, rows, TUNED_SOURCE)
+        used = self.decoded(wide, WIDE, "f0", "f20", "f40")
+        self.compare("typed JSON, 50 fields, 3 used", used, rows, TUNED_SOURCE)
+
+    def decoded(
+        self, topic: str, schema: str, *used: str
+    ) -> Callable[[str, dict[str, str]], Callable[[], None]]:
+        def work(connector: str, options: dict[str, str]) -> Callable[[], None]:
+            def run() -> None:
+                reader = self.spark.read.format(connector).options(**self.servers, **options)
+                reader = reader.option("subscribe", topic)
+                if connector == "odradek":
+                    frame = odradek.spark.load_typed(reader, "json", schema)
+                else:
+                    frame = reader.load().selectExpr(f"from_json(CAST(value AS STRING), '{schema}') AS value")
+                chosen = frame.select(*(f"value.{name}" for name in used))
+                chosen.write.format("noop").mode("overwrite").save()
+
+            return run
+
+        return work
+
     def sink(self) -> None:
         rows = self.rows // 5
         frame = self.values(rows).cache()
@@ -201,6 +236,13 @@ class Bench:
 
         self.compare("sink, keyed, acks=all", written, rows, TUNED_SINK)
         frame.unpersist()
+
+
+def wide_frame(spark: Any, rows: int) -> Any:
+    """Objects of 50 fields: numbers, strings and doubles in turn."""
+    kinds = ("id + {0}", "concat('text of ', id % 1000, ' {0}')", "(id + {0}) / 7D")
+    fields = ", ".join(f"'f{number}', {kinds[number % 3].format(number)}" for number in range(50))
+    return spark.range(0, rows, 1, 4).selectExpr(f"to_json(named_struct({fields})) AS value")
 
 
 def worker_memory(bench: Bench, rows: int) -> int:
@@ -367,6 +409,8 @@ def run_parts(bench: Bench, wanted: set[str]) -> None:
     if "lz4" in wanted:
         topic = bench.filled_topic(bench.rows, **{"kafka.compression.type": "lz4"})
         bench.source(topic, "lz4")
+    if "typed" in wanted:
+        bench.typed()
     if "sink" in wanted:
         bench.sink()
     if "memory" in wanted:

@@ -25,7 +25,6 @@ from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.file.examples import example, infer
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.kinds.registry import sink_kind
-from odradek.pipeline.rows.avro import AvroError, AvroSchema, Decoder
 from odradek.pipeline.rows.decoding import reasons_for
 from odradek.pipeline.rows.reasons import reason_for
 from odradek.pipeline.run.failures import Backoff, Kind, classify
@@ -36,6 +35,7 @@ from odradek.pipeline.run.progress import BatchProgress, LongWork, RejectionLimi
 from odradek.pipeline.run.queries import QueryId
 from odradek.pipeline.run.running import Events, PipelineRun, Supervised
 from odradek.spark.offsets import to_checkpoint
+from odradek.spark.typed.avro import AvroError, AvroSchema, Decoder
 
 # Reasons
 
@@ -64,6 +64,7 @@ SCHEMA = {
         ('{"id": 1, "at": "soon"}', "field 'at' is not a timestamp but \"soon\""),
         ('{"id": 1, "tags": 5}', "field 'tags' is not an array but 5"),
         ('{"id": 1, "who": {}}', "field 'who.age' is missing"),
+        ('{"id": "\\ud83d"}', "field 'id' is not a whole number but \"\\ud83d\""),
         (
             '{"id": 1, "at": "2026-01-01T00:00:00Z", "who": {"age": true}}',
             "field 'who.age' is not a whole number",

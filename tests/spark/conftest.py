@@ -27,6 +27,8 @@ STAND_ALONE = {
     "test_spark_options.py",
     "test_spark_decoding.py",
     "test_spark_encoding.py",
+    "test_typed_avro.py",
+    "test_typed_numbers.py",
 }
 
 

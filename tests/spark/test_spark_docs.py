@@ -43,7 +43,7 @@ def example_with(text: str) -> str:
 
 
 def test_every_example_is_tested():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
 
 
 def test_a_session(spark, broker, tmp_path, monkeypatch):
@@ -62,6 +62,13 @@ def test_a_listener(spark, broker, tmp_path):
 def test_reading(spark, broker, events, tmp_path, capsys):
     run(example_with("spark.read.format"), spark, broker, tmp_path)
     assert capsys.readouterr().out == "4\n"
+
+
+def test_typed_values(spark, broker, events, topics, tmp_path, capsys):
+    topics.create(partitions=1, name="orders")
+    topics.fill("orders", [b'{"id":1,"price":12.5}', b'{"id":2,"price":9}', b'{"id":3,"price":"10.01"}'])
+    run(example_with("load_typed"), spark, broker, tmp_path)
+    assert capsys.readouterr().out == "2\n"
 
 
 def test_streaming(spark, broker, events, topics, tmp_path):

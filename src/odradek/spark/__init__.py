@@ -4,6 +4,7 @@ Spark finds the format by itself (`pyspark_odradek`), if its workers use the Pyt
 this package before the first session makes them use this one, unless `PYSPARK_PYTHON` says otherwise.
 
     session          a quiet session with defaults for one machine
+    load_typed       a topic whose values are decoded to typed columns
     write_updates    a stream in update mode
     lag.LagListener  how far queries are behind, to the log and to Prometheus
 """
@@ -16,12 +17,23 @@ from typing import TYPE_CHECKING
 from odradek.spark.launching import SparkUnavailable, session, use_this_python
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-__all__ = ["SparkUnavailable", "session", "write_updates"]
+__all__ = ["SparkUnavailable", "load_typed", "session", "write_updates"]
 
 use_this_python()
+
+
+def load_typed(reader: DataFrameReader | DataStreamReader, form: str, schema: str = "") -> DataFrame:
+    """Load a topic, batch or stream, with the column `value` decoded where it is read.
+
+    `form` is `json` or `csv`, with the schema of the values as DDL; `avro`, with the Avro schema; or `text`. The rows
+    are those that Spark's functions would give for the plain bytes; a value that is not Avro is null.
+    """
+    from odradek.spark.typed.settling import load
+
+    return load(reader, form, schema)
 
 
 def write_updates(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:

@@ -2,6 +2,8 @@
 
     key, value, topic, partition, offset, timestamp, timestampType, and headers if requested
 
+With a value format, `value` is typed, and a last column, `undecided`, has the bytes that are left to Spark.
+
 The arrays of a chunk are as large as its records could need: keys and values cannot be longer than the
 bytes they came in, and pages that are never written take no memory. They are passed to Arrow
 without another copy. Topic, partition and timestamp type are the same in every row, so their columns are
@@ -24,6 +26,9 @@ from odradek.records.compression import Codec, decompress
 from odradek.records.walk import Batch
 from odradek.spark import decoding_kernel as kernel
 from odradek.spark.compiled import read_only
+from odradek.spark.schema import UNDECIDED
+from odradek.spark.typed.columns import Values
+from odradek.spark.typed.decoders import ValueDecoder
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30  # of one batch; offsets in a column are int32
 MAX_ROWS_BYTES = 1 << 24  # of the records that become one Arrow batch, unless one batch alone has more
@@ -92,6 +97,11 @@ class DecodedRows:
         used, nulls = state[kernel.VALUE_BYTES], state[kernel.NULL_VALUES]
         return _binary(kind, rows, self.values[:used], self.value_ends, self.value_valid, nulls)
 
+    @property
+    def raw_values(self) -> Values:
+        used = self.state[kernel.VALUE_BYTES]
+        return Values(self.values[:used], self.value_ends[: self.rows + 1], self.value_valid)
+
     def headers(self, kind: Any) -> pa.Array:
         state = self.state
         count, pair = int(state[kernel.HEADERS]), kind.value_type
@@ -156,8 +166,10 @@ class ConstantColumn:
 class Decoder:
     """Converts one partition's chunks to Arrow batches, in exactly the schema that Spark expects."""
 
-    def __init__(self, partition: TopicPartition, schema: pa.Schema) -> None:
-        self._partition, self._schema = partition, schema
+    def __init__(
+        self, partition: TopicPartition, schema: pa.Schema, typed: ValueDecoder | None = None
+    ) -> None:
+        self._partition, self._schema, self._typed = partition, schema, typed
         self._topics = ConstantColumn(partition.topic, schema.field("topic").type)
         self._partitions = ConstantColumn(partition.partition, schema.field("partition").type)
         kind = schema.field("timestampType").type
@@ -190,9 +202,15 @@ class Decoder:
 
     def _arrow(self, rows: DecodedRows, append_time: int) -> pa.RecordBatch:
         count, schema = rows.rows, self._schema
+        kind, undecided = schema.field("value").type, []
+        if self._typed is None:
+            value = rows.column(kind, "value")
+        else:
+            value, left = self._typed.decode(rows.raw_values, kind, schema.field(UNDECIDED).type)
+            undecided = [left]
         columns = [
             rows.column(schema.field("key").type, "key"),
-            rows.column(schema.field("value").type, "value"),
+            value,
             self._topics.of(count),
             self._partitions.of(count),
             _numbers(schema.field("offset").type, rows.offsets[:count]),
@@ -201,7 +219,7 @@ class Decoder:
         ]
         if rows.with_headers:
             columns.append(rows.headers(schema.field("headers").type))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns + undecided, schema=schema)
 
 
 def _numbers(kind: Any, values: npt.NDArray[np.int64]) -> pa.Array:

@@ -37,6 +37,11 @@ SOURCE_OPTIONS = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "valueFormat",
+    "valueSchema",
+    "valueFraming",
+    "schemaRegistry",
+    "timeZone",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
@@ -44,6 +49,8 @@ SOURCE_OPTIONS = (
     "commitGroup",
     "outageTimeout",
 )
+VALUE_FORMATS = ("raw", "json", "csv", "text", "avro")
+SCHEMA_FORMATS = ("json", "csv", "avro")  # those that need `valueSchema`
 REACHED_BEFORE = "reachedBefore"
 SINK_OPTIONS = ("topic", "includeHeaders", "includeTimestamp", "outageTimeout", REACHED_BEFORE)
 SPARK_OPTIONS = {"checkpointlocation", "queryname", "path"}
@@ -54,6 +61,8 @@ DEFAULT_POLL_TIMEOUT_MS = 120_000
 DEFAULT_TRIGGER_DELAY = "15m"
 DEFAULT_OUTAGE_TIMEOUT = "10m"
 DEFAULT_FETCH_OFFSET_ATTEMPTS = 3
+COLUMNS_EXPECTED = "columns like 'id BIGINT, name STRING'"
+SCHEMAS = {"json": COLUMNS_EXPECTED, "csv": COLUMNS_EXPECTED, "avro": "the Avro schema, as JSON"}
 TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 OFFSETS_EXPECTED = (
     "'earliest', 'latest', or an offset for every partition (-2 is earliest, -1 latest) like "
@@ -115,6 +124,21 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """How values become typed columns; `raw` leaves them as they are."""
+
+    form: str = "raw"
+    schema: str = ""  # DDL, or Spark's JSON; for Avro, its own
+    framing: str = "none"  # or "registry": Avro after five bytes that name the schema that wrote it
+    registry: str = ""
+    time_zone: str | None = None  # of the session, which workers cannot see
+
+    @property
+    def is_typed(self) -> bool:
+        return self.form != "raw"
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     properties: Properties
     subscription: Subscription
@@ -133,6 +157,7 @@ class SourceOptions:
     poll_timeout_ms: int
     outage_in_task_ms: int | None  # None: as long as anywhere else
     commit_group: str | None
+    values: ValueOptions = ValueOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +202,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         poll_timeout_ms=_or(poll_timeout_ms, DEFAULT_POLL_TIMEOUT_MS),
         outage_in_task_ms=poll_timeout_ms,
         commit_group=reader.text("commitGroup") or None,
+        values=parse_value_options(given),
     )
 
 
@@ -190,8 +216,24 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def parse_value_options(given: Mapping[str, str]) -> ValueOptions:
+    """With `includeHeaders`, all that the columns of the source depend on."""
+    reader = _Reader(given, SOURCE_OPTIONS)
+    form = reader.choice("valueFormat", "raw", VALUE_FORMATS)
+    schema = reader.text("valueSchema") or ""
+    if form in SCHEMA_FORMATS and not schema:
+        raise InvalidOption("valueSchema", f"valueFormat {form} needs it: {SCHEMAS[form]}")
+    if form not in SCHEMA_FORMATS and schema:
+        raise InvalidOption("valueSchema", f"valueFormat {form} has no schema; leave it out")
+    framing = reader.choice("valueFraming", "none", ("none", "registry"))
+    registry = reader.text("schemaRegistry") or ""
+    if form != "avro" and (framing != "none" or registry):
+        name = "schemaRegistry" if registry else "valueFraming"
+        raise InvalidOption(name, f"it is for valueFormat avro, not {form}")
+    return ValueOptions(form, schema, framing, registry, reader.text("timeZone") or None)
+
+
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """All options that the schema depends on."""
     return (given.get("includeheaders") or "false").strip().lower() == "true"
 
 

@@ -18,6 +18,7 @@ from odradek.spark.worker import spare_what_stays
 
 if TYPE_CHECKING:
     from odradek.client.fetching import OffsetsGone
+    from odradek.spark.typed.decoders import ValueDecoder
 
 TOPIC_DELETED = "It was deleted after this batch was planned."
 
@@ -38,7 +39,7 @@ def read_rows(
     from odradek.spark.decoding import Decoder  # imports numba, which only workers need
 
     wanted = partition.range
-    decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"))
+    decoder = Decoder(wanted.partition, to_arrow_schema(schema, timezone="UTC"), _typed(options, schema))
     outage_ms = options.outage_in_task_ms
     with borrow_cluster(options.properties.client, was_reached=True) as cluster:
         reader = RangeReader(
@@ -63,6 +64,14 @@ def read_rows(
                 report_loss(options, f"{lost}: the topic no longer exists", TOPIC_DELETED)
                 break
     spare_what_stays()
+
+
+def _typed(options: SourceOptions, schema: StructType) -> "ValueDecoder | None":
+    if not options.values.is_typed:
+        return None
+    from odradek.spark.typed.decoders import value_decoder
+
+    return value_decoder(options.values, schema["value"].dataType)
 
 
 def _after_loss(gone: "OffsetsGone", end: int, options: SourceOptions) -> int:

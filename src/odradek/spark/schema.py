@@ -1,4 +1,10 @@
-"""The columns of the source, which are those of Spark's own Kafka source, and the columns of the sink."""
+"""The columns of the source, which are those of Spark's own Kafka source, and the columns of the sink.
+
+With `valueFormat`, `value` is a struct, and one column more has the bytes of values that are left to Spark to
+decode. Its schema is text, because only Spark's JVM can parse DDL.
+"""
+
+import json
 
 from pyspark.sql.types import (
     ArrayType,
@@ -14,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek.spark.options import SinkOptions
+from odradek.spark.options import InvalidOption, SinkOptions, ValueOptions
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -27,6 +33,8 @@ SOURCE_COLUMNS: list[tuple[str, DataType]] = [
     ("timestamp", TimestampType()),
     ("timestampType", IntegerType()),
 ]
+
+UNDECIDED = "undecided"
 
 SINK_COLUMNS: dict[str, list[DataType]] = {
     "key": [BinaryType(), StringType()],
@@ -47,8 +55,59 @@ def source_schema(include_headers: bool) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns])
 
 
-def check_source_schema(schema: StructType, include_headers: bool) -> None:
-    if schema != source_schema(include_headers):
+def typed_source_schema(include_headers: bool, values: ValueOptions) -> str:
+    """DDL. Fields that are NOT NULL in the schema of the values stay so within the struct, which may itself be null."""
+    kinds = {field.name: field.dataType.simpleString() for field in source_schema(include_headers)}
+    kinds["value"] = value_type(values)
+    return ", ".join(f"`{name}` {kind}" for name, kind in (kinds | {UNDECIDED: "binary"}).items())
+
+
+def value_type(values: ValueOptions) -> str:
+    """The type of the column `value`, as DDL."""
+    if values.form == "text":
+        return "STRING"
+    if values.form == "avro":
+        return f"STRUCT<{_avro_columns(values.schema)}>"
+    if values.schema.startswith("{"):
+        return _ddl(StructType.fromJson(json.loads(values.schema)))
+    return f"STRUCT<{values.schema}>"
+
+
+def _avro_columns(text: str) -> str:
+    from odradek.spark.typed.avro import AvroError, AvroSchema
+
+    try:
+        return AvroSchema(text).ddl
+    except AvroError as error:
+        raise InvalidOption("valueSchema", str(error)) from None
+
+
+def _ddl(kind: DataType) -> str:
+    """Like `simpleString`, but names are quoted, and fields that are required say so."""
+    if isinstance(kind, StructType):
+        fields = (
+            f"{quoted(field.name)}: {_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+            for field in kind.fields
+        )
+        return f"STRUCT<{', '.join(fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def check_source_schema(schema: StructType, include_headers: bool, values: ValueOptions) -> None:
+    if values.is_typed:
+        names = [*source_schema(include_headers).fieldNames(), UNDECIDED]
+        fits = schema.fieldNames() == names and not isinstance(schema["value"].dataType, BinaryType)
+    else:
+        fits = schema == source_schema(include_headers)
+    if not fits:
         raise InvalidColumn(
             "the columns of this source are fixed: leave out .schema(…) and select the columns you need"
         )

@@ -59,10 +59,11 @@ from odradek.spark.options import (
     includes_headers,
     parse_sink_options,
     parse_source_options,
+    parse_value_options,
 )
 from odradek.spark.planning import Planner
 from odradek.spark.reading import RangePartition, read_rows
-from odradek.spark.schema import check_sink_schema, check_source_schema, source_schema
+from odradek.spark.schema import check_sink_schema, check_source_schema, source_schema, typed_source_schema
 from odradek.spark.worker import OWN_ERRORS, called_by_spark, iterated_by_spark
 
 if TYPE_CHECKING:
@@ -81,15 +82,16 @@ class OdradekDataSource(DataSource):
         return "odradek"
 
     @called_by_spark
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         if {"provider", "owner"} <= self.options.keys():  # which Spark adds for CREATE TABLE alone
             raise NoTable
-        return source_schema(includes_headers(self.options))
+        has_headers, values = includes_headers(self.options), parse_value_options(self.options)
+        return typed_source_schema(has_headers, values) if values.is_typed else source_schema(has_headers)
 
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source_options(self.options, streaming=False)
-        check_source_schema(schema, options.include_headers)
+        check_source_schema(schema, options.include_headers, options.values)
         return BatchReader(options, schema)
 
     @called_by_spark
@@ -97,7 +99,7 @@ class OdradekDataSource(DataSource):
         """An error here would be lost: Spark then tries to stop the reader that it did not get, and reports that."""
         try:
             options = parse_source_options(self.options, streaming=True)
-            check_source_schema(schema, options.include_headers)
+            check_source_schema(schema, options.include_headers, options.values)
             return StreamReader(options, schema)
         except OWN_ERRORS as error:
             return RefusedStreamReader(error)

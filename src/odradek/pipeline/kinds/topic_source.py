@@ -1,4 +1,8 @@
-"""Topics as a source. Records have the columns of `format("odradek")`."""
+"""Topics as a source. Records have the columns of `format("odradek")`.
+
+Streams decode values where they are read, if the format allows it; batches, which are for the few records that a
+command or a retry looks at, have them as they are.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +16,8 @@ from odradek.pipeline.file.definition import Pipeline, Source, TopicSource
 from odradek.pipeline.kinds import topics
 from odradek.pipeline.kinds.source import Offsets, SourceKind
 from odradek.pipeline.kinds.topics import kafka_options
+from odradek.pipeline.rows.decoding import schema_text
+from odradek.spark.typed.settling import is_faithful, with_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +30,7 @@ METADATA = {
     "timestamp": "_timestamp",
 }
 RECORD = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+DECODED_BY_SOURCE = ("json", "csv", "text", "avro")
 HEADERS = "array<struct<key: string, value: binary>>"
 
 
@@ -64,7 +71,30 @@ class TopicSourceKind(SourceKind):
             options["maxOffsetsPerTrigger"] = str(origin.max_rows_per_batch)
         options["includeHeaders"] = str(headers or origin.headers).lower()
         reader = spark.readStream.format("odradek").options(**options)
+        if self._decodes_itself and is_faithful(spark):
+            reader = with_values(reader, spark, self.source.format, self._value_schema())
+            reader = reader.options(**self._value_options())
         return (reader.name(self.source.name) if named else reader).load()
+
+    @property
+    def _decodes_itself(self) -> bool:
+        """True if the source decodes values; it knows only CSV as it is without options."""
+        source = self.source
+        return source.format in DECODED_BY_SOURCE and not (source.format == "csv" and source.options)
+
+    def _value_schema(self) -> str:
+        if self.source.format == "text":
+            return ""
+        return (
+            schema_text(self.pipeline, self.source) if self.source.format == "avro" else self.schema().json()
+        )
+
+    def _value_options(self) -> dict[str, str]:
+        source = self.source
+        if source.format != "avro":
+            return {}
+        options = {"valueFraming": source.framing or "none", "schemaRegistry": source.registry}
+        return {name: value for name, value in options.items() if value}
 
     def batch(
         self, spark: "SparkSession", *, starting: Offsets | None = None, ending: Offsets | None = None

@@ -9,6 +9,9 @@ exactly one JSON value then breaks the object, or the second key is not found. F
 found by Spark's own corrupt-record column; missing fields that are NOT NULL in the schema, by us.
 
 A null value is a tombstone, not an error.
+
+Topics are decoded where they are read (`odradek.spark.typed`), and only values that are left undecided there come here:
+for the others `value` is null. All records that are rejected are among these, so good ones cost nothing here.
 """
 
 import json
@@ -23,11 +26,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from odradek.pipeline.file.definition import Pipeline, Source
 from odradek.pipeline.file.errors import PipelineError
-from odradek.pipeline.rows.avro import AvroError, AvroSchema, Decoder, fetch_schema
 from odradek.pipeline.rows.reasons import reason_for
+from odradek.spark.schema import UNDECIDED
+from odradek.spark.typed.avro import AvroError, AvroSchema, Decoder, fetch_schema
 
 ROW = "__row"
 REJECTED = "__rejected"
+TYPED = "__typed"
 CORRUPT = "__odradek_corrupt"
 VALUE_KEY = "__odradek_value"
 END_KEY = "__odradek_end"
@@ -84,9 +89,28 @@ def row_schema(pipeline: Pipeline, source: Source) -> StructType:
 
 def decode(records: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
     """Records with the columns `ROW` and `REJECTED`."""
-    value = F.col("value")
+    if UNDECIDED in records.columns:
+        return _decode_rest(records, pipeline, source, schema)
     if source.tombstones == "drop":
-        records = records.where(value.isNotNull())
+        records = records.where(F.col("value").isNotNull())
+    return _decode_values(records, pipeline, source, schema)
+
+
+def _decode_rest(records: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
+    """The same for records of which most have been decoded already."""
+    records = records.withColumns({TYPED: F.col("value"), "value": F.col(UNDECIDED)}).drop(UNDECIDED)
+    is_left = F.col("value").isNotNull()
+    typed = F.struct(F.col(TYPED).alias("value")) if source.format == "text" else F.col(TYPED)
+    if source.tombstones == "drop":
+        records = records.where(is_left | F.col(TYPED).isNotNull())
+    if source.format == "avro":  # the source has the last word: what it left is rejected
+        return records.withColumn(ROW, F.col(TYPED)).withColumn(REJECTED, is_left).drop(TYPED)
+    decoded = _decode_values(records, pipeline, source, schema)
+    return decoded.withColumn(ROW, F.when(is_left, F.col(ROW)).otherwise(typed)).drop(TYPED)
+
+
+def _decode_values(records: DataFrame, pipeline: Pipeline, source: Source, schema: StructType) -> DataFrame:
+    value = F.col("value")
     if source.format in ("text", "raw"):
         return _decode_plain(records, source, value)
     if source.format == "avro":

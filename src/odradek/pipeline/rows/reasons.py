@@ -10,7 +10,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from odradek.pipeline.rows.avro import AvroError, Decoder
+from odradek.spark.typed.avro import AvroError, Decoder
 
 GENERIC = "the value does not fit the schema"
 SHOWN_CHARACTERS = 60
@@ -134,4 +134,5 @@ def _not(name: str, wanted: str, found: Any) -> str:
 
 
 def _shown(text: str) -> str:
+    text = text.encode(errors="backslashreplace").decode()  # half of a surrogate pair, which JSON can have
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
