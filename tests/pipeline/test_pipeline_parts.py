@@ -32,9 +32,9 @@ from odradek.pipeline.run.failures import Backoff, Kind, classify
 from odradek.pipeline.run.isolation import Range, batch_in_flight, halves, isolate
 from odradek.pipeline.run.live_view import LiveView
 from odradek.pipeline.run.metrics import Metrics
+from odradek.pipeline.run.outputs import QueryId
 from odradek.pipeline.run.progress import BatchProgress, LongWork, RejectionLimit, batch_progress
-from odradek.pipeline.run.queries import QueryId
-from odradek.pipeline.run.running import Events, PipelineRun, Supervised
+from odradek.pipeline.run.running import Events, PipelineRun
 from odradek.spark.offsets import to_checkpoint
 
 # Reasons
@@ -288,13 +288,15 @@ class FakeQuery:
 
     def __init__(self, kind="sink", batches=(), refused=(), start=lambda: None) -> None:
         self.identity, self.start, self.refused = QueryId(kind, "out"), start, dict(enumerate(refused))
+        self.label = self.blamed = self.identity.label
+        self.outputs = [self]
         self.is_active, self.stopped, self.activity = True, False, ""
         self._batches = list(batches)
 
     def new_progress(self):
         batches, self._batches = self._batches, []
         return [
-            replace(a_batch(), batch=number, rows_out=rows, rejected=rejected)
+            replace(a_batch(), query=self.label, batch=number, rows_out=rows, rejected=rejected)
             for number, (rows, rejected) in enumerate(batches)
         ]
 
@@ -304,7 +306,7 @@ class FakeQuery:
 
 def a_run(write, *queries: FakeQuery, clock=lambda: 0.0) -> PipelineRun:
     run = PipelineRun(None, load(write(SUPERVISED), {}), Events(), once=False, clock=clock)
-    run.queries = [Supervised(query, run._new_limit()) for query in queries]
+    run.queries = [run.supervised(query) for query in queries]
     return run
 
 

@@ -177,6 +177,7 @@ class Sink:
     input: str
     mode: str
     bounded_keys: bool  # the author says that there are only few groups in this sink's query
+    own_query: bool  # the author wants it to share no query with other sinks
     target: Target
 
 
