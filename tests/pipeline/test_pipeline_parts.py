@@ -25,6 +25,7 @@ from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.file.examples import example, infer
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.kinds.registry import sink_kind
+from odradek.pipeline.kinds.topics import Topics
 from odradek.pipeline.rows.avro import AvroError, AvroSchema, Decoder
 from odradek.pipeline.rows.decoding import reasons_for
 from odradek.pipeline.rows.reasons import reason_for
@@ -584,3 +585,20 @@ def test_the_command_line_does_not_import_spark():
 
 def test_a_document_is_found_beside(tmp_path: Path):
     assert parse(tmp_path / "x.toml", "a = 1").path == tmp_path / "x.toml"
+
+
+# Topics
+
+
+class ClusterWithout:
+    """A cluster that has not the topic in question. Who asks for its partitions waits for seconds."""
+
+    def topic_names(self) -> list[str]:
+        return ["another"]
+
+    def partitions_of(self, names: object) -> list[TopicPartition]:
+        raise AssertionError("a declared topic that is not there is created, not waited for")
+
+
+def test_a_declared_topic_that_is_not_there_is_not_waited_for():
+    assert Topics(ClusterWithout(), "localhost:9092").find_now("revenue") is None

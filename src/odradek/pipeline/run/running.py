@@ -139,7 +139,7 @@ class PipelineRun:
             self._start(supervised)
 
     def _start(self, supervised: Supervised) -> None:
-        supervised.retry_at_s = None
+        supervised.retry_at_s, supervised.long_work = None, LongWork()
         if self.problem is not None:
             return
         label = supervised.query.label
