@@ -1,9 +1,12 @@
-"""A data pipeline of ten million events from end to end: JSON from a topic, SQL, and both kinds of sinks.
+"""A data pipeline of ten million events from end to end: JSON from a topic, SQL, both kinds of sinks, dead letters.
 
 `odradek pipeline run --once` in processes of its own, as a user runs it: it decodes JSON, checks and filters rows,
-writes those of one kind to a topic and sums per minute to Parquet. Measured with 1, 4 and 16 partitions: rows a second
-from start to exit (Spark's start included), the CPU of Spark and broker for a million rows, and the peak of the
-resident memory of Spark's processes. What was written is counted: a run that loses a row is no figure.
+writes those of one kind to a topic, sums per minute to Parquet, and would set bad records aside. In turn with it, round
+by round, the same written by hand on Spark's own connector (`bench.hand_written`), where Maven can fetch that.
+
+A run over a thousand events tells what a start takes, in seconds and CPU; it is printed apart, and is part of the
+rows a second from start to exit. The CPU of Spark and broker for a million rows is what a run takes beyond
+its start. What was written is counted: a run that loses a row is no figure.
 """
 
 import contextlib
@@ -14,12 +17,14 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.measure import memory_mb, process_tree
 
-PARTITIONS = (1, 4, 16)
-EVENTS = 10_000_000
+ROOT = Path(__file__).resolve().parent.parent
+PARTITIONS = 4
+ROUNDS = 3
+EVENTS, EVENTS_OF_START = 10_000_000, 1000
 LARGE_SHARE = 10  # one in so many events is large
 PIPELINE = '''\
 [kafka]
@@ -51,6 +56,9 @@ key = "id"
 [sinks.revenue]
 from = "revenue"
 path = "revenue"
+
+[dead_letters]
+topic = "{dead}"
 '''
 
 
@@ -63,30 +71,44 @@ def event_frame(spark: Any, events: int) -> Any:
     return spark.range(0, events, 1, 4).selectExpr(f"{value} AS value")
 
 
-def run_once(bootstrap: str, source: str, sink: str) -> dict[str, float]:
-    """Run the pipeline over all that is in `source`; what it took, the broker's share included."""
+class Topics(NamedTuple):
+    bootstrap: str
+    source: str
+    sink: str
+    dead: str
+
+
+def run_ours(topics: Topics) -> dict[str, float]:
+    arguments = ["odradek", "pipeline", "run", "--once", "--master", "local[2]", "bench.toml"]
+    return _run(arguments, {"bench.toml": PIPELINE.format(**topics._asdict())})
+
+
+def run_by_hand(topics: Topics, jars: list[Path]) -> dict[str, float]:
+    return _run(["bench.hand_written", *topics, ",".join(map(str, jars))], {})
+
+
+def _run(arguments: list[str], files: dict[str, str]) -> dict[str, float]:
+    """Run a Python module over all that is in its source; what it took, the broker's share included."""
     with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "bench.toml"
-        file.write_text(PIPELINE.format(bootstrap=bootstrap, source=source, sink=sink))
+        for name, text in files.items():
+            (Path(directory) / name).write_text(text)
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        log = Path(directory) / "output.log"
         start = time.perf_counter()
-        command = [
-            sys.executable,
-            "-m",
-            "odradek",
-            "pipeline",
-            "run",
-            "--once",
-            "--master",
-            "local[2]",
-            file.name,
-        ]
-        process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL)
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                cwd=directory,
+                env={**os.environ, "PYTHONPATH": path},
+                stdout=output,
+                stderr=output,
+            )
         watch = _Watch(process.pid)
         status = process.wait()
         seconds = time.perf_counter() - start
         watch.end()
         if status != 0:
-            raise RuntimeError(f"the pipeline ended with status {status}")
+            raise RuntimeError(f"{arguments[0]} ended with status {status}:\n{log.read_text()[-2000:]}")
         return {"seconds": seconds, "cpu_s": watch.cpu_s, "memory_mb": watch.peak_mb}
 
 

@@ -2,10 +2,11 @@
 
 One broker, one topic, one session, one run: 100-byte distinct values in four partitions, read with all seven
 columns (CRC checked) into nothing and into a sum, batch and streaming, plain and lz4; written keyed with
-acks=all; JSON values decoded to typed columns, by our source and by `from_json` behind Spark's; and a pipeline of ten
-million events (`bench.pipeline`). Every figure is the median of five passes after three that warm up, and beside it the
-CPU that a million rows took, of Spark's JVM, its Python workers and our broker: a busy machine changes the first,
-hardly the second. Without Maven Central there is nothing to compare with, and ours is printed alone.
+acks=all; JSON values decoded to typed columns, by our source and by `from_json` behind Spark's. Every figure is the
+median of five passes after three that warm up, and beside it the CPU that a million rows took, of Spark's JVM, its
+Python workers and our broker: a busy machine changes the first, hardly the second. Then a pipeline of ten million
+events, in turn with the same written by hand (`bench.pipeline`). Without Maven Central there is nothing to compare
+with, and ours is printed alone.
 
     python -m bench.spark [--rows 5000000] [--broker odradek|kafka] [--only source,lz4,stream,typed,…]
 
@@ -278,30 +279,65 @@ def memory(bench: Bench) -> None:
     print(f"{MEMORY:32} {memory_text(peaks)}", flush=True)
 
 
-def pipelines(bench: Bench) -> None:
-    """Each once: a pass takes a minute or so. Rows in the sinks are counted."""
+def pipelines(bench: Bench, jars: list[Path], rounds: int) -> None:
+    """Ours and the one written by hand in turn. Rows in the sinks are counted."""
     events = pipeline.EVENTS * bench.rows // DEFAULT_ROWS
-    frame = pipeline.event_frame(bench.spark, events)
-    for partitions in pipeline.PARTITIONS:
-        source, sink = bench.new_topic(partitions), bench.new_topic()
-        bench.write("odradek", frame, source, {})
-        took = pipeline.run_once(bench.bootstrap, source, sink)
-        assert bench.read("odradek", sink, {}).count() == events // pipeline.LARGE_SHARE, (
-            "rows were lost or repeated"
-        )
-        numbers = {
-            RATE: events / 1e6 / took["seconds"],
-            CPU: took["cpu_s"] / (events / 1e6),
-            "memory_mb": took["memory_mb"],
-        }
-        title = f"{PIPELINE} of {events:,} events, {partitions} partition{'s' if partitions > 1 else ''}"
-        bench.run.workloads[title] = title
-        bench.run.add(0, OURS, title, numbers)
-        print(f"{title:50} {pipeline_text(numbers)}", flush=True)
+    sources = {}
+    for count in (pipeline.EVENTS_OF_START, events):
+        sources[count] = bench.new_topic(pipeline.PARTITIONS)
+        bench.write("odradek", pipeline.event_frame(bench.spark, count), sources[count], {})
+    systems = {OURS: pipeline.run_ours}
+    if jars:
+        systems[THEIRS_TUNED] = lambda topics: pipeline.run_by_hand(topics, jars)
+    title = f"{PIPELINE} of {events:,} events"
+    bench.run.workloads[title] = title
+    for number in range(rounds):
+        for system, work in systems.items():
+            start = pipeline_run(bench, work, sources[pipeline.EVENTS_OF_START], pipeline.EVENTS_OF_START)
+            whole = pipeline_run(bench, work, sources[events], events)
+            numbers = {
+                RATE: events / 1e6 / whole["seconds"],
+                CPU: (whole["cpu_s"] - start["cpu_s"]) / (events / 1e6),
+                "start_s": start["seconds"],
+                "start_cpu_s": start["cpu_s"],
+                "memory_mb": whole["memory_mb"],
+            }
+            bench.run.add(number, system, title, numbers)
+            print(f"    round {number + 1}, {system:10} {pipeline_text(numbers)}", flush=True)
+    print("\n".join(pipeline_lines(bench.run, title)), flush=True)
+
+
+def pipeline_run(bench: Bench, work: Callable[[pipeline.Topics], Any], source: str, events: int) -> Any:
+    topics = pipeline.Topics(bench.bootstrap, source, bench.new_topic(), bench.new_topic())
+    took = work(topics)
+    expected = events // pipeline.LARGE_SHARE, 0
+    found = tuple(bench.read("odradek", topic, {}).count() for topic in (topics.sink, topics.dead))
+    assert found == expected, f"rows were lost or repeated: {found} instead of {expected}"
+    return took
 
 
 def pipeline_text(numbers: dict[str, float]) -> str:
-    return f"{numbers[RATE]:.2f} M rows/s, {numbers[CPU]:.2f} s CPU/M, {numbers['memory_mb']:,.0f} MB"
+    return (
+        f"{numbers[RATE]:.3f} M rows/s, {numbers[CPU]:.2f} s CPU/M after start, "
+        f"start {numbers['start_s']:.1f} s and {numbers['start_cpu_s']:.1f} s CPU, {numbers['memory_mb']:,.0f} MB"
+    )
+
+
+def pipeline_lines(run: Run, title: str) -> Iterator[str]:
+    """Medians and spreads of each system."""
+    for system, facts in run.systems.items():
+        if not run.values(system, title, RATE):
+            continue
+        rate, cpu, start, start_cpu, memory = (
+            spread_text(spread(run, system, title, figure))
+            for figure in (RATE, CPU, "start_s", "start_cpu_s", "memory_mb")
+        )
+        name = "odradek pipeline" if system == OURS else f"by hand, {facts['title']}"
+        ours = "" if system == OURS else f"; ours: x{ratio(run, system, title).median:.2f} in rows a second"
+        yield (
+            f"{title}, {name}: {rate} M rows/s, {cpu} s CPU/M after start; start {start} s, {start_cpu} s CPU; "
+            f"{memory} MB{ours}"
+        )
 
 
 def memory_text(peaks: dict[str, float]) -> str:
@@ -346,8 +382,9 @@ def markdown(run: Run) -> str:
     for sample in run.samples:
         if sample["workload"] == MEMORY:
             lines += ["", f"{MEMORY.capitalize()}: {memory_text(sample['numbers'])}"]
-        elif sample["workload"].startswith(PIPELINE):
-            lines += ["", f"{sample['workload'].capitalize()}: {pipeline_text(sample['numbers'])}"]
+    for title in run.workloads:
+        if title.startswith(PIPELINE):
+            lines += ["", *(f"- {line}" for line in pipeline_lines(run, title))]
     return "\n".join([*lines, ""])
 
 
@@ -376,6 +413,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=DEFAULT_ROWS)
     parser.add_argument("--broker", choices=("odradek", "kafka"), default="odradek")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--rounds", type=int, default=pipeline.ROUNDS, help="of the pipeline")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: bench/results")
     arguments = parser.parse_args()
     reason = missing()
@@ -392,14 +430,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory, start_broker(Path(directory) / "data") as bootstrap:
         spark = session(jars)
         print(f"{arguments.rows:,} rows of {VALUE_BYTES} bytes, broker: {arguments.broker}", flush=True)
-        run_parts(Bench(spark, bootstrap, arguments.rows, run), set(arguments.only.split(",")))
+        run_parts(
+            Bench(spark, bootstrap, arguments.rows, run),
+            set(arguments.only.split(",")),
+            jars,
+            arguments.rounds,
+        )
         spark.stop()
     run.store(arguments.results)
     (arguments.results / "spark.md").write_text(markdown(run))
     return 0
 
 
-def run_parts(bench: Bench, wanted: set[str]) -> None:
+def run_parts(bench: Bench, wanted: set[str], jars: list[Path], rounds: int) -> None:
     if wanted & {"source", "stream"}:
         topic = bench.filled_topic(bench.rows)
         if "source" in wanted:
@@ -416,7 +459,7 @@ def run_parts(bench: Bench, wanted: set[str]) -> None:
     if "memory" in wanted:
         memory(bench)
     if "pipeline" in wanted:
-        pipelines(bench)
+        pipelines(bench, jars, rounds)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ STAND_ALONE = {
     "test_pipeline_parts.py",
     "test_pipeline_command.py",
     "test_pipeline_rooms.py",
+    "test_pipeline_shape.py",
 }
 
 

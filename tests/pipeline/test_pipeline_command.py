@@ -137,10 +137,12 @@ def test_status_tells_lag_from_the_commit_group_where_the_checkpoint_is_elsewher
     pipeline = load(path, {})
     with topics_of(pipeline, pipeline.sources["orders"].origin.kafka) as topics:
         topics.commit(group_of(pipeline, "out"), {topic: {"0": 4}})
+        topics.commit(group_of(pipeline, "orders-shared"), {topic: {"0": 5}})  # of sinks that share a query
     found = json.loads(odradek("status", path, "--json").stdout)
     assert found["state"] == "not run on this machine"
-    (out,) = found["queries"]
+    out, shared = found["queries"]
     assert (out["name"], out["batch"], out["lag"], out["lag_from"]) == ("out", None, {topic: 3}, "group")
+    assert (shared["name"], shared["lag"]) == ("orders, shared", {topic: 2})
     assert f"{topic} 3" in odradek("status", path).stdout
 
 

@@ -140,6 +140,13 @@ def test_a_small_file_takes_its_name_from_the_file_and_its_version_from_the_text
     assert load(write(SMALL + "\n", "small.toml"), {}).version != first.version
 
 
+def test_a_profile_names_settings_of_spark(write):
+    assert load(write(SMALL), {}).profile == "standard"
+    assert load(write('[pipeline]\nprofile = "small"\n' + SMALL), {}).profile == "small"
+    with pytest.raises(PipelineErrors, match="profile"):
+        load(write('[pipeline]\nprofile = "fast"\n' + SMALL), {})
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

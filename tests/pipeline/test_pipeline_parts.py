@@ -25,15 +25,16 @@ from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.file.examples import example, infer
 from odradek.pipeline.file.reading import load
 from odradek.pipeline.kinds.registry import sink_kind
+from odradek.pipeline.kinds.topics import Topics
 from odradek.pipeline.rows.decoding import reasons_for
 from odradek.pipeline.rows.reasons import reason_for
 from odradek.pipeline.run.failures import Backoff, Kind, classify
 from odradek.pipeline.run.isolation import Range, batch_in_flight, halves, isolate
 from odradek.pipeline.run.live_view import LiveView
 from odradek.pipeline.run.metrics import Metrics
+from odradek.pipeline.run.outputs import QueryId
 from odradek.pipeline.run.progress import BatchProgress, LongWork, RejectionLimit, batch_progress
-from odradek.pipeline.run.queries import QueryId
-from odradek.pipeline.run.running import Events, PipelineRun, Supervised
+from odradek.pipeline.run.running import Events, PipelineRun
 from odradek.spark.offsets import to_checkpoint
 from odradek.spark.typed.avro import AvroError, AvroSchema, Decoder
 
@@ -289,13 +290,15 @@ class FakeQuery:
 
     def __init__(self, kind="sink", batches=(), refused=(), start=lambda: None) -> None:
         self.identity, self.start, self.refused = QueryId(kind, "out"), start, dict(enumerate(refused))
+        self.label = self.blamed = self.identity.label
+        self.outputs = [self]
         self.is_active, self.stopped, self.activity = True, False, ""
         self._batches = list(batches)
 
     def new_progress(self):
         batches, self._batches = self._batches, []
         return [
-            replace(a_batch(), batch=number, rows_out=rows, rejected=rejected)
+            replace(a_batch(), query=self.label, batch=number, rows_out=rows, rejected=rejected)
             for number, (rows, rejected) in enumerate(batches)
         ]
 
@@ -305,7 +308,7 @@ class FakeQuery:
 
 def a_run(write, *queries: FakeQuery, clock=lambda: 0.0) -> PipelineRun:
     run = PipelineRun(None, load(write(SUPERVISED), {}), Events(), once=False, clock=clock)
-    run.queries = [Supervised(query, run._new_limit()) for query in queries]
+    run.queries = [run.supervised(query) for query in queries]
     return run
 
 
@@ -583,3 +586,20 @@ def test_the_command_line_does_not_import_spark():
 
 def test_a_document_is_found_beside(tmp_path: Path):
     assert parse(tmp_path / "x.toml", "a = 1").path == tmp_path / "x.toml"
+
+
+# Topics
+
+
+class ClusterWithout:
+    """A cluster that has not the topic in question. Who asks for its partitions waits for seconds."""
+
+    def topic_names(self) -> list[str]:
+        return ["another"]
+
+    def partitions_of(self, names: object) -> list[TopicPartition]:
+        raise AssertionError("a declared topic that is not there is created, not waited for")
+
+
+def test_a_declared_topic_that_is_not_there_is_not_waited_for():
+    assert Topics(ClusterWithout(), "localhost:9092").find_now("revenue") is None

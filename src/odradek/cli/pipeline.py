@@ -203,18 +203,15 @@ def explain(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print Spark's plan of every query."""
+    """Print which sinks share a query, and Spark's plan of every query."""
     if mode not in ("simple", "extended", "formatted", "cost"):
         raise BadParameter(f"{mode!r} is not one of simple, extended, formatted, cost", param_hint="--mode")
     with told():
-        from odradek.pipeline.run.queries import Query, QueryId
+        from odradek.pipeline.run.explaining import explain as explain_pipeline
 
         pipeline = load(find_file(file))
         with spark_for([pipeline], master, conf, verbose) as spark:
-            for name in pipeline.sinks:
-                query = Query(spark, pipeline, QueryId("sink", name), once=True, show=print_line)
-                print_line(f"-- {name}")
-                query.frame().explain(mode=mode)
+            explain_pipeline(spark, pipeline, mode, print_line)
 
 
 for command in (

@@ -90,6 +90,7 @@ def reset(
         for name in sinks:
             if name not in known:
                 raise CommandError(f"{pipeline.name} has no sink {name}; it has {', '.join(sorted(known))}")
+            _refuse_member(pipeline, checkpoint, name, sinks)
         subject = ", ".join(sinks) or pipeline.name
         kinds = _kinds(pipeline, sinks)
         outputs = [path for kind in kinds for path in kind.leftovers()]
@@ -108,6 +109,19 @@ def reset(
     print_line(f"{subject} will start from scratch with the next run.")
 
 
+def _refuse_member(pipeline: Pipeline, checkpoint: Checkpoint, name: str, chosen: list[str]) -> None:
+    """Offsets of a shared query are those of all its members. One that the file separates may be reset alone."""
+    group = checkpoint.group_of("sink", name)
+    is_leaving = name not in pipeline.sinks or pipeline.sinks[name].own_query
+    if group is None or is_leaving:
+        return
+    others = [*(one for one in group.sinks if one != name), *(f"rejects of {one}" for one in group.rejects)]
+    raise CommandError(
+        f"{name} shares a query with {', '.join(others)}, and their offsets are the same: reset the whole pipeline, "
+        f"without --sink, or set own_query = true in [sinks.{name}] first"
+    )
+
+
 def _kinds(pipeline: Pipeline, chosen: list[str]) -> list["SinkKind"]:
     from odradek.pipeline.kinds.registry import sink_kinds
 
@@ -119,9 +133,13 @@ def _forget(checkpoint: Checkpoint, sinks: list[str], manifest: dict[str, Any]) 
         for name in sinks:
             checkpoint.remove_query("sink", name)
         kept = {name: facts for name, facts in manifest.get("sinks", {}).items() if name not in sinks}
-        checkpoint.write_manifest({**manifest, "sinks": kept})
+        groups = {
+            name: facts | {"sinks": [one for one in facts["sinks"] if one not in sinks]}
+            for name, facts in manifest.get("groups", {}).items()
+        }
+        checkpoint.write_manifest({**manifest, "sinks": kept, "groups": groups})
         return
-    for part in ("sinks", "rejects", "skipped", "late"):
+    for part in ("sinks", "rejects", "groups", "skipped", "late"):
         shutil.rmtree(checkpoint.directory / part, ignore_errors=True)
     (checkpoint.directory / "manifest.json").unlink(missing_ok=True)
 

@@ -100,8 +100,9 @@ def _run(
                 note(f"{pipeline.name}: starting Spark")
             else:
                 lines.message(pipeline.name, "starting Spark", log=str(log_file))
+        small = all(pipeline.profile == "small" for pipeline in pipelines)
         spark = stack.enter_context(
-            spark_for(pipelines, master, conf, verbose, log_file=log_file, short_lived=False)
+            spark_for(pipelines, master, conf, verbose, log_file=log_file, small=small)
         )
         events = stack.enter_context(LiveView(metrics)) if is_live else lines
         runs = [PipelineRun(spark, one, events, once=once, retries=retries) for one in pipelines]

@@ -98,9 +98,9 @@ def spark_for(
     verbose: bool,
     *,
     log_file: Path | None = None,
-    short_lived: bool = True,
+    small: bool = True,
 ) -> Iterator["SparkSession"]:
-    """Spark, quiet unless asked, and stopped at the end."""
+    """Spark, quiet unless asked, and stopped at the end. `small`: by that profile, for commands that see few rows."""
     from odradek.pipeline import session
 
     settings: dict[str, str] = {}
@@ -113,7 +113,7 @@ def spark_for(
     with tempfile.TemporaryDirectory(prefix="odradek-pipeline-") as directory:
         log = None if verbose else log_file or Path(directory) / "spark.log"
         path = [str(place.absolute()) for place in places]
-        spark = session.start(master, settings, log_file=log, python_path=path, short_lived=short_lived)
+        spark = session.start(master, settings, log_file=log, python_path=path, small=small)
         try:
             yield spark
         except Exception as error:

@@ -11,10 +11,12 @@ The rooms, from the lowest up (tests/pipeline/test_pipeline_rooms.py holds impor
                   `transforms`: SQL and functions of the user's
     kinds/        a module for each kind of source and sink, behind one interface; its `__init__` is a map
     check/        `weaving` assembles all stages for one query, streaming or batch; `state` asks Spark's plan about
-                  state; `checking`, `planning`, `testing` and `previewing` are the commands for authors
-    run/          `queries`: one of Spark's queries, from weaving to a clean stop; `running`: the supervisor; `failures`
-                  judges; `isolation` finds records that fail; `progress`, `display`, `live_view` and `metrics` report;
-                  `status` and `replay` work beside a run
+                  state; `sharing` decides which sinks share a query; `checking`, `planning`, `testing` and `previewing`
+                  are the commands for authors
+    run/          `queries`: one of Spark's queries, from weaving to a clean stop; `shared_query`: one for several
+                  `outputs`; `running`: the supervisor; `failures` judges; `isolation` finds records that fail;
+                  `progress`, `display`, `live_view` and `metrics` report; `explaining`, `status` and `replay` work
+                  beside a run
 
 Nothing here depends on broker internals: topics are read and written through `odradek.spark`, and inspected
 through `odradek.client` (`kinds.topics`).

@@ -6,6 +6,7 @@
       paused            exists while the pipeline is paused
       sinks/SINK/       Spark's checkpoint of the query that feeds a sink
       rejects/STAGE/    Spark's checkpoint of the query that writes a stage's rejected rows to the dead letters
+      groups/GROUP/     Spark's checkpoint of a query that several of these share; the manifest names its members
       skipped/          records set aside because a query failed on them
       late/             how many rows a query dropped because they came after the watermark
       spark.log         the log of Spark and Java
@@ -20,6 +21,7 @@ import fcntl
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +45,22 @@ class Progress:
     committed_at_s: float | None
 
 
+@dataclass(frozen=True)
+class Group:
+    """Sinks, and stages whose rejected rows are written, that share a query. It reads one source."""
+
+    name: str
+    source: str
+    sinks: tuple[str, ...] = ()
+    rejects: tuple[str, ...] = ()
+
+    def has(self, kind: str, name: str) -> bool:
+        return name in (self.sinks if kind == "sink" else self.rejects)
+
+
+DIRECTORIES = {"sink": "sinks", "group": "groups"}  # of other kinds: rejects
+
+
 class Checkpoint:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -55,7 +73,40 @@ class Checkpoint:
         return self.directory / "spark.log"
 
     def query(self, kind: str, name: str) -> Path:
-        return self.directory / ("sinks" if kind == "sink" else "rejects") / name
+        return self.directory / DIRECTORIES.get(kind, "rejects") / name
+
+    # Shared queries
+
+    def groups(self) -> list[Group]:
+        """Those of the last run."""
+        found = (self.manifest() or {}).get("groups", {})
+        return [
+            Group(name, one["source"], tuple(one["sinks"]), tuple(one["rejects"]))
+            for name, one in found.items()
+        ]
+
+    def group_of(self, kind: str, name: str) -> Group | None:
+        """The group that a sink or a stage's rejects belong to; None if they have a query of their own."""
+        if kind == "group" or self.query(kind, name).exists():
+            return None
+        return next((group for group in self.groups() if group.has(kind, name)), None)
+
+    def separate(self, group: str, kind: str, name: str) -> None:
+        """Give a member of a group a checkpoint of its own, from the offsets that the group has committed. One that it
+        has already is kept."""
+        old, new = self.query("group", group), self.query(kind, name)
+        progress = read_progress(old)
+        if new.exists() or progress is None or progress.finished < 0:
+            return
+        copy = new.with_name(f".{new.name}.new")
+        shutil.rmtree(copy, ignore_errors=True)
+        for log in ("offsets", "commits"):
+            (copy / log).mkdir(parents=True)
+            for batch in (progress.finished - 1, progress.finished):  # Spark also looks at the one before
+                if (old / log / str(batch)).exists():
+                    shutil.copyfile(old / log / str(batch), copy / log / str(batch))
+        write_file(copy / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+        copy.replace(new)
 
     # The manifest
 
@@ -65,7 +116,7 @@ class Checkpoint:
         try:
             found = json.loads(path.read_text())
         except FileNotFoundError:
-            if (self.directory / "offsets").is_dir() or (self.directory / "sinks").is_dir():
+            if any((self.directory / part).is_dir() for part in ("offsets", "sinks", "groups")):
                 raise self._foreign("it has no manifest") from None
             return None
         except (OSError, ValueError) as error:
@@ -182,6 +233,11 @@ class Checkpoint:
 
     def progress(self, kind: str, name: str) -> Progress | None:
         return read_progress(self.query(kind, name))
+
+    def progress_of(self, kind: str, name: str) -> Progress | None:
+        """The progress of a sink or of rejects, in a query of its own or in a group's."""
+        group = self.group_of(kind, name)
+        return self.progress(kind, name) if group is None else self.progress("group", group.name)
 
     def query_id(self, kind: str, name: str) -> str:
         """What Spark calls the query: the same after a restart, another one after a reset."""

@@ -39,8 +39,8 @@ SETTINGS = {
     "spark.sql.streaming.stopTimeout": "60000",
 }
 
-# For runs of seconds: thorough compilation, by the JVM or by Spark, does not pay off.
-SHORT_LIVED = {
+# The profile `small`, for runs of seconds: thorough compilation, by the JVM or by Spark, does not pay off.
+SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -55,9 +55,9 @@ def start(
     *,
     log_file: Path | None,
     python_path: Sequence[str] = (),
-    short_lived: bool = False,
+    small: bool = False,
 ) -> "SparkSession":
-    """Start Spark. Its log goes to the file; without one, to standard error."""
+    """Start Spark. Its log goes to the file; without one, to standard error. `small`: for few rows, by that profile."""
     reason = missing()
     if reason is not None:
         raise PipelineError(reason)
@@ -66,7 +66,7 @@ def start(
 
     given = dict(conf)
     chosen = master or given.pop("spark.master", None) or os.environ.get("MASTER") or "local[*]"
-    settings = SETTINGS | (SHORT_LIVED if short_lived else {}) | given
+    settings = SETTINGS | (SMALL if small else {}) | given
     if chosen.startswith("local"):
         settings.setdefault("spark.sql.shuffle.partitions", str(LOCAL_SHUFFLE_PARTITIONS))
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.pipeline.check.sharing import Candidates, candidates
 from odradek.pipeline.check.state import (
     StatefulOperator,
     state_layout,
@@ -16,7 +17,7 @@ from odradek.pipeline.check.state import (
     stateful_operators,
     streams_read,
 )
-from odradek.pipeline.check.weaving import StreamReader, Weaver, Woven
+from odradek.pipeline.check.weaving import Graph, StreamReader, Weaver, Woven
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline, Sink
 from odradek.pipeline.file.errors import PipelineError, PipelineErrors
@@ -37,6 +38,9 @@ class Report:
     schemas: dict[str, str] = field(default_factory=dict)
     state: dict[str, list[str]] = field(default_factory=dict)
     state_types: dict[str, list[str]] = field(default_factory=dict)
+    stages: Graph = field(default_factory=lambda: Graph({}, []))
+    named: dict[str, bool] = field(default_factory=dict)  # by sink: the checkpoint knows its sources by name
+    may_share: Candidates = field(default_factory=Candidates)
     warnings: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
@@ -66,6 +70,7 @@ def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -
     problems: list[PipelineError] = []
     report = Report(pipeline)
     woven = _weave(spark, pipeline, problems, offline)
+    report.stages = woven.graph
     for name, frame in woven.rows.items():
         report.schemas[name] = frame.schema.simpleString().removeprefix("struct<").removesuffix(">")
     for sink in pipeline.sinks.values():
@@ -82,6 +87,7 @@ def check(spark: "SparkSession", pipeline: Pipeline, *, offline: bool = False) -
             problems.append(error)
     if problems:
         raise PipelineErrors(problems)
+    report.may_share = candidates(pipeline, woven)
     return report
 
 
@@ -114,7 +120,7 @@ def _check_sink(sink: Sink, woven: Woven, report: Report, offline: bool) -> None
     rows = kind.plan(frame)
     if not offline:
         kind.check_outside(rows)
-    check_reads(pipeline, sink, frame)
+    report.named[sink.name] = check_reads(pipeline, sink, frame)
     _check_mode(pipeline, sink, frame, check_state(pipeline, sink, woven))
     report.state[sink.name] = state_layout(rows)
     report.state_types[sink.name] = state_types(rows)

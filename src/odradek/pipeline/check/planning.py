@@ -80,7 +80,12 @@ def _describe_source(kind: SourceKind) -> dict[str, Any]:
 def cure(pipeline: Pipeline, sink: str | None) -> str:
     """What to do about state that does not fit. The query of rejected rows is reset with everything else."""
     chosen = "" if sink is None else f" --sink {sink}"
-    return f"Start over with 'odradek pipeline reset {pipeline.document.path}{chosen}', or undo the edit"
+    start_over = (
+        f"Start over with 'odradek pipeline reset {pipeline.document.path}{chosen}', or undo the edit"
+    )
+    if sink is None or Checkpoint(pipeline).group_of("sink", sink) is None or pipeline.sinks[sink].own_query:
+        return start_over
+    return f"Set own_query = true in [sinks.{sink}], because it shares a query with others. {start_over}"
 
 
 def plan(spark: "SparkSession", report: Report) -> list[Change]:
@@ -89,7 +94,7 @@ def plan(spark: "SparkSession", report: Report) -> list[Change]:
     old, new = manifest["sinks"], describe(spark, report)["sinks"]
     changes = []
     for name in new:
-        if name not in old or checkpoint.progress("sink", name) is None:
+        if name not in old or checkpoint.progress_of("sink", name) is None:
             changes.append(Change(name, NEW, ("it starts where its sources say",)))
         else:
             changes.append(compare(name, old[name], new[name]))

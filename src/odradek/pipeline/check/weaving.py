@@ -110,9 +110,11 @@ class Woven:
 
 
 class Weaver:
-    def __init__(self, spark: "SparkSession", pipeline: Pipeline, reader: Reader) -> None:
+    def __init__(
+        self, spark: "SparkSession", pipeline: Pipeline, reader: Reader, stages: Graph | None = None
+    ) -> None:
         self.spark, self.pipeline, self.reader = spark, pipeline, reader
-        self.woven = Woven(graph(spark, pipeline))
+        self.woven = Woven(stages or graph(spark, pipeline))
 
     def weave(self, until: str | None = None, skipped: Mapping[str, Skipped] | None = None) -> Woven:
         """All stages, or those that one needs."""
@@ -127,28 +129,27 @@ class Weaver:
 
     def add_source(self, source: Source, skipped: Skipped | None = None) -> DataFrame:
         kind = source_kind(self.pipeline, source)
-        schema = self.woven.schemas[source.name] = kind.schema()
+        schema = self.woven.schemas[source.name] = self.schema_of(kind)
         given = self.reader.rows(source, schema)
         if not kind.decodes:
             rows = self.reader.records(source) if given is None else given
         else:
-            rows = self._decoded_rows(kind, schema, skipped or {})
+            rows = rows_of(self.decoded(kind, schema, skipped or {}), schema, kind.metadata)
             rows = rows if given is None else rows.unionByName(given)
         rows = with_watermark(self.pipeline, rows, source.key, source.watermark)
         return self._name(source.name, rows)
 
-    def _decoded_rows(self, kind: SourceKind, schema: StructType, skipped: Skipped) -> DataFrame:
+    def schema_of(self, kind: SourceKind) -> StructType:
+        return kind.schema()
+
+    def decoded(self, kind: SourceKind, schema: StructType, skipped: Skipped) -> DataFrame:
         source = kind.source
-        records = self.reader.records(source)
-        for topic, partitions in skipped.items():
-            for partition, offsets in partitions.items():
-                place = (F.col("topic") == topic) & (F.col("partition") == int(partition))
-                records = records.where(~(place & F.col("offset").isin(offsets)))
+        records = without_skipped(self.reader.records(source), skipped)
         decoded = decode(records, self.pipeline, source, schema)
         self.woven.decoded[source.name] = decoded
         if self.pipeline.dead_letters is None:
             decoded = refuse_rejected(decoded, self.pipeline, source, schema, kind.place())
-        return rows_of(decoded, schema, kind.metadata)
+        return decoded
 
     def add_transform(self, name: str) -> DataFrame:
         transform = self.pipeline.transforms[name]
@@ -172,6 +173,15 @@ class Weaver:
         frame.createOrReplaceTempView(name)
         self.woven.rows[name] = frame
         return frame
+
+
+def without_skipped(records: DataFrame, skipped: Skipped) -> DataFrame:
+    """The records but for those that were set aside."""
+    for topic, partitions in skipped.items():
+        for partition, offsets in partitions.items():
+            place = (F.col("topic") == topic) & (F.col("partition") == int(partition))
+            records = records.where(~(place & F.col("offset").isin(offsets)))
+    return records
 
 
 def rejected_in_batch(pipeline: Pipeline, woven: Woven) -> DataFrame:

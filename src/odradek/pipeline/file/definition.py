@@ -15,6 +15,7 @@ from odradek.pipeline.file.document import Document, Key
 from odradek.pipeline.file.errors import PipelineError
 
 BOOTSTRAP = "bootstrap.servers"
+PROFILES = ("standard", "small")
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ class Sink:
     input: str
     mode: str
     bounded_keys: bool  # the author says that there are only few groups in this sink's query
+    own_query: bool  # the author wants it to share no query with other sinks
     target: Target
 
 
@@ -205,6 +207,7 @@ class Pipeline:
     document: Document
     checkpoint: str
     trigger: str
+    profile: str  # a name for some of Spark's settings: one of PROFILES
     spark: Mapping[str, str]
     python_path: tuple[str, ...]
     sources: Mapping[str, Source]

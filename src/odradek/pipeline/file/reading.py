@@ -12,6 +12,7 @@ from typing import Any
 from odradek.pipeline.file import document as documents
 from odradek.pipeline.file.definition import (
     BOOTSTRAP,
+    PROFILES,
     DeadLetters,
     Pipeline,
     Sink,
@@ -60,6 +61,7 @@ class _Reader:
             document=self.document,
             checkpoint=about.text("checkpoint", "checkpoints"),
             trigger=read_duration(about, "trigger"),
+            profile=about.choice("profile", "standard", PROFILES),
             spark=about.settings("spark"),
             python_path=about.texts("python_path"),
             sources=self._named(top, "sources", self._source),

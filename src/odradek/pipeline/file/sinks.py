@@ -29,7 +29,7 @@ def read_sink(name: str, table: Table, kafka: Settings) -> Sink:
         table.complain("", 'name what is written: from = "orders"')
     target = TARGETS[_kind(table)](table, kafka)
     mode = table.choice("mode", "append", target.modes)
-    return Sink(name, table.key, source, mode, table.flag("bounded_keys"), target)
+    return Sink(name, table.key, source, mode, table.flag("bounded_keys"), table.flag("own_query"), target)
 
 
 def _kind(table: Table) -> str:

@@ -65,6 +65,12 @@ class SinkKind(ABC):
         """The writer of a sink of Spark's own, instead of `write`."""
         return None
 
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that rows go to, if sinks of that cluster may share a query. Whatever else may be away or slow
+        must not hold up topics, and has a query of its own."""
+        return None
+
     def committed(self, batch: int) -> bool:
         """True if the sink knows that it has all rows of this batch of its query."""
         return False

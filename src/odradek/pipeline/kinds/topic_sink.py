@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
-from odradek.pipeline.file.definition import Pipeline, Sink, TopicSink
+from odradek.pipeline.file.definition import BOOTSTRAP, Pipeline, Sink, TopicSink
 from odradek.pipeline.kinds import topics
 from odradek.pipeline.kinds.sink import Batch, SinkKind, without_metadata
 from odradek.pipeline.kinds.topics import DEFAULT_MESSAGE_BYTES, kafka_options
@@ -42,6 +42,10 @@ class TopicSinkKind(SinkKind):
         if self.sink.mode == "update":
             return "at least once; the newest row of a key is the last one"
         return super().guarantee
+
+    @property
+    def cluster(self) -> str:
+        return self.target.declaration.kafka[BOOTSTRAP]
 
     def check_declared(self, *, create: bool = False) -> None:
         view = topics.check_declaration(self.pipeline, self.sink.key, self.target.declaration, create=create)

@@ -70,6 +70,10 @@ class Topics:
             return None
         return TopicView(partitions, self._max_message_bytes(name))
 
+    def find_now(self, name: str) -> TopicView | None:
+        """The same without patience: `find` waits some seconds for a topic that may just have been created."""
+        return self.find(name) if name in self._cluster.topic_names() else None
+
     def _max_message_bytes(self, name: str) -> int | None:
         resource = DescribeConfigsResource(TOPIC_RESOURCE, name, [MAX_MESSAGE_BYTES])
         request = DescribeConfigsRequest(resources=[resource])
@@ -179,7 +183,7 @@ def check_declaration(
     """The topic to write to: it exists or is declared. With `create` it exists afterwards."""
     name = declaration.topic
     with topics_of(pipeline, declaration.kafka, (*key, "topic")) as topics:
-        found = topics.find(name)
+        found = topics.find(name) if declaration.partitions is None else topics.find_now(name)
         if found is None and declaration.partitions is None:
             problem = (
                 f"there is no topic '{name}' at {topics.servers}: create it ('odradek topic create {name}'), or "

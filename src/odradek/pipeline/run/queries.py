@@ -1,7 +1,8 @@
 """One of Spark's queries of a pipeline, from weaving to stopping.
 
 A pipeline is several queries: one for each sink, and, with dead letters, one for each stage that may
-reject rows. Each has its own checkpoint and its own pace; they do not affect each other.
+reject rows, but for those that share one (`shared_query`). Each has its own checkpoint and its own pace; they do not
+affect each other.
 
 **A clean stop repeats nothing.** Spark's `stop` interrupts whatever runs, so a batch may have been written but not
 recorded as finished. Here batches are written behind a gate: to stop, the gate is taken, which means that no
@@ -13,31 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from odradek.pipeline.check.checking import check_reads
-from odradek.pipeline.check.weaving import StreamReader, Weaver, graph
+from odradek.pipeline.check.weaving import StreamReader, Weaver
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
-from odradek.pipeline.kinds.dead_letters import (
-    decode_letters,
-    knows_its_record,
-    record_letters,
-    records_of_rows,
-    row_letters,
-    write_letters,
-)
-from odradek.pipeline.kinds.registry import sink_kind, source_kind, source_kinds
-from odradek.pipeline.kinds.sink import Batch, SinkKind
-from odradek.pipeline.rows.decoding import REJECTED
-from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.kinds.sink import SinkKind
 from odradek.pipeline.run.held_batch import HeldReader
 from odradek.pipeline.run.isolation import Ranges
-from odradek.pipeline.run.progress import OBSERVED, BatchProgress, batch_progress
+from odradek.pipeline.run.outputs import Output, QueryId
+from odradek.pipeline.run.progress import BatchProgress, batch_progress
 from odradek.pipeline.session import new_session
 
 if TYPE_CHECKING:
@@ -48,31 +37,6 @@ if TYPE_CHECKING:
 COMMIT_WAIT_S = 60.0
 SOURCES_WAIT_S = 20.0
 ACTIVITIES = {"Initializing sources": "starting its sources", "Processing new data": "processing a batch"}
-
-
-@dataclass(frozen=True)
-class QueryId:
-    """`kind` is sink, decode or transform; `name` that of the sink or the stage."""
-
-    kind: str
-    name: str
-
-    @property
-    def label(self) -> str:
-        return self.name if self.kind == "sink" else f"rejects of {self.name}"
-
-
-def queries_of(pipeline: Pipeline, needed: set[str]) -> list[QueryId]:
-    found = [QueryId("sink", name) for name in pipeline.sinks]
-    if pipeline.dead_letters is None:
-        return found
-    for name, source in source_kinds(pipeline).items():
-        if name in needed and source.can_reject:
-            found.append(QueryId("decode", name))
-    for name, transform in pipeline.transforms.items():
-        if name in needed and transform.require:
-            found.append(QueryId("transform", name))
-    return found
 
 
 class Stopping(Exception):
@@ -115,13 +79,13 @@ class Query:
         once: bool,
         show: Callable[[str], None],
         sink: SinkKind | None = None,
+        named: bool | None = None,
     ) -> None:
-        self.spark, self.pipeline, self.identity = spark, pipeline, identity
-        self.once, self._show = once, show
-        self._sink = sink
-        if sink is None and identity.kind == "sink":
-            self._sink = sink_kind(pipeline, pipeline.sinks[identity.name])
+        """`named`: the checkpoint knows the sources by name; None if that is not known yet."""
+        self.spark, self.pipeline, self.identity, self.once = spark, pipeline, identity, once
         self.checkpoint = Checkpoint(pipeline)
+        self.outputs = self._outputs(show, sink)
+        self._named = named
         self.directory = self.checkpoint.query(identity.kind, identity.name)
         self._query: StreamingQuery | None = None
         self._gate: Gate | None = None
@@ -130,32 +94,30 @@ class Query:
 
     # Weaving
 
+    def _outputs(self, show: Callable[[str], None], sink: SinkKind | None) -> list[Output]:
+        return [Output(self.pipeline, self.identity, show, self._letters_place, sink)]
+
     @property
-    def _stage(self) -> str:
-        """The last stage that the query needs."""
-        return self.identity.name if self._sink is None else self._sink.sink.input
+    def label(self) -> str:
+        return self.identity.label
+
+    @property
+    def blamed(self) -> str:
+        """What a failure is reported for."""
+        return self.label
+
+    @property
+    def unwritten(self) -> list[Output]:
+        """The outputs that a failed batch may have failed on."""
+        return self.outputs
+
+    @property
+    def _sink(self) -> SinkKind | None:
+        return self.outputs[0].sink
 
     @property
     def _group(self) -> str:
         return self.identity.name if self.identity.kind == "sink" else f"{self.identity.name}-rejects"
-
-    def _skipped(self) -> Any:
-        return self.checkpoint.skipped(self.identity.kind, self.identity.name)
-
-    def _frame(self, weaver: Weaver) -> DataFrame:
-        """The rows that the query passes to its writer, counted."""
-        pipeline, name = self.pipeline, self.identity.name
-        woven = weaver.weave(self._stage, self._skipped())
-        rows = F.count(F.lit(1)).alias("rows")
-        if self._sink is not None:
-            return self._sink.plan(woven.rows[self._stage]).observe(OBSERVED, rows)
-        if self.identity.kind == "decode":
-            rejected = F.count_if(REJECTED).alias("rejected")
-            decoded = woven.decoded[name].observe(OBSERVED, rows, rejected)
-            return decode_letters(pipeline, pipeline.sources[name], decoded, woven.schemas[name])
-        judged = woven.judged[name]
-        rejected = F.count_if(F.col(REASON).isNotNull()).alias("rejected")
-        return judged.observe(OBSERVED, rows, rejected).where(F.col(REASON).isNotNull())
 
     def frame(self) -> DataFrame:
         """Woven over streams, in its own session."""
@@ -163,24 +125,27 @@ class Query:
         session = new_session(self.spark, named_sources=named)
         headers = self._sink is None
         reader = StreamReader(session, self.pipeline, self._group, headers=headers, named=named)
-        return self._frame(Weaver(session, self.pipeline, reader))
+        weaver = Weaver(session, self.pipeline, reader)
+        return self.outputs[0].explained(self.outputs[0].frame(weaver), weaver)
 
     def _names_sources(self) -> bool:
-        if self._sink is None:
-            return True
+        if self._sink is None or self._named is not None:
+            return self._named is not False
         sink = self._sink.sink
         session = new_session(self.spark)
         weaver = Weaver(session, self.pipeline, StreamReader(session, self.pipeline, self._group))
         return check_reads(self.pipeline, sink, weaver.weave(sink.input).rows[sink.input])
 
     @contextmanager
-    def held_batch(self, batch: dict[str, Ranges]) -> Iterator[Callable[[dict[str, Ranges]], DataFrame]]:
-        """Weaves the query over parts of a batch of records, which are read once."""
+    def held_batch(
+        self, batch: dict[str, Ranges]
+    ) -> Iterator[Callable[[Output, dict[str, Ranges]], DataFrame]]:
+        """Weaves an output over parts of a batch of records, which are read once."""
         session = self.spark.newSession()
         reader = HeldReader(session, self.pipeline, batch)
         reader.hold()
         try:
-            yield lambda chosen: self._frame(Weaver(session, self.pipeline, reader.only(chosen)))
+            yield lambda output, chosen: output.frame(Weaver(session, self.pipeline, reader.only(chosen)))
         finally:
             reader.release()
 
@@ -190,7 +155,7 @@ class Query:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pipeline.name)
         frame = self.frame()
         writer = frame.writeStream.option("checkpointLocation", str(self.directory))
-        writer = writer.queryName(f"{self.pipeline.name}.{self.identity.label}")
+        writer = writer.queryName(f"{self.pipeline.name}.{self.label}")
         if self.once:
             writer = writer.trigger(availableNow=True)
         elif self.pipeline.trigger:
@@ -216,7 +181,7 @@ class Query:
             sparks_own = self._sink.spark_writer(writer)
             if sparks_own is not None:
                 return sparks_own
-        self._gate = Gate(self._write_rejected if self._sink is None else self._write_batch)
+        self._gate = Gate(self._write_batch)
         return writer.foreachBatch(self._gate)
 
     def _letters_place(self, batch: int) -> str:
@@ -227,37 +192,8 @@ class Query:
         return f"{identity.kind}.{identity.name}/{query}-{batch:09d}"
 
     def _write_batch(self, rows: DataFrame, number: int) -> None:
-        assert self._sink is not None
-        if self._sink.committed(number):
-            rows.write.format("noop").mode("overwrite").save()  # state and watermark move on all the same
-            return
-        batch = Batch(number, lambda: self._letters_place(number), self._show)
-        if refused := self._sink.write(batch, rows):
+        if refused := self.outputs[0].write(rows, number):
             self.refused[number] = refused
-
-    def _write_rejected(self, rows: DataFrame, batch: int) -> None:
-        """Rejected rows are few. They are cached while they are written, so that they are computed once."""
-        rows.persist()
-        try:
-            if not rows.isEmpty():
-                letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
-                write_letters(letters, self.pipeline, self._letters_place(batch))
-        finally:
-            rows.unpersist()
-
-    def _letters_of(self, rows: DataFrame) -> DataFrame:
-        name = self.identity.name
-        needed = graph(rows.sparkSession, self.pipeline).needed_by(name)
-        origins = (
-            source_kind(self.pipeline, self.pipeline.sources[one])
-            for one in self.pipeline.sources
-            if one in needed
-        )
-        source = knows_its_record(rows, origins)
-        if source is None:
-            return row_letters(rows, self.pipeline, "transform", name, F.col(REASON))
-        records = records_of_rows(rows.sparkSession, source, rows)
-        return record_letters(records, self.pipeline, "transform", name, F.col(REASON))
 
     @property
     def is_active(self) -> bool:
@@ -287,8 +223,12 @@ class Query:
             if facts["batchId"] <= self._last_batch_seen or not facts.get("durationMs", {}).get("addBatch"):
                 continue
             self._last_batch_seen = facts["batchId"]
-            found.append(batch_progress(self.pipeline.name, self.identity.label, self.identity.kind, facts))
+            found += self._progress_of_batch(facts)
         return found
+
+    def _progress_of_batch(self, facts: dict[str, Any]) -> list[BatchProgress]:
+        """One for each output; `facts` is Spark's own report."""
+        return [batch_progress(self.pipeline.name, self.label, self.identity.kind, facts)]
 
     def stop(self) -> None:
         """Between two batches; a batch that was written is known as finished afterwards."""

@@ -8,7 +8,7 @@ has its own fair pool in Spark's scheduler.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,18 @@ from pyspark.errors import PySparkException
 
 from odradek.pipeline.check.checking import Report, check, check_letters_topic
 from odradek.pipeline.check.planning import RESET, cure, describe, plan
-from odradek.pipeline.check.weaving import graph
+from odradek.pipeline.check.sharing import Shape, described, leave, shape
 from odradek.pipeline.checkpoint import Checkpoint
 from odradek.pipeline.file.definition import Pipeline
 from odradek.pipeline.file.errors import PipelineError, Unreachable
 from odradek.pipeline.kinds.registry import sink_kinds
 from odradek.pipeline.run.failures import Backoff, Failure, Kind, classify
 from odradek.pipeline.run.isolation import TooMany
+from odradek.pipeline.run.outputs import QueryId, rejects_of
 from odradek.pipeline.run.progress import BatchProgress, LongWork, RejectionLimit
-from odradek.pipeline.run.queries import Query, QueryId, queries_of
+from odradek.pipeline.run.queries import Query
 from odradek.pipeline.run.setting_aside import records_that_fail, set_aside
+from odradek.pipeline.run.shared_query import SharedQuery
 from odradek.pipeline.session import connection_lost, java_ended
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Events:
 @dataclass
 class Supervised:
     query: Query
-    limit: RejectionLimit | None = None
+    limits: dict[str, RejectionLimit] = field(default_factory=dict)  # by output
     backoff: Backoff = field(default_factory=Backoff)
     retry_at_s: float | None = None
     done: bool = False
@@ -92,24 +94,42 @@ class PipelineRun:
         for sink in self._sinks.values():
             sink.check_declared(create=True)
         check_letters_topic(self.pipeline, create=True)
-        self.checkpoint.write_manifest(describe(self.spark, report))
-        stages = graph(self.spark.newSession(), self.pipeline)
-        needed: set[str] = set()
-        for sink in self._sinks.values():
-            needed |= stages.needed_by(sink.sink.input)
-        for identity in queries_of(self.pipeline, needed):
-            self.queries.append(Supervised(self._query(identity), self._new_limit()))
+        queries = self._new_queries(self._shape(report), report.named)
+        self.queries = [self.supervised(query) for query in queries]
         return report
 
-    def _new_limit(self) -> RejectionLimit | None:
-        """Of one query: rows that others accept do not reduce its share of rejections."""
-        letters = self.pipeline.dead_letters
-        return None if letters is None else RejectionLimit(letters.limit, letters.limit_rows)
+    def _shape(self, report: Report) -> Shape:
+        """Decide which outputs share a query, and store that before anything runs."""
+        found = shape(self.pipeline, report.stages, report.may_share, self.checkpoint)
+        before = self.checkpoint.groups()
+        leave(self.pipeline, report.stages, found, self.checkpoint)
+        self.checkpoint.write_manifest(describe(self.spark, report) | {"groups": described(found)})
+        for name in {group.name for group in before} - {group.name for group in found.groups}:
+            self.checkpoint.remove_query("group", name)
+        return found
 
-    def _query(self, identity: QueryId) -> Query:
-        sink = self._sinks[identity.name] if identity.kind == "sink" else None
-        show = self.events.rows
-        return Query(self.spark, self.pipeline, identity, once=self.once, show=show, sink=sink)
+    def supervised(self, query: Query) -> Supervised:
+        """Each output has its own limit: rows that others accept do not reduce its share of rejections."""
+        letters = self.pipeline.dead_letters
+        if letters is None:
+            return Supervised(query)
+        limits = {one.label: RejectionLimit(letters.limit, letters.limit_rows) for one in query.outputs}
+        return Supervised(query, limits)
+
+    def _new_queries(self, found: Shape, named: Mapping[str, bool]) -> list[Query]:
+        spark, pipeline, once, show = self.spark, self.pipeline, self.once, self.events.rows
+        queries: list[Query] = [
+            SharedQuery(spark, pipeline, group, once=once, show=show, sinks=self._sinks)
+            for group in found.groups
+        ]
+        for name in found.sinks:
+            sink, identity = self._sinks[name], QueryId("sink", name)
+            queries.append(
+                Query(spark, pipeline, identity, once=once, show=show, sink=sink, named=named.get(name))
+            )
+        return queries + [
+            Query(spark, pipeline, rejects_of(pipeline, name), once=once, show=show) for name in found.rejects
+        ]
 
     def start(self) -> None:
         for name, sink in self._sinks.items():
@@ -119,10 +139,10 @@ class PipelineRun:
             self._start(supervised)
 
     def _start(self, supervised: Supervised) -> None:
-        supervised.retry_at_s = None
+        supervised.retry_at_s, supervised.long_work = None, LongWork()
         if self.problem is not None:
             return
-        label = supervised.query.identity.label
+        label = supervised.query.label
         self.events.message(self.pipeline.name, f"{label}: starting its query", query=label)
         try:
             supervised.query.start()
@@ -158,7 +178,7 @@ class PipelineRun:
         activity = supervised.query.activity if not supervised.done else ""
         seconds = supervised.long_work.look(activity, self._clock())
         if seconds is not None:
-            label = supervised.query.identity.label
+            label = supervised.query.label
             text = f"{label}: {activity}, for {seconds:.0f} s now"
             self.events.message(self.pipeline.name, text, query=label)
 
@@ -181,7 +201,7 @@ class PipelineRun:
             try:
                 supervised.query.stop()
             except Exception as error:  # Spark's timeout; the others must still be stopped
-                text = f"{supervised.query.identity.label}: did not stop: {error}"
+                text = f"{supervised.query.label}: did not stop: {error}"
                 self.events.message(self.pipeline.name, text, kind="error")
             if not supervised.done:
                 self._take_progress(supervised)
@@ -206,12 +226,12 @@ class PipelineRun:
             supervised.backoff.reset()
             self.events.batch(progress)
             self._count_late(supervised, progress)
-            if supervised.limit is not None:
+            if (limit := supervised.limits.get(progress.query)) is not None:
                 rejected = (progress.rejected or 0) + supervised.query.refused.pop(progress.batch, 0)
-                supervised.limit.add(progress.rows_out or 0, rejected)
-        exceeded = supervised.limit.exceeded if supervised.limit is not None else ""
-        if exceeded and self.problem is None:
-            self._give_up(f"{supervised.query.identity.label}: {exceeded}")
+                limit.add(progress.rows_out or 0, rejected)
+        for label, limit in supervised.limits.items():
+            if limit.exceeded and self.problem is None:
+                self._give_up(f"{label}: {limit.exceeded}")
 
     def _count_late(self, supervised: Supervised, progress: BatchProgress) -> None:
         if not progress.late_at_least:
@@ -240,7 +260,7 @@ class PipelineRun:
             return
         failure = classify(error)
         if failure.kind is Kind.PERMANENT:
-            self._give_up(f"{supervised.query.identity.label}: {self._permanent(supervised, failure)}")
+            self._give_up(f"{supervised.query.blamed}: {self._permanent(supervised, failure)}")
         elif failure.kind is Kind.DATA:
             self._set_aside(supervised, failure)
         else:
@@ -255,7 +275,7 @@ class PipelineRun:
 
     def _retry(self, supervised: Supervised, failure: Failure) -> None:
         pause_s = supervised.backoff.next_s()
-        label = supervised.query.identity.label
+        label = supervised.query.blamed
         is_outage = failure.kind is Kind.OUTAGE
         if self._retries is not None and supervised.backoff.failures > self._retries:
             self._give_up(
@@ -265,7 +285,9 @@ class PipelineRun:
         what = "waiting for brokers" if is_outage else "failed"
         text = f"{label}: {what}, trying again in {pause_s:g} s: {failure.reason}"
         kind = "outage" if is_outage else "failure"
-        self.events.message(self.pipeline.name, text, kind=kind, retry_s=pause_s, query=label)
+        self.events.message(
+            self.pipeline.name, text, kind=kind, retry_s=pause_s, query=supervised.query.label
+        )
         supervised.retry_at_s = self._clock() + pause_s
 
     def _give_up(self, problem: str) -> None:
@@ -275,7 +297,7 @@ class PipelineRun:
 
     def _set_aside(self, supervised: Supervised, failure: Failure) -> None:
         """Find the records that the query failed on, make dead letters of them, and continue without them."""
-        query, label = supervised.query, supervised.query.identity.label
+        query, label = supervised.query, supervised.query.blamed
         if self.pipeline.dead_letters is None:
             hint = "" if "Declare" in failure.reason else ". Declare [dead_letters] to set such records aside"
             return self._give_up(f"{label}: {failure.reason.rstrip('.')}{hint}")
@@ -283,7 +305,8 @@ class PipelineRun:
         self.events.message(self.pipeline.name, text)
         try:
             found = records_that_fail(query)
-            set_aside(self.spark, query, found)
+            for identity, records in found.items():
+                set_aside(self.spark, query, identity, records)
         except TooMany as error:
             return self._give_up(f"{label}: {error}")
         except PySparkException as error:  # not about data: brokers may be unreachable right now
@@ -291,10 +314,12 @@ class PipelineRun:
         if not found:
             text = f"{label}: {failure.reason}; no single record of a topic was found to be the cause"
             return self._give_up(text)
-        text = f"{label}: set {len(found)} record{'s' if len(found) > 1 else ''} aside as dead letters"
-        self.events.message(self.pipeline.name, text, kind="rejected", rejected=len(found))
-        if supervised.limit is not None:
-            supervised.limit.add(len(found), len(found))
+        for identity, records in found.items():
+            count = len(records)
+            text = f"{identity.label}: set {count} record{'s' if count > 1 else ''} aside as dead letters"
+            self.events.message(self.pipeline.name, text, kind="rejected", rejected=count)
+            if (limit := supervised.limits.get(identity.label)) is not None:
+                limit.add(count, count)
         return self._start(supervised)
 
 

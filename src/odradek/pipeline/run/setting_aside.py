@@ -5,6 +5,7 @@ writes the rows which the transform rejects. Each of them has to skip it. A sink
 query of rejected rows shares one with the sinks.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -18,18 +19,23 @@ from odradek.pipeline.kinds.dead_letters import record_letters, write_letters
 from odradek.pipeline.kinds.topic_sink import SINK_MARK
 from odradek.pipeline.run.failures import Kind, classify
 from odradek.pipeline.run.isolation import BadRecord, batch_in_flight, isolate
-from odradek.pipeline.run.queries import Query, QueryId
+from odradek.pipeline.run.outputs import QueryId
+from odradek.pipeline.run.queries import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def records_that_fail(query: Query) -> list[BadRecord]:
-    """Those of the batch in flight. `TooMany`, or a `PySparkException` that is not about data."""
+def records_that_fail(query: Query) -> dict[QueryId, list[BadRecord]]:
+    """Those of the batch in flight, by output. `TooMany`, or a `PySparkException` that is not about data."""
     identity = query.identity
     batch = batch_in_flight(query.pipeline, query.checkpoint, identity.kind, identity.name)
+    found = {}
     with query.held_batch(batch) as build:
-        return isolate(batch, build, failure_of)
+        for output in query.unwritten:
+            if failing := isolate(batch, partial(build, output), failure_of):
+                found[output.identity] = failing
+    return found
 
 
 def failure_of(frame: DataFrame) -> str | None:
@@ -44,9 +50,9 @@ def failure_of(frame: DataFrame) -> str | None:
     return None
 
 
-def set_aside(spark: "SparkSession", query: Query, found: list[BadRecord]) -> None:
+def set_aside(spark: "SparkSession", query: Query, identity: QueryId, found: list[BadRecord]) -> None:
     """Each record is skipped only after its dead letter is written: a crash may repeat one, and loses none."""
-    identity, checkpoint = query.identity, query.checkpoint
+    checkpoint = query.checkpoint
     for record in found:
         if not has_letter(checkpoint, identity, record):
             _write_letter(spark, query.pipeline, identity, record)

@@ -28,6 +28,11 @@ class QueryStatus:
     lag_from: str | None = None  # "checkpoint" or "group"
     skipped: int = 0
     late_at_least: int = 0
+    shares_with: list[str] = field(default_factory=list)  # other sinks and rejects of its query
+
+    @property
+    def label(self) -> str:
+        return self.name if self.kind == "sink" else f"rejects of {self.name}"
 
 
 @dataclass
@@ -77,16 +82,30 @@ def status(pipeline: Pipeline) -> Status:
 
 def _queries(pipeline: Pipeline, checkpoint: Checkpoint) -> list[QueryStatus]:
     """Those of the file, and those that an earlier version of it has left in the checkpoint."""
-    found = []
-    for kind, directory, suffix, known in (
-        ("sink", "sinks", "", set(pipeline.sinks)),
-        ("rejects", "rejects", "-rejects", set()),
-    ):
-        parent = checkpoint.directory / directory
-        names = {path.name for path in parent.iterdir()} if parent.is_dir() else set()
-        for name in sorted(names or known):
-            found.append(QueryStatus(name, kind, group_of(pipeline, name + suffix)))
+    groups = checkpoint.groups()
+    sinks = _directories(checkpoint, "sinks") | {name for group in groups for name in group.sinks}
+    rejects = _directories(checkpoint, "rejects") | {name for group in groups for name in group.rejects}
+    found = [QueryStatus(name, "sink", group_of(pipeline, name)) for name in sorted(sinks or pipeline.sinks)]
+    found += [QueryStatus(name, "rejects", group_of(pipeline, f"{name}-rejects")) for name in sorted(rejects)]
+    if (
+        checkpoint.manifest() is None
+    ):  # it is elsewhere, if anywhere: only the groups know what shares a query
+        found += [
+            QueryStatus(f"{name}, shared", "sink", group_of(pipeline, f"{name}-shared"))
+            for name in pipeline.sources
+        ]
+    for query in found:
+        group = checkpoint.group_of(query.kind, query.name)
+        if group is not None:
+            query.group = group_of(pipeline, f"{group.name}-shared")
+            members = [*group.sinks, *(f"rejects of {name}" for name in group.rejects)]
+            query.shares_with = [name for name in members if name != query.label]
     return found
+
+
+def _directories(checkpoint: Checkpoint, part: str) -> set[str]:
+    parent = checkpoint.directory / part
+    return {path.name for path in parent.iterdir() if path.name[0] != "."} if parent.is_dir() else set()
 
 
 def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
@@ -110,7 +129,7 @@ def _ask_cluster(pipeline: Pipeline, found: Status) -> _Cluster:
 
 
 def _read_checkpoint(checkpoint: Checkpoint, query: QueryStatus, cluster: _Cluster) -> None:
-    progress = checkpoint.progress(query.kind, query.name)
+    progress = checkpoint.progress_of(query.kind, query.name)
     if progress is None:
         return
     query.batch, query.unfinished = progress.finished, progress.finished < progress.batch

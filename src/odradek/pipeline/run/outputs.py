@@ -1,0 +1,132 @@
+"""What a query writes: the rows of a sink, or the rejected rows of a stage.
+
+Most queries have one output. A shared one (`shared_query`) has several, and each of them still knows what it skips,
+how many rows it wrote, and what it is called.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from odradek.pipeline.check.weaving import Weaver, graph
+from odradek.pipeline.checkpoint import Checkpoint
+from odradek.pipeline.file.definition import Pipeline
+from odradek.pipeline.kinds.dead_letters import (
+    decode_letters,
+    knows_its_record,
+    record_letters,
+    records_of_rows,
+    row_letters,
+    write_letters,
+)
+from odradek.pipeline.kinds.registry import sink_kind, source_kind
+from odradek.pipeline.kinds.sink import Batch, SinkKind
+from odradek.pipeline.rows.decoding import REJECTED
+from odradek.pipeline.rows.transforms import REASON
+from odradek.pipeline.run.progress import OBSERVED
+
+
+@dataclass(frozen=True)
+class QueryId:
+    """`kind` is sink, decode, transform or group; `name` that of the sink, the stage or the group."""
+
+    kind: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        return self.name if self.kind in ("sink", "group") else f"rejects of {self.name}"
+
+
+def rejects_of(pipeline: Pipeline, stage: str) -> QueryId:
+    return QueryId("decode" if stage in pipeline.sources else "transform", stage)
+
+
+class Output:
+    """`place` names the files of a batch's dead letters."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        identity: QueryId,
+        show: Callable[[str], None],
+        place: Callable[[int], str],
+        sink: SinkKind | None = None,
+    ) -> None:
+        self.pipeline, self.identity, self._show, self._place = pipeline, identity, show, place
+        self.sink = sink
+        if sink is None and identity.kind == "sink":
+            self.sink = sink_kind(pipeline, pipeline.sinks[identity.name])
+        self._checkpoint = Checkpoint(pipeline)
+
+    @property
+    def label(self) -> str:
+        return self.identity.label
+
+    @property
+    def stage(self) -> str:
+        """The last stage that it needs."""
+        return self.identity.name if self.sink is None else self.sink.sink.input
+
+    def skipped(self) -> Any:
+        return self._checkpoint.skipped(self.identity.kind, self.identity.name)
+
+    # Weaving
+
+    def frame(self, weaver: Weaver, observed: Observation | str = OBSERVED) -> DataFrame:
+        """The rows of the sink, or the rejected rows; counted."""
+        woven = weaver.weave(self.stage, self.skipped())
+        rows = F.count(F.lit(1)).alias("rows")
+        if self.sink is not None:
+            return self.sink.plan(woven.rows[self.stage]).observe(observed, rows)
+        if self.identity.kind == "decode":
+            rejected, every = F.col(REJECTED), woven.decoded[self.stage]
+        else:
+            rejected, every = F.col(REASON).isNotNull(), woven.judged[self.stage]
+        return every.observe(observed, rows, F.count_if(rejected).alias("rejected")).where(rejected)
+
+    def explained(self, rows: DataFrame, weaver: Weaver) -> DataFrame:
+        """Rejected rows of `frame` as they are passed to `write`: a source's need its schema to become letters."""
+        if self.identity.kind != "decode":
+            return rows
+        source = self.pipeline.sources[self.stage]
+        return decode_letters(self.pipeline, source, rows, weaver.woven.schemas[self.stage])
+
+    # Writing
+
+    def write(self, rows: DataFrame, number: int) -> int:
+        """Write a batch; returns how many of its rows the sink refused."""
+        if self.sink is None:
+            self._write_rejected(rows, number)
+            return 0
+        if self.sink.committed(number):
+            rows.write.format("noop").mode("overwrite").save()  # state and watermark move on all the same
+            return 0
+        return self.sink.write(Batch(number, lambda: self._place(number), self._show), rows)
+
+    def _write_rejected(self, rows: DataFrame, batch: int) -> None:
+        """Rejected rows are few. They are cached while they are written, so that they are computed once."""
+        rows.persist()
+        try:
+            if not rows.isEmpty():
+                letters = rows if self.identity.kind == "decode" else self._letters_of(rows)
+                write_letters(letters, self.pipeline, self._place(batch))
+        finally:
+            rows.unpersist()
+
+    def _letters_of(self, rows: DataFrame) -> DataFrame:
+        name = self.identity.name
+        needed = graph(rows.sparkSession, self.pipeline).needed_by(name)
+        origins = (
+            source_kind(self.pipeline, self.pipeline.sources[one])
+            for one in self.pipeline.sources
+            if one in needed
+        )
+        source = knows_its_record(rows, origins)
+        if source is None:
+            return row_letters(rows, self.pipeline, "transform", name, F.col(REASON))
+        records = records_of_rows(rows.sparkSession, source, rows)
+        return record_letters(records, self.pipeline, "transform", name, F.col(REASON))
