@@ -117,6 +117,7 @@ class PipelineRun:
         return Supervised(query, limits)
 
     def _new_queries(self, found: Shape, named: Mapping[str, bool]) -> list[Query]:
+        """In the order in which they start: rows first, queries that only write rejected rows last."""
         spark, pipeline, once, show = self.spark, self.pipeline, self.once, self.events.rows
         queries: list[Query] = [
             SharedQuery(spark, pipeline, group, once=once, show=show, sinks=self._sinks)
@@ -127,9 +128,10 @@ class PipelineRun:
             queries.append(
                 Query(spark, pipeline, identity, once=once, show=show, sink=sink, named=named.get(name))
             )
-        return queries + [
+        queries += [
             Query(spark, pipeline, rejects_of(pipeline, name), once=once, show=show) for name in found.rejects
         ]
+        return sorted(queries, key=lambda query: all(one.sink is None for one in query.outputs))
 
     def start(self) -> None:
         for name, sink in self._sinks.items():
