@@ -9,12 +9,14 @@ from odradek.pipeline.kinds.registry import source_kind
 from odradek.pipeline.rows.decoding import decode, rows_of
 from odradek.spark.typed.settling import with_values
 from tests.pipeline.lab import Lab
-from tests.spark.typed_traps import STRUCTURES
+from tests.spark.typed_traps import LITERALS, STRUCTURES
 
 SCHEMA = (
     "v_int INT, v_string STRING, v_double DOUBLE, v_timestamp TIMESTAMP, v_decimal DECIMAL(10,2), "
     "inner STRUCT<x: INT NOT NULL>, rows ARRAY<STRUCT<q: STRING>>, mv_int MAP<STRING, INT>"
 )
+NAMES = ("v_int", "v_string", "v_double", "v_timestamp", "v_decimal")
+VALUES = [f'{{"{name}":{value}}}'.encode() for name in NAMES for value in LITERALS]
 COLUMNS = "id INT NOT NULL, name STRING, at TIMESTAMP"
 LINES = [f"{value},x,2026-01-01T00:00:00Z".encode() for value in (1, "", "x", "1.5", " 2", '"3"', "-4")]
 LINES += [f"1,{value},".encode() for value in ("a", '"a,b"', '"a""b"', "a b", " a", '""', "", "é", "\\")]
@@ -66,7 +68,7 @@ def found(decoded, pipeline, source, schema) -> tuple[list, list]:
 def test_the_same_rows_rejects_and_reasons(spark, lab: Lab, write, form, tombstones):
     topic = lab.topic(1)
     values = [*LINES, None] if form == "csv" else STRUCTURES
-    lab.fill(topic, values, 1)
+    lab.fill(topic, [*VALUES, *values] if tombstones == "drop" and form == "json" else values, 1)
     declared = {"json": f"schema = '''{SCHEMA}'''", "csv": f"schema = '''{COLUMNS}'''", "text": ""}[form]
     path = write(
         FILE.format(bootstrap=lab.bootstrap, topic=topic, form=form, schema=declared, tombstones=tombstones)
