@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from odradek.cli.framework import Argument, ClickException, Context, Group, Option
+from odradek.cli.main import main
 
 
 class Colour(StrEnum):
@@ -107,3 +108,12 @@ def test_help_describes_arguments_and_options(capsys: pytest.CaptureFixture[str]
     assert "Arguments:\n  NAME  A name.\n" in text
     assert "-n, --count N" in text
     assert "[default: red]" in text
+
+
+@pytest.mark.parametrize("command", [(), ("topic",), ("cluster",), ("transaction",), ("pipeline",)])
+def test_summaries_of_commands_are_not_cut(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([*command, "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]

@@ -33,7 +33,7 @@ def test_nodes_that_may_be_lost(
 def test_the_sentence_names_what_limits_it() -> None:
     assert str(tolerance([THREE_OF_THREE, Copies("u", 2, 2)], 3)) == (
         "may lose 0 nodes without refusing writes, 1 without losing data (limited by 2 in-sync replicas, 2 needed (u); "
-        "2 in-sync replicas (u); 3 voters in the metadata quorum)"
+        "3 voters in the metadata quorum)"
     )
     assert str(tolerance([Copies(name, 3, 1) for name in "abcde"], 3, 2)) == (
         "may lose 0 nodes without refusing writes, 1 without losing data (limited by 3 voters in the metadata quorum, "

@@ -42,7 +42,7 @@ def _describe(nodes: Nodes) -> None:
         ]
     first, header, *rows = quorum("describe", "-b", nodes.bootstrap).splitlines()
     assert first.startswith(f"leader {leader.id}, epoch ")
-    assert header.split() == ["NODE", "ROLE", "LOG-END", "LAG", "CAUGHT-UP", "DIRECTORY", "ADDRESS"]
+    assert header.split() == ["NODE", "ROLE", "LOG-END-OFFSET", "LAG", "CAUGHT-UP", "DIRECTORY", "ADDRESS"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
 
 

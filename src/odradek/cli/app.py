@@ -16,7 +16,7 @@ from odradek import __version__
 from odradek.cli.access import BootstrapServer, CommandConfig, Naming, ProfileName
 from odradek.cli.completion import complete_settings
 from odradek.cli.failures import CommandError
-from odradek.cli.framework import Abort, ClickException, Context, Exit, Group
+from odradek.cli.framework import Abort, ClickException, Context, Exit, Group, SummarizedCommand
 from odradek.cli.logs import FORMATS, LEVELS
 from odradek.cli.output import discard_output, note, output_told, print_line
 
@@ -93,7 +93,7 @@ def _version_option() -> click.Option:
     )
 
 
-class _BrokerCommand(click.Command):
+class _BrokerCommand(SummarizedCommand):
     """For the list of commands, for completion, and for options written before the command: `main` handles it earlier,
     and is called again here. It reads its arguments itself."""
 

@@ -37,10 +37,13 @@ __all__ = [
     "Exit",
     "Group",
     "Option",
+    "SummarizedCommand",
     "confirm",
 ]
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+WHOLE_SENTENCE = 1000  # characters
 
 Completer = Callable[..., Sequence[Any]]
 
@@ -76,7 +79,7 @@ class Group:
     """Commands under one name."""
 
     def __init__(self, help: str, **settings: Any) -> None:
-        self.click_group = click.Group(
+        self.click_group = _Group(
             help=help, no_args_is_help=True, context_settings=CONTEXT_SETTINGS, **settings
         )
 
@@ -96,7 +99,18 @@ class Group:
         self.click_group.add_command(command, name)
 
 
-class _Command(click.Command):
+class SummarizedCommand(click.Command):
+    """In a list of commands its first sentence is wrapped, where click would cut it."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return super().get_short_help_str(WHOLE_SENTENCE)
+
+
+class _Group(SummarizedCommand, click.Group):
+    pass
+
+
+class _Command(SummarizedCommand):
     """Shows help for arguments too, which click does not."""
 
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:

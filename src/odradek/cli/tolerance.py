@@ -10,12 +10,14 @@ Two numbers, because they differ: a cluster may refuse writes long before it los
 Any nodes may be the ones that are lost, so the partition and the quorum that bear least decide.
 """
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.cli.output import counted
 
 TOPICS_SHOWN = 3
+NEEDED = re.compile(r", \d+ needed")
 
 
 class Copies(NamedTuple):
@@ -35,7 +37,10 @@ class Tolerance(NamedTuple):
     data_limited_by: list[str]
 
     def __str__(self) -> str:
-        limits = dict.fromkeys([*self.writes_limited_by, *self.data_limited_by])
+        said = {
+            NEEDED.sub("", reason) for reason in self.writes_limited_by
+        }  # the same partitions need no second word
+        limits = [*self.writes_limited_by, *(one for one in self.data_limited_by if one not in said)]
         return (
             f"may lose {counted(self.writes, 'node')} without refusing writes, {self.data} without losing data"
             + (f" (limited by {'; '.join(limits)})" if limits else "")
