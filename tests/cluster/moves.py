@@ -5,7 +5,7 @@ order, and adds what reassignments promise:
 
 - M1 the ISR, the leader, and whoever is eligible, being added or being removed are replicas of the partition
 - M2 a reassignment completes only once its new replicas are in sync
-- M3 cancelling one takes no replica out of the ISR but those that it was adding
+- M3 cancelling one takes no replica out of the ISR but those that it was adding, and full ones
 - M4 a replica that leaves begins a new leader epoch
 
 When the faults are over every reassignment completes, and no broker keeps the log of a partition that has left it.
@@ -88,7 +88,7 @@ class Placements:
             assert adding <= set(after.isr), "M2: it completed before its new replicas were in sync"
         elif replicas == set(before.replicas) - adding and adding:
             self.counts["moves cancelled"] += 1
-            kept = set(before.isr) - adding
+            kept = set(before.isr) - adding - self._image.full_brokers()  # these leave with any election
             assert kept <= set(after.isr) or after.leader_recovery_state, "M3: cancelling shrank the ISR"
 
 

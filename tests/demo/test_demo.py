@@ -89,7 +89,7 @@ def assert_a_broker_died_and_came_back(output: str) -> None:
     (broker,) = re.findall(r"Meanwhile broker (\d) has died", output)
     assert re.search(r"killed with -9 when [\d,]+ of [\d,]+ events were acknowledged", output)
     assert re.search(r"^  cluster \S+: not healthy$", output, re.MULTILINE)
-    assert re.search(rf"^  {broker} +localhost:\d+ +rack-{broker} +fenced +0( +.*)?$", output, re.MULTILINE)
+    assert re.search(rf"^ +{broker} +localhost:\d+ +rack-{broker} +fenced +0( +.*)?$", output, re.MULTILINE)
     assert f"Broker {broker} is back, has copied what it missed, and counts again" in output
 
 

@@ -71,7 +71,7 @@ class Proxy:
         self._holds: list[Held] = []
         self._tasks: dict[asyncio.Task[None], int] = {}  # of connections: the node that they lead to
         self._nodes: dict[int, int] = {}  # by port
-        self._listening: dict[int, asyncio.Task[None]] = {}  # by port, of nodes that run
+        self._listening: dict[int, socket.socket] = {}  # by port, of nodes that run
         self._kept: list[socket.socket] = []  # keep the ports meanwhile: bound, and not listening
 
     def run(self, work: Callable[[], Result]) -> Result:
@@ -100,9 +100,9 @@ class Proxy:
 
         def listen() -> None:
             if port not in self._listening:
-                listener = socket.create_server((HOST, port))
+                listener = self._listening[port] = socket.create_server((HOST, port))
                 listener.setblocking(False)
-                self._listening[port] = self._loop.create_task(self._accept_all(listener, port))
+                self._loop.add_reader(listener, self._accept, listener, port)
 
         self.run(listen)
 
@@ -111,7 +111,7 @@ class Proxy:
 
         def end() -> None:
             for port in [port for port in self._listening if self._nodes[port] == node_id]:
-                self._listening.pop(port).cancel()
+                self._stop_listening(port)
             for task in [task for task, leads_to in self._tasks.items() if leads_to == node_id]:
                 task.cancel()
 
@@ -159,7 +159,9 @@ class Proxy:
 
     def close(self) -> None:
         async def end() -> None:
-            tasks = [*self._listening.values(), *self._tasks]
+            for port in list(self._listening):
+                self._stop_listening(port)
+            tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -173,15 +175,22 @@ class Proxy:
 
     # Connections
 
-    async def _accept_all(self, listener: socket.socket, port: int) -> None:
+    def _accept(self, listener: socket.socket, port: int) -> None:
         """Every connection is known from the moment it is accepted. One that `asyncio.start_server` has accepted, but
         not attached yet when the server is closed, stays open for ever, and its client waits for a dead node."""
-        with listener:
-            while True:
-                connection, _ = await self._loop.sock_accept(listener)
-                task = self._loop.create_task(self._attend(self._nodes[port], port, connection))
-                self._tasks[task] = self._nodes[port]
-                task.add_done_callback(self._tasks.pop)
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # it is gone already
+        connection.setblocking(False)
+        task = self._loop.create_task(self._attend(self._nodes[port], port, connection))
+        self._tasks[task] = self._nodes[port]
+        task.add_done_callback(self._tasks.pop)
+
+    def _stop_listening(self, port: int) -> None:
+        listener = self._listening.pop(port)
+        self._loop.remove_reader(listener)
+        listener.close()
 
     async def _attend(self, node_id: int, port: int, connection: socket.socket) -> None:
         writers: list[asyncio.StreamWriter] = []

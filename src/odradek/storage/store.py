@@ -169,7 +169,10 @@ class LogStore:
         self._strays.log_kept()
         for name in self._find_logs(directories, now_ms):
             opening = Opening(
-                self.was_clean, recovery_points.get(name, 0), start_offsets.get(name, 0), missing.get(name, 0)
+                self.was_clean,
+                recovery_points.get(name, 0),
+                start_offsets.get(name, 0),
+                missing_until=missing.get(name, 0),
             )
             is_complete &= self._open_log(name, opening, is_expected, deleted_topics, now_ms)
         if not is_complete:

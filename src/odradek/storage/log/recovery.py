@@ -71,10 +71,10 @@ class Opening(NamedTuple):
     clean: bool  # the last shutdown was, so nothing needs recovery
     recovery_point: int = 0
     log_start_offset: int = 0
-    missing_until: int = 0  # an earlier start found that the log had lost committed records up to here
     strict: bool = False
     needed_from: int = 0
     unsynced_run: int | None = None
+    missing_until: int = 0  # an earlier start found that the log had lost committed records up to here
 
 
 class Recovery:
