@@ -323,7 +323,7 @@ class ReplicatedLogs:
         least = min(self.min_isr(log), len(registration.replicas))
         passed = range(known.partition_epoch + 1, leader.partition_epoch)
         isrs = [known.isr, *(log.isrs.get(epoch, ()) for epoch in passed), leader.isr]
-        if max(map(len, isrs)) < least:
+        if offset > log.reached_before and max(map(len, isrs)) < least:
             self.fail(
                 log, f"P3: broker {node_id} committed {offset} with an ISR of {set(leader.isr)}, of {least}"
             )

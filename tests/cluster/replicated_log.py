@@ -19,6 +19,7 @@ class ReplicatedLog:
         self.high_watermark = 0  # the highest that any leader has reached
         self.history: list[Committed] = []
         self.unclean_epoch = -1  # the last whose leader was elected uncleanly
+        self.reached_before = 0  # the high watermark before that: who knew it may still have it
         self.is_open = False  # until that leader, or a later one, begins: what is committed?
         self.leaders: dict[int, int] = {}  # by epoch
         self.epoch_starts: dict[int, int] = {}
@@ -32,6 +33,7 @@ class ReplicatedLog:
 
     def begin_anew(self, leader: Leader) -> None:
         self.is_open = False
+        self.reached_before = max(self.reached_before, self.high_watermark)
         self.high_watermark = leader.high_watermark
         self.history = [item for item in read_log(leader.log, 0) if item.next_offset <= leader.high_watermark]
 

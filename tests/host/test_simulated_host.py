@@ -156,11 +156,13 @@ def test_log_lines_carry_the_id_of_the_node_that_writes_them(caplog: pytest.LogC
         await asyncio.gather(*(host.create_task(work(host)) for host in hosts))
         log.info("outside")
 
+    before = node_id.set(None)  # a test in this process may have run a node outside of any loop
     try:
         for number, host in enumerate(hosts, 1):
             host.context.run(node_id.set, number)
         loop.run_until_complete(main())
     finally:
+        node_id.reset(before)
         caplog.handler.removeFilter(identity)
     lines = sorted(f"{record.node}{record.message}" for record in caplog.records)  # type: ignore[attr-defined]
     of_nodes = [f"[node {number}] {what}" for number in (1, 2) for what in ("callback", "task", "thread")]
