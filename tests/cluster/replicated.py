@@ -475,17 +475,20 @@ class ReplicatedLogs:
             if log.topic_id in self.image.topics_by_id
         ]
 
+    def disk_contents(self, broker_id: int) -> dict[str, bytes]:
+        """The files of a broker that is off, as far as they have to be whole."""
+        return self._cluster.machines[broker_id].files.contents()
+
     def check_disks(self) -> None:
         """P4: all replicas are byte-equal but for what upkeep has taken, on nodes that are stopped."""
         for log in self.logs.values():
             if log.topic_id not in self.image.topics_by_id:
                 continue
             for broker_id in log.registration.replicas:
-                contents = self._cluster.machines[broker_id].files.contents()
                 prefix = f"{DATA_DIR}/{log.name}/"
                 files = {
                     path.removeprefix(prefix): data
-                    for path, data in contents.items()
+                    for path, data in self.disk_contents(broker_id).items()
                     if path.startswith(prefix)
                 }
                 found = {item.base_offset: item for item in read_files(files)}

@@ -87,6 +87,11 @@ class RottenLogs(ReplicatedLogs):
         if not self._rot.is_in(log.name, broker_id):
             super()._check_has(log, broker_id, start, end, why)
 
+    def disk_contents(self, broker_id: int) -> dict[str, bytes]:
+        damaged = self._rot.brought_back(broker_id)
+        files = super().disk_contents(broker_id)
+        return {path: data for path, data in files.items() if path not in damaged}
+
 
 class CarefulReader(Reader):
     """Compares CRCs, as clients do, and asks again if one is wrong and a replica of the partition is damaged."""
@@ -203,11 +208,6 @@ class RottenStorm(Storm):
                 lambda: not self.rot.left(), WHOLE_WITHIN, "damage was not found, or not copied again"
             )
         await super()._check_end()
-
-    def _disk_of(self, broker_id: int) -> dict[str, bytes]:
-        damaged = self.rot.brought_back(broker_id)
-        files = super()._disk_of(broker_id)
-        return {path: data for path, data in files.items() if path not in damaged}
 
 
 def flip(machine: Machine, path: str, position: int, bit: int) -> int:

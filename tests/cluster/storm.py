@@ -353,11 +353,8 @@ class Storm(DamageFaults, FullDisks):
             machine.cut_power()
         self.replicated.check_disks()
         for broker_id in self.cluster.brokers:
-            check_disk(self._disk_of(broker_id), {f"{OFFSETS_TOPIC}-0", "__cluster_metadata-0", "cedar-0"})
-
-    def _disk_of(self, broker_id: int) -> dict[str, bytes]:
-        """The files of a broker that is off, as far as they have to be whole."""
-        return self.cluster.machines[broker_id].files.contents()
+            contents = self.replicated.disk_contents(broker_id)
+            check_disk(contents, {f"{OFFSETS_TOPIC}-0", "__cluster_metadata-0", "cedar-0"})
 
     async def _check_offsets(self) -> None:
         for name in self.play.groups.groups:
