@@ -34,6 +34,9 @@ SETTINGS = {
 SMALL_SEGMENTS = {"internal_segment_bytes": "400"}
 # Of a batch: what the CRC does not cover. The leader epoch, between length and magic, is checked by nobody.
 HEADER_BYTES = (*range(12), *range(16, 21))
+# The times of a batch are left alone: retention believes them, and here a segment may have a single batch. If its time
+# goes back by years, the segment is deleted, as Kafka would delete it.
+TIMES, CRC = range(27, 43), 17
 
 
 class Flipped(NamedTuple):
@@ -161,7 +164,8 @@ class RottenStorm(Storm):
             return
         name, path, position, item = self._rng.choice(places)
         within = HEADER_BYTES if self._rng.random() < 0.7 else range(16, len(item.data))
-        position += self._rng.choice(within)
+        chosen = self._rng.choice(within)
+        position += CRC if chosen in TIMES else chosen
         flipped = flip(machine, path, position, 1 << self._rng.randrange(8))
         self.rot.add(Flipped(node_id, name, path, position, flipped))
         self._count("flipped bits")
