@@ -270,3 +270,17 @@ def test_clients_that_know_another_leader_epoch_are_refused(epoch: int, code: Er
     with pytest.raises(KafkaError) as refusal:
         follower.check_leader_epoch(epoch)
     assert refusal.value.code is code
+
+
+def test_a_batch_in_whose_middle_the_leader_now_starts_replaces_what_it_has_deleted() -> None:
+    """The leader's log starts where ours ends, with the middle of a batch of a newer epoch. It no longer knows that the
+    logs had parted before: seed 201285."""
+    leader = log_with()
+    append_values(leader, b"a", b"b", b"c", b"d", epoch=1)
+    leader.sync()
+    follower = follow(log_with((0, 2)))
+    with pytest.raises(KafkaError, match="starts at offset 0, but the log ends at 2"):
+        follower.append(bytes_from(leader, 0), NOW_MS)
+    follower.append(bytes_from(leader, 0), NOW_MS, leader_start_offset=2)
+    assert bytes_from(follower.log, 0) == bytes_from(leader, 0)
+    assert follower.log.leader_epochs.entries == [(1, 0)]

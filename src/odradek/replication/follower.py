@@ -90,11 +90,11 @@ class Follower(Role):
 
     # --- responses ---
 
-    def append(self, batches: Buffer, now_ms: int) -> int:
+    def append(self, batches: Buffer, now_ms: int, leader_start_offset: int = 0) -> int:
         """Batches of the leader's log, with the offsets they have there; a last one that is cut short is left out.
         Returns the bytes taken."""
         self._check_open()
-        self._maybe_start_before(batches)
+        self._maybe_start_before(batches, leader_start_offset)
         end_offset = self.log.end_offset
         try:
             return self.log.append_as_follower(batches, now_ms)
@@ -102,11 +102,13 @@ class Follower(Role):
             if self.log.end_offset != end_offset:  # batches before the failed one stay
                 self._appended()
 
-    def _maybe_start_before(self, batches: Buffer) -> None:
+    def _maybe_start_before(self, batches: Buffer, leader_start_offset: int) -> None:
         """The leader's log may start in the middle of a batch, where records were deleted. If we start over there, we
-        get that batch as a whole; the leader's log start, which comes with it, hides its first records again."""
+        get that batch as a whole; the leader's log start, which comes with it, hides its first records again. Records
+        that we have go then: the leader has deleted all of these, and no longer knows whether they were its own."""
         log = self.log
-        if log.end_offset != log.log_start_offset or len(batches) < HEADER_SIZE:
+        has_none = log.end_offset == log.log_start_offset or log.end_offset <= leader_start_offset
+        if not has_none or len(batches) < HEADER_SIZE:
             return
         first = read_header(batches)
         if first.base_offset < log.end_offset <= first.last_offset:

@@ -419,7 +419,8 @@ class Fetcher:
         if partition.records is not None and self._lacks_room(follower):
             self._pause(partition.key, FULL_BACKOFFS * self._replication.settings.backoff_ms / 1000)
         elif partition.records is not None:
-            has_grown = follower.append(partition.records, self._replication.host.now_ms()) > 0
+            now_ms = self._replication.host.now_ms()
+            has_grown = follower.append(partition.records, now_ms, partition.log_start_offset) > 0
             if follower.settings.throttled_as_follower and _is_throttled(follower):
                 self._replication.quota.record(len(partition.records), self._replication.host.steady_ms())
         follower.learn_high_watermark(partition.high_watermark)
